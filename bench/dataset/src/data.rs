@@ -1,7 +1,7 @@
 //! The keys and values that all servers get: 16 bytes and 100 bytes, or those of an index of packages.
 
 use flate2::read::GzDecoder;
-use partage_core::service::dataset::partition::Partitioner;
+use partage_service::dataset::partition::Partitioner;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Error, Result, Write};
 use std::path::Path;

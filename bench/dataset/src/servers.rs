@@ -2,11 +2,11 @@
 
 use crate::data::{Data, PARTITIONS, version_name};
 use bench_gauge::{PATIENCE, Running, free, http, myself, rest};
-use partage_core::service::dataset::name::{DatasetName, VersionName};
-use partage_core::service::dataset::partition::Partitioner;
 use partage_dataset::catalogue::{Catalogue, Dataset, NodeInfo, Options, Version};
 use partage_dataset::serve::{Server, Settings};
 use partage_engine::readonly::{self, Builder, Reader};
+use partage_service::dataset::name::{DatasetName, VersionName};
+use partage_service::dataset::partition::Partitioner;
 use std::io::{Error, Read, Result, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;

@@ -10,7 +10,7 @@ use flate2::bufread::MultiGzDecoder;
 use partage_core::base::suggest;
 use partage_core::keyspace::key::Key;
 use partage_core::limits;
-use partage_core::service::whatif::Item;
+use partage_service::whatif::Item;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What is decided (which partition a key is in, which partitions are a node's, when a version is upgraded to or
-//! removed, which peer is asked next) is in `partage_core::service::dataset`.
+//! removed, which peer is asked next) is in `partage_service::dataset`.
 
 pub mod build;
 pub mod catalogue;

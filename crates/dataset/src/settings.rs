@@ -4,10 +4,10 @@ use crate::build::{self, Tolerance, UnknownTolerance};
 use crate::catalogue::Options as Served;
 use crate::format::{Columns, Format, Options as Read, Quoting, UnknownFormat};
 use crate::limits::SETTINGS_BYTES;
-use partage_core::service::dataset::columns::KEY_COLUMNS;
-use partage_core::service::dataset::node::Guard;
-use partage_core::service::dataset::{Dealing, Replication, ReplicationError, UnknownDealing};
 use partage_engine::readonly::{Compression, Layout};
+use partage_service::dataset::columns::KEY_COLUMNS;
+use partage_service::dataset::node::Guard;
+use partage_service::dataset::{Dealing, Replication, ReplicationError, UnknownDealing};
 use partage_wire::config::{self, ConfigError, DatasetFile};
 
 /// The file of the settings, in the dataset's folder. Its name begins with `_`, so it is no version.

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{Options, REJECTS, build_all};
 use partage_dataset::settings::DatasetSettings;
 use partage_dataset::source::Source;
 use partage_engine::readonly::Reader;
+use partage_service::dataset::{DatasetName, VersionName};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;

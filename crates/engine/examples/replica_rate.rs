@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use partage_core::base::id::Epoch;
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::limits::FLUSH_BYTES;
 use partage_engine::replica::{Change, Engine, Options, Row, Snapshot, Store, TreeEngine, TreeStore};
+use partage_service::table::replication::LogPosition;
 
 const ROWS: u64 = 1_000_000;
 const STORES: u64 = 64;

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use partage_core::base::id::Epoch;
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Change, Direction, Engine, Error, Snapshot, Store, TreeEngine};
+use partage_service::table::replication::LogPosition;
 use tempfile::TempDir;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -13,9 +13,9 @@
 use partage_core::base::id::{Epoch, PlacementId, ShardId};
 use partage_core::base::name::KeyspaceName;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, LogWrite};
 use partage_journal::{Disk, DiskFile, RealDisk};
 use partage_log::{BLOCK, Log, LogSettings, Mode, Record};
+use partage_service::table::replication::{Entry, EntryKind, LogPosition, LogWrite};
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;

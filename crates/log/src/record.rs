@@ -15,7 +15,7 @@
 use crate::Damage;
 use bytes::{Buf, BufMut};
 use partage_core::base::id::Epoch;
-use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, LogWrite};
+use partage_service::table::replication::{Entry, EntryKind, LogPosition, LogWrite};
 
 /// What a driver writes to the log of a replica.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

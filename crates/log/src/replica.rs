@@ -5,7 +5,7 @@ use crate::Damage;
 use crate::group::RecordId;
 use crate::record::{Checkpoint, Record};
 use partage_core::base::id::Epoch;
-use partage_core::service::table::replication::{Entry, LogPosition, LogWrite};
+use partage_service::table::replication::{Entry, LogPosition, LogWrite};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A replica's log but for its entries.
@@ -177,7 +177,7 @@ impl ReplicaState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::service::table::replication::EntryKind;
+    use partage_service::table::replication::EntryKind;
 
     fn append(from: u64, to: u64) -> Record {
         let position = |index| LogPosition { epoch: Epoch(1), index };

@@ -5,8 +5,8 @@ use partage_coordination::{
     Coordination, Entry, Error, Expected, Key, KeyError, Scope, Transaction, Update, Version, Watch,
 };
 use partage_core::base::name::KeyspaceName;
-use partage_core::service::metadata::change::Swapped;
-use partage_core::service::metadata::{Head, Seen};
+use partage_service::metadata::change::Swapped;
+use partage_service::metadata::{Head, Seen};
 use partage_wire::stored::StoredError;
 use partage_wire::stored::map_file;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Maps as replicated METADATA files: what drives the machines of [`partage_core::service::metadata`].
+//! Maps as replicated METADATA files: what drives the machines of [`partage_service::metadata`].
 //!
 //! ```text
 //!  the client of a change         metadata server                     coordination service

@@ -27,7 +27,7 @@ pub const STORE: Duration = Duration::from_secs(5);
 pub const STORE_OPERATION: Duration = Duration::from_secs(2);
 
 /// How long a change may be prepared again after it was first: well within the time after which servers forget one
-/// that no client speaks of (`partage_core::service::metadata::server::PENDING_MS`).
+/// that no client speaks of (`partage_service::metadata::server::PENDING_MS`).
 pub const AGAIN: Duration = Duration::from_secs(10);
 
 /// Operations on their way to one server, and being stored by it for one sender: of as many keyspaces at once.
@@ -49,8 +49,7 @@ pub const TELL_AGAIN_MOST: Duration = Duration::from_secs(10);
 
 /// How long notices wait for a server that is not there. By then it has looked at the head by itself if it runs; and it
 /// does so at once when it is started again.
-pub const TELL_ABSENT: Duration =
-    Duration::from_millis(2 * partage_core::service::metadata::server::REFRESH_MS);
+pub const TELL_ABSENT: Duration = Duration::from_millis(2 * partage_service::metadata::server::REFRESH_MS);
 
 /// Notices that wait to be heard. Each keyspace and receiver has one at most: a later one takes its place.
 pub const NOTICES: usize = 65_536;

@@ -13,10 +13,8 @@ use partage_coordination::{KeyError, Transaction};
 use partage_core::base::id::Generation;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::{MapDiff, ShardMap};
-use partage_core::service::metadata::change::{
-    Change, Changing, Effect, Event, Failed, Notice, Swapped, Unstored,
-};
-use partage_core::service::metadata::{ChangeRefused, Head, SERVERS, Seen, check, choose};
+use partage_service::metadata::change::{Change, Changing, Effect, Event, Failed, Notice, Swapped, Unstored};
+use partage_service::metadata::{ChangeRefused, Head, SERVERS, Seen, check, choose};
 use partage_wire::map::metadata::MapQuestion;
 use std::collections::BTreeSet;
 use std::sync::Arc;

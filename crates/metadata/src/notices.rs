@@ -9,7 +9,7 @@ use crate::peers::Peers;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use partage_core::base::name::{KeyspaceName, NodeId};
-use partage_core::service::metadata::change::Notice;
+use partage_service::metadata::change::Notice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -6,8 +6,8 @@ use futures::stream;
 use partage_core::base::id::Generation;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::ShardMap;
-use partage_core::service::metadata::change::{Change, Notice};
 use partage_dialer::Dialer;
+use partage_service::metadata::change::{Change, Notice};
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::map::metadata::{ChangeJoiner, MapQuestion, answer, in_one, in_parts, notice_form};
 use partage_wire::proto;
@@ -91,7 +91,7 @@ impl Peers {
             .grpc(format!("http://{address}"))
             .map_err(|why| Status::unavailable(format!("metadata server {server} at {address:?}: {why}")))?;
         // Addresses that are no longer in use are few, and their channels cost little; but not for ever.
-        if channels.len() >= 2 * partage_core::service::metadata::SERVERS_MOST {
+        if channels.len() >= 2 * partage_service::metadata::SERVERS_MOST {
             channels.clear();
         }
         let channel = endpoint.connect_lazy();

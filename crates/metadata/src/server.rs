@@ -16,12 +16,12 @@ use partage_core::base::id::{Generation, TransactionId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::base::time::Millis;
 use partage_core::keyspace::map::{MapDiff, ShardMap};
-use partage_core::service::metadata::Seen;
-use partage_core::service::metadata::change::{Change, Notice};
-use partage_core::service::metadata::server::{
+use partage_journal::{Disk, RealDisk};
+use partage_service::metadata::Seen;
+use partage_service::metadata::change::{Change, Notice};
+use partage_service::metadata::server::{
     Answer, Effect, Event, GONE_MS, LOOK_MS, REFRESH_MS, Refused, Request, Server,
 };
-use partage_journal::{Disk, RealDisk};
 use partage_wire::map::metadata::MapQuestion;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

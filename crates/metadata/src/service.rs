@@ -5,9 +5,9 @@ use crate::maps::{ChangeError, Maps};
 use crate::server::LocalServer;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use partage_core::service::metadata::change::{Change, Failed};
-use partage_core::service::metadata::discover::Discoverer;
-use partage_core::service::metadata::server::Refused;
+use partage_service::metadata::change::{Change, Failed};
+use partage_service::metadata::discover::Discoverer;
+use partage_service::metadata::server::Refused;
 use partage_wire::limits::MESSAGE_BYTES;
 use partage_wire::map::metadata::{
     ChangeJoiner, DiscoverRequest, MapQuestion, answer_form, discoveries_form, in_parts, notice, one,

@@ -9,9 +9,9 @@ use partage_coordination::{
 };
 use partage_core::base::id::Generation;
 use partage_core::base::name::{KeyspaceName, NodeId};
-use partage_core::service::metadata::Head;
-use partage_core::service::metadata::server::Refused;
 use partage_metadata::{HeadError, Heads, LocalServer, Peers};
+use partage_service::metadata::Head;
+use partage_service::metadata::server::Refused;
 use partage_wire::map::metadata::MapQuestion;
 use partage_wire::stored::map_file;
 use std::collections::BTreeMap;

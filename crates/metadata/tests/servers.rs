@@ -11,11 +11,11 @@ use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::key::HashRange;
 use partage_core::keyspace::map::{MapDiff, ShardMap};
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
-use partage_core::service::metadata::change::{Change, Failed, Notice, Swapped};
-use partage_core::service::metadata::discover::Status;
 use partage_metadata::{
     Base, ChangeError, Heads, LocalServer, Maps, MetadataService, Notices, Peers, transaction,
 };
+use partage_service::metadata::change::{Change, Failed, Notice, Swapped};
+use partage_service::metadata::discover::Status;
 use partage_wire::map::metadata::{DiscoverRequest, MapQuestion, discoveries};
 use partage_wire::proto;
 use partage_wire::proto::metadata_client::MetadataClient;

@@ -15,7 +15,7 @@
 
 use crate::reply::Reply;
 use crate::table::RequestError;
-use partage_core::service::table::rows::{Outcome, Refusal};
+use partage_service::table::rows::{Outcome, Refusal};
 
 /// What a client gets for an error of the table.
 pub fn reply(error: &RequestError) -> Reply {

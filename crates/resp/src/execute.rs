@@ -21,8 +21,8 @@ use futures::stream::{self, StreamExt};
 use partage_core::keyspace::hash::crc16;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::BATCH_OPERATIONS;
-use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{Action, Condition, Operation, Outcome, Row, Write};
+use partage_service::table::replication::Consistency;
+use partage_service::table::rows::{Action, Condition, Operation, Outcome, Row, Write};
 use std::sync::Arc;
 
 /// How a command begins.

@@ -7,8 +7,8 @@ use crate::table::{Found, Page, RequestError, ScanFrom, SlotNode, SlotOwner, Tab
 use partage_core::base::id::Epoch;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
-use partage_core::service::table::replication::{Consistency, LogPosition};
-use partage_core::service::table::rows::{
+use partage_service::table::replication::{Consistency, LogPosition};
+use partage_service::table::rows::{
     Answered, Outcome, Record, Records, RequestId, Row, Standing, Write, apply, read,
 };
 use std::collections::{BTreeMap, BTreeSet};

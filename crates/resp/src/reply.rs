@@ -1,6 +1,6 @@
 //! Replies, and their bytes in both versions of the protocol.
 
-use partage_core::service::table::rows::Value;
+use partage_service::table::rows::Value;
 use std::ops::Range;
 
 /// Which version a connection speaks.

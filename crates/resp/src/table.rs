@@ -4,8 +4,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
-use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{Action, Condition, Operation, Outcome, Row, Write};
+use partage_service::table::replication::Consistency;
+use partage_service::table::rows::{Action, Condition, Operation, Outcome, Row, Write};
 use std::sync::Arc;
 
 /// A table that can be written and read by key.

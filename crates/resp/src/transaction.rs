@@ -22,8 +22,8 @@ use crate::request::{Arguments, OwnedArguments};
 use crate::table::{RequestError, Table};
 use partage_core::keyspace::key::Key;
 use partage_core::limits::BATCH_OPERATIONS;
-use partage_core::service::table::replication::{Consistency, LogPosition};
-use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Row};
+use partage_service::table::replication::{Consistency, LogPosition};
+use partage_service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Row};
 use std::collections::BTreeMap;
 
 /// The rows that a connection watches, with the version that each had.

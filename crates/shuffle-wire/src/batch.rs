@@ -15,9 +15,9 @@ use crate::form::{Cursor, Form, put_number};
 use crate::malformed::Malformed;
 use crate::records::{PackedRecords, put_record};
 use bytes::Bytes;
-use partage_core::service::shuffle::bounds::Tag;
-use partage_core::service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment};
-use partage_core::service::shuffle::{AttemptKey, BufferId, Writer};
+use partage_service::shuffle::bounds::Tag;
+use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment};
+use partage_service::shuffle::{AttemptKey, BufferId, Writer};
 use std::collections::BTreeMap;
 
 const RECORDS: u8 = 1;

@@ -18,7 +18,7 @@
 use crate::limits::{LONG_BYTES, SHORT_BYTES};
 use crate::malformed::FrameError;
 use bytes::{Buf, BufMut, Bytes};
-use partage_core::service::shuffle::ShuffleId;
+use partage_service::shuffle::ShuffleId;
 
 /// The version of the frames, and of all that stands in them.
 pub const VERSION: u8 = 1;

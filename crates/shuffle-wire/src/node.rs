@@ -11,9 +11,9 @@ use crate::malformed::{FrameError, Malformed};
 use bytes::Bytes;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::message::Message;
-use partage_core::service::shuffle::record::{Batch, Body};
-use partage_core::service::shuffle::{PoolSlot, ShuffleId};
+use partage_service::shuffle::message::Message;
+use partage_service::shuffle::record::{Batch, Body};
+use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::sync::Arc;
 
 /// A node of a pool, and which process of it.

@@ -11,7 +11,7 @@ use crate::form::{Cursor, number, put_number};
 use crate::malformed::Malformed;
 use bytes::Bytes;
 use partage_core::limits;
-use partage_core::service::shuffle::record::Record;
+use partage_service::shuffle::record::Record;
 
 /// Fewest bytes of a record.
 const LEAST: usize = 2;

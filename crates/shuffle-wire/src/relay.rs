@@ -1,16 +1,16 @@
 //! What nodes ask each other for their clients: any node takes any call, and passes on what another one leads or holds.
 //!
 //! A question has a number of the node that asks, and its answer has the same. A slice is named by its shuffle: the holder has
-//! the plan of a sealed shuffle, or asks for it ([`Message::Ask`](partage_core::service::shuffle::message::Message::Ask)).
+//! the plan of a sealed shuffle, or asks for it ([`Message::Ask`](partage_service::shuffle::message::Message::Ask)).
 
 use crate::form::{Cursor, Form, choices, fields, put_number};
 use crate::frame::{Frame, Kind};
 use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
-use partage_core::service::shuffle::holder::NotRead;
-use partage_core::service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview, ShuffleStage};
-use partage_core::service::shuffle::plan::Placed;
-use partage_core::service::shuffle::{Bytes, ShuffleId};
+use partage_service::shuffle::holder::NotRead;
+use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview, ShuffleStage};
+use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::{Bytes, ShuffleId};
 
 /// A part of a range of a sealed shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl Relay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::service::shuffle::{Ended, Terms};
+    use partage_service::shuffle::{Ended, Terms};
     use std::collections::BTreeSet;
 
     const SHUFFLE: ShuffleId = ShuffleId(9);

@@ -4,8 +4,8 @@
 
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::record::{BatchKey, Stream};
-use partage_core::service::shuffle::{BufferId, PoolSlot, ShuffleId, Writer};
+use partage_service::shuffle::record::{BatchKey, Stream};
+use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId, Writer};
 use partage_shuffle_wire::form::{Form, put_number};
 use partage_shuffle_wire::frame::{Frame, Kind};
 use partage_shuffle_wire::limits::DECODED_BYTES_A_BYTE;

@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::message::Message;
-use partage_core::service::shuffle::{AttemptId, ShuffleId, Terms};
+use partage_service::shuffle::message::Message;
+use partage_service::shuffle::{AttemptId, ShuffleId, Terms};
 use partage_shuffle_wire::client::{Answer, Call, Refusal, RefusalWord, Request};
 use partage_shuffle_wire::frame::{Frame, HEADER_BYTES, Header, Kind};
 use partage_shuffle_wire::limits::PEER_BULK_BYTES;
@@ -175,8 +175,8 @@ async fn what_is_sent_comes_in_order_over_tcp_and_unix_sockets() {
 
 #[tokio::test]
 async fn batches_of_every_size_come_whole_beside_short_messages() {
-    use partage_core::service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment, Stream};
-    use partage_core::service::shuffle::{AttemptKey, BufferId, PoolSlot, RangeId, Writer, bounds::Tag};
+    use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment, Stream};
+    use partage_service::shuffle::{AttemptKey, BufferId, PoolSlot, RangeId, Writer, bounds::Tag};
     let folder = TempDir::new().unwrap();
     let mut running = Running::start("b", &unix(&folder)).await;
     let (peers, to) = (sender(&running.at), peer("b").node);

@@ -1,4 +1,4 @@
-//! Shuffles on one node: the machines of [`partage_core::service::shuffle`] with real files, threads and a network.
+//! Shuffles on one node: the machines of [`partage_service::shuffle`] with real files, threads and a network.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -18,11 +18,11 @@ use crate::pool::{
 use bytes::Bytes;
 use partage_core::base::name::{KeyspaceName, NameError, NodeId};
 use partage_core::keyspace::KeyspaceKind;
-use partage_core::service::shuffle::BufferId;
 use partage_door::state::make_private;
 use partage_door::{AcceptedConnection, Changes, Door, Ending, Role, TowerService};
 use partage_journal::{Disk, RealDisk};
 use partage_maps::{Following, follow_with};
+use partage_service::shuffle::BufferId;
 use partage_shuffle_wire::frame::MAGIC;
 use partage_shuffle_wire::node::Peer;
 use partage_shuffle_wire::transport::{Address, Listener, Server, Timing};

@@ -1,7 +1,7 @@
 //! Reads that do not wait until their replica is served.
 //!
 //! Who serves a replica publishes until when what it has applied may be read as a linearizable read
-//! ([`Replica::reads_until`](partage_core::service::table::replication::Replica::reads_until)). Before that time is over, the
+//! ([`Replica::reads_until`](partage_service::table::replication::Replica::reads_until)). Before that time is over, the
 //! thread of a connection looks at the rows itself, if they are in memory. Everything else, and whatever is not certain, goes
 //! through the queue of the replica.
 //!
@@ -85,9 +85,9 @@ mod tests {
     use crate::rows::StoredRows;
     use crate::stored::write;
     use partage_core::base::id::Epoch;
-    use partage_core::service::table::replication::{Entry, EntryKind, LogPosition};
-    use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Write};
     use partage_engine::replica::{Engine, Options, Store, TreeEngine};
+    use partage_service::table::replication::{Entry, EntryKind, LogPosition};
+    use partage_service::table::rows::{Action, Condition, Expiry, Operation, Write};
 
     fn key(name: &str) -> Key {
         Key::new(name.as_bytes()).unwrap()

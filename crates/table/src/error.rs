@@ -2,8 +2,8 @@
 
 use partage_core::base::id::PlacementId;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::Failed;
-use partage_core::service::table::rows::Invalid;
+use partage_service::table::replication::Failed;
+use partage_service::table::rows::Invalid;
 use std::path::PathBuf;
 
 /// Why a node was not opened.

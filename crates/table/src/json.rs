@@ -1,8 +1,8 @@
 //! JSON values: which bytes are one, and what a filter sees of them.
 
 use partage_core::keyspace::RowValues;
-use partage_core::service::table::filter::{Document, Number, Scalar};
-use partage_core::service::table::rows::{Action, Invalid, Write};
+use partage_service::table::filter::{Document, Number, Scalar};
+use partage_service::table::rows::{Action, Invalid, Write};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
@@ -70,8 +70,8 @@ impl<'a> Document<'a> for JsonRef<'a> {
 mod tests {
     use super::*;
     use partage_core::keyspace::key::Key;
-    use partage_core::service::table::filter::Filter;
-    use partage_core::service::table::rows::{Condition, Expiry, Operation};
+    use partage_service::table::filter::Filter;
+    use partage_service::table::rows::{Condition, Expiry, Operation};
 
     fn checked(action: Action, values: RowValues) -> Result<(), String> {
         let key = Key::new(b"k").unwrap();

@@ -3,11 +3,11 @@
 use crate::stored::keys;
 use partage_core::keyspace::RowValues;
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
-use partage_core::service::table::feed::FeedSettings;
-use partage_core::service::table::replication;
-use partage_core::service::table::split::inherit;
 use partage_engine::replica::{Options, limits};
 use partage_log::{LogSettings, WriterSettings};
+use partage_service::table::feed::FeedSettings;
+use partage_service::table::replication;
+use partage_service::table::split::inherit;
 use std::num::NonZeroUsize;
 
 /// Of one node, which is one data directory.

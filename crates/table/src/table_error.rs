@@ -16,8 +16,8 @@ use crate::bulk::BatchError;
 use crate::feed::{FeedError, GONE};
 use crate::scans::ScanError;
 use crate::service::{Refusal, Refused};
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{Done, Invalid, Outcome};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{Done, Invalid, Outcome};
 use std::time::Duration;
 
 /// How long a client rests before it asks again.
@@ -196,7 +196,7 @@ impl From<BatchError> for TableError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::service::table::rows::Refusal as OnRow;
+    use partage_service::table::rows::Refusal as OnRow;
 
     #[test]
     fn only_what_has_certainly_done_nothing_is_worth_another_try() {

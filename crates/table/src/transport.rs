@@ -6,9 +6,9 @@ use partage_core::base::id::{PlacementId, ShardId};
 use partage_core::base::name::NodeId;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::{LogPosition, Message};
-use partage_core::service::table::split;
 use partage_engine::replica::Row;
+use partage_service::table::replication::{LogPosition, Message};
+use partage_service::table::split;
 use std::sync::Arc;
 
 /// What one replica sends to another.

@@ -5,7 +5,7 @@
 use chaos::cluster::Cluster;
 use chaos::http::Http;
 use chaos::until;
-use partage_core::service::shuffle::{AttemptId, ShuffleId, Terms};
+use partage_service::shuffle::{AttemptId, ShuffleId, Terms};
 use partage_shuffle_wire::client::{Again, Answer, Call, CutBy, RecordKind, Request};
 use partage_shuffle_wire::records::PackedRecords;
 use partage_shuffle_wire::transport::{Address, ClientConnection, Timing};

@@ -79,7 +79,7 @@ pub fn coordination_state() -> Vec<Vec<u8>> {
 }
 
 pub fn manifests() -> Vec<Vec<u8>> {
-    use partage_core::service::dataset::{DatasetName, VersionName};
+    use partage_service::dataset::{DatasetName, VersionName};
     let named = (DatasetName::new("packages"), VersionName::new("day-1"));
     let (Ok(dataset), Ok(version)) = named else { return Vec::new() };
     let Ok(partitioner) = "java-bytes".parse() else { return Vec::new() };

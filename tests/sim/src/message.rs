@@ -13,9 +13,9 @@ use partage_core::keyspace::map::MapDiff;
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{Beat, KeyspaceBrief, Orders, ReplicaKey};
-use partage_core::service::table::replication;
 use partage_core::worker::Callback;
 use partage_core::worker::gates::Permit;
+use partage_service::table::replication;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

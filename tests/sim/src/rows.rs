@@ -7,9 +7,9 @@ use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::key::{Key, KeyRange};
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_core::limits;
-use partage_core::service::table::feed::{FeedSettings, Progress, Reached, Reader, Removed, Since};
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{
+use partage_service::table::feed::{FeedSettings, Progress, Reached, Reader, Removed, Since};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{
     Action, Answered, Condition, Expiry, Operation, Record, Records, RequestId, Row, Standing, Value, Write,
     apply, read,
 };

@@ -22,12 +22,12 @@ use partage_core::keyspace::map::{MapDiff, Role};
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, ReplicaKey};
-use partage_core::service::table::replication::message::Append;
-use partage_core::service::table::replication::{
-    self as replication, Effect, EntryKind, LogPosition, LogWrite, Message, Replica,
-};
 use partage_core::worker::gates::Verdict;
 use partage_core::worker::{Callback, CallbackTimeouts, Worker};
+use partage_service::table::replication::message::Append;
+use partage_service::table::replication::{
+    self as replication, Effect, EntryKind, LogPosition, LogWrite, Message, Replica,
+};
 
 /// What was seen instead.
 type Outcome = Result<(), String>;

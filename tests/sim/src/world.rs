@@ -25,7 +25,7 @@ use partage_core::base::id::{Epoch, ShardId};
 use partage_core::base::name::NodeId;
 use partage_core::base::settings::Settings;
 use partage_core::keyspace::map::Access;
-use partage_core::service::table::replication;
+use partage_service::table::replication;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_dataset::build::{Load, Options, build_all, inspect, publish};
 use partage_dataset::format::{Columns, Format};
 use partage_dataset::source::{Settings, Source, SourceErrorKind, SourceRetryPolicy, Throttle};
 use partage_engine::readonly::Reader;
+use partage_service::dataset::{DatasetName, VersionName};
 use sources::tree::{FILES, KEYS, key, value, write};
 use sources::{azure::Azurite, dav::Dav, gcs::FakeGcs, hdfs::Hdfs, s3::Moto};
 use std::collections::BTreeSet;

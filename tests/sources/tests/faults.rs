@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
-use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_dataset::source::{Source, SourceError, SourceErrorKind, SourceRetryPolicy, Throttle};
+use partage_service::dataset::{DatasetName, VersionName};
 use sources::s3::Moto;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

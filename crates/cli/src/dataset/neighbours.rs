@@ -7,8 +7,8 @@
 
 use crate::client::ApiClient;
 use partage_coordination::{Backend, Coordination, Error, Late, Listen, Target};
-use partage_core::service::dataset::DatasetName;
 use partage_dataset::node::{Membership, last_peers};
+use partage_service::dataset::DatasetName;
 use partage_wire::json::{Node, Nodes};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -9,7 +9,7 @@ use crate::output::{Failure, Output};
 use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
-use partage_core::service::dataset::VersionName;
+use partage_service::dataset::VersionName;
 use partage_wire::dataset::status::Version;
 use serde_json::json;
 use std::time::Duration;

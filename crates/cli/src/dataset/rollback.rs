@@ -12,7 +12,7 @@ use crate::output::{Failure, Output, say};
 use bytes::Bytes;
 use clap::Args;
 use hyper::Method;
-use partage_core::service::dataset::VersionName;
+use partage_service::dataset::VersionName;
 use partage_wire::dataset::status::Dataset;
 use serde_json::json;
 use std::time::Duration;

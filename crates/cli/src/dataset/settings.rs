@@ -2,9 +2,9 @@
 
 use crate::output::Failure;
 use clap::Args;
-use partage_core::service::dataset::DatasetName;
 use partage_dataset::settings::{DatasetSettings, FILE};
 use partage_dataset::source::{Settings, Source};
+use partage_service::dataset::DatasetName;
 use partage_wire::config::{self, BadRows, DatasetFile, KeyColumns};
 use std::path::Path;
 

@@ -21,7 +21,7 @@ use clap::Args;
 use hyper::Method;
 use indicatif::ProgressBar;
 use partage_core::base::count::counted;
-use partage_core::service::dataset::node::State;
+use partage_service::dataset::node::State;
 use partage_wire::dataset::status::{Dataset, Datasets, Version};
 use std::future::Future;
 use std::time::Duration;

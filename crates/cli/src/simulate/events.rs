@@ -6,7 +6,7 @@ use partage_core::base::name::{NodeId, Zone};
 use partage_core::base::suggest;
 use partage_core::keyspace::key::Key;
 use partage_core::limits;
-use partage_core::service::whatif::{Event, Heat, Node};
+use partage_service::whatif::{Event, Heat, Node};
 
 /// How an event is written, for help and for mistakes.
 pub const FORMS: &str =

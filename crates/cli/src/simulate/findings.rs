@@ -1,7 +1,7 @@
 //! Two or three plain sentences about what stands out in a comparison.
 
 use super::Answer;
-use partage_core::service::whatif::{Comparison, Moved, Scene, Step};
+use partage_service::whatif::{Comparison, Moved, Scene, Step};
 
 /// A node this much above its share is worth a sentence.
 const UNEVEN: f64 = 1.2;

@@ -1,7 +1,7 @@
 //! The answer for programs: everything, in one JSON object.
 
 use super::{Answer, findings};
-use partage_core::service::whatif::{Balance, Balances, Comparison, Load, Moved, Movement, Outcome, Step};
+use partage_service::whatif::{Balance, Balances, Comparison, Load, Moved, Movement, Outcome, Step};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -103,12 +103,12 @@ struct HotKeyForm {
 /// Everything that was found.
 pub fn form(answer: &Answer) -> Form {
     let comparison = &answer.comparison;
-    let node = |node: &partage_core::service::whatif::Node| NodeForm {
+    let node = |node: &partage_service::whatif::Node| NodeForm {
         name: node.name.to_string(),
         capacity: node.capacity,
         zone: node.zone.as_ref().map(ToString::to_string),
     };
-    let scene = |scene: &partage_core::service::whatif::Scene| SceneForm {
+    let scene = |scene: &partage_service::whatif::Scene| SceneForm {
         event: scene.title.clone(),
         keys: scene.total.keys,
         weight: scene.total.weight,
@@ -154,7 +154,7 @@ fn step(comparison: &Comparison, found: &Step, present: &[u32]) -> StepForm {
             *zones.entry(zone.to_string()).or_default() += found.loads[*at as usize].weight;
         }
     }
-    let hot = |hot: &partage_core::service::whatif::HotKey| HotKeyForm {
+    let hot = |hot: &partage_service::whatif::HotKey| HotKeyForm {
         key: hot.key.to_string(),
         weight: hot.weight,
         nodes: hot.nodes.iter().map(|at| name(comparison, *at)).collect(),

@@ -1,6 +1,6 @@
 //! `partage simulate`: what would happen to my keys?
 //!
-//! Reads a sample of keys, lets [`partage_core::service::whatif`] play the events with every scheme, times the lookups
+//! Reads a sample of keys, lets [`partage_service::whatif`] play the events with every scheme, times the lookups
 //! (the core has no clock), and shows the outcome: a table and a few sentences for people, everything as
 //! JSON for programs, one page with plots for both.
 
@@ -17,7 +17,7 @@ use crate::keys::{self, Columns, Keys, LeftOut, Wanted};
 use crate::output::{self, Failure, Output};
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::key::Key;
-use partage_core::service::whatif::{self, Comparison, Item, Layout, Question, Sample, Scheme, WhatIfError};
+use partage_service::whatif::{self, Comparison, Item, Layout, Question, Sample, Scheme, WhatIfError};
 use progress::Progress;
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@ use super::findings::{findings, least_part, part};
 use super::plot::{self, Cell, Grid, escape};
 use super::{Answer, table};
 use partage_core::base::count::counted;
-use partage_core::service::whatif::{Outcome, Step};
+use partage_service::whatif::{Outcome, Step};
 use std::fmt::Write;
 
 /// Nodes of which each scheme has bars; with more, the page shows the fullest ones.
@@ -133,7 +133,7 @@ fn hottest(answer: &Answer) -> String {
         return String::new();
     };
     let keys = first.steps.last().map_or(&[][..], |step| &step.hottest_keys);
-    let row = |hot: &partage_core::service::whatif::HotKey| {
+    let row = |hot: &partage_service::whatif::HotKey| {
         let share = part(hot.weight, scene.total.weight);
         format!(
             "<tr><td><code>{}</code></td><td>{:.3} %</td></tr>",

@@ -3,7 +3,7 @@
 use crate::redrawn::spinner;
 use crate::terminal::line;
 use indicatif::ProgressBar;
-use partage_core::service::whatif;
+use partage_service::whatif;
 
 /// One line that is drawn over and over, with the time that has passed; nothing where no person looks on, or with `--json`.
 pub struct Progress {

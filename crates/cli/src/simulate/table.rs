@@ -4,7 +4,7 @@ use super::Answer;
 use super::findings::{least_part, part};
 use comfy_table::{CellAlignment, Table, presets};
 use partage_core::base::count::counted;
-use partage_core::service::whatif::Outcome;
+use partage_service::whatif::Outcome;
 
 /// Events beside each other in one table of at most 110 columns; more go into a further one below.
 const EVENTS: usize = 4;

@@ -3,8 +3,8 @@
 
 use crate::cluster::{Cluster, ask_json, eventually};
 use lsm_tree::{AbstractTree, Config, KvSeparationOptions, SequenceNumberCounter};
-use partage_core::service::table::filter::Path as FieldPath;
-use partage_core::service::table::index::{IndexId, IndexedValue};
+use partage_service::table::filter::Path as FieldPath;
+use partage_service::table::index::{IndexId, IndexedValue};
 use partage_wire::table::CheckAnswer;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! Sees to it that each map is kept by as many metadata servers as it should be, while this coordinator leads.
-//! What is to be done says [`partage_core::service::metadata::upkeep`].
+//! What is to be done says [`partage_service::metadata::upkeep`].
 
 use crate::backend::local_metadata::Addresses;
 use crate::backend::store::{ServerLists, StoreError};
@@ -7,8 +7,8 @@ use crate::clock::Clock;
 use crate::lead::decision_loop::DecisionLoop;
 use crate::limits;
 use partage_core::base::name::KeyspaceName;
-use partage_core::service::metadata::upkeep::{Absences, Replacement};
 use partage_metadata::ChangeError;
+use partage_service::metadata::upkeep::{Absences, Replacement};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use partage_core::service::dataset::node::Layout;
-use partage_core::service::dataset::partition::{Sample, recognise};
-use partage_core::service::dataset::{DatasetName, Partitioner, VersionName};
+use partage_service::dataset::node::Layout;
+use partage_service::dataset::partition::{Sample, recognise};
+use partage_service::dataset::{DatasetName, Partitioner, VersionName};
 use partage_wire::dataset::manifest::{MANIFEST, MANIFEST_BYTES, Manifest};
 use partage_wire::dataset::presence::PARTITIONS;
 use tokio::sync::Mutex;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use partage_core::service::dataset::Partitioner;
-use partage_core::service::dataset::node::Layout;
 use partage_engine::readonly::{BuildError, Builder};
+use partage_service::dataset::Partitioner;
+use partage_service::dataset::node::Layout;
 
 /// The builders of the partitions that are made at the same time.
 pub struct Builders {

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::{Reader, UNFINISHED};
+use partage_service::dataset::{DatasetName, VersionName};
 use partage_wire::dataset::manifest::{MANIFEST, Manifest, StoredPartition};
 
 use super::load::on_a_thread;

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use partage_core::service::dataset::{DatasetName, VersionName};
+use partage_service::dataset::{DatasetName, VersionName};
 use partage_wire::dataset::manifest::{MANIFEST, Manifest};
 
 use super::{Error, file_name};

@@ -4,7 +4,7 @@ use super::stripes::InFlightCounter;
 use super::version::Version;
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use partage_core::base::time::Millis;
-use partage_core::service::dataset::name::{DatasetName, VersionName};
+use partage_service::dataset::name::{DatasetName, VersionName};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};

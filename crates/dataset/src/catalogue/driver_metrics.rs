@@ -2,7 +2,7 @@
 //!
 //! It counts seldom, so these are the counters of the metrics' own library.
 
-use partage_core::service::dataset::name::DatasetName;
+use partage_service::dataset::name::DatasetName;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

@@ -31,7 +31,7 @@ pub use version::{LoadProgress, Place, State, Version};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use partage_clock::Clock;
-use partage_core::service::dataset::name::DatasetName;
+use partage_service::dataset::name::DatasetName;
 use partage_wire::dataset::status::StoreCheck;
 use std::collections::BTreeMap;
 use std::sync::Arc;

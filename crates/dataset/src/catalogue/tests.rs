@@ -1,8 +1,8 @@
 use super::*;
 use partage_core::base::time::Millis;
-use partage_core::service::dataset::name::VersionName;
-use partage_core::service::dataset::partition::Partitioner;
 use partage_engine::readonly::{Builder, Reader};
+use partage_service::dataset::name::VersionName;
+use partage_service::dataset::partition::Partitioner;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn dataset(catalogue: &Catalogue, name: &str) -> Arc<Dataset> {
@@ -159,7 +159,7 @@ fn a_version_tells_how_it_stands_and_when_it_was_asked() {
         next_try: None,
         is_superseded: false,
     });
-    assert_eq!(version.state().kind(), partage_core::service::dataset::node::State::Error);
+    assert_eq!(version.state().kind(), partage_service::dataset::node::State::Error);
     assert_eq!(version.last_request().0, 0);
     version.asked_at(Millis(9));
     version.asked_at(Millis(7));

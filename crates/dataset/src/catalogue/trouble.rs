@@ -2,7 +2,7 @@
 //!
 //! Each failure is kept with its reason, since when it lasts, and how often it has been met since.
 
-use partage_core::service::dataset::name::DatasetName;
+use partage_service::dataset::name::DatasetName;
 use partage_wire::dataset::status::LinkState;
 use std::collections::BTreeMap;
 

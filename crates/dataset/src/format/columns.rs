@@ -1,6 +1,6 @@
 //! Which columns of a table are the key and the value of a record.
 
-use partage_core::service::dataset::columns as key;
+use partage_service::dataset::columns as key;
 
 use super::error::Reason;
 

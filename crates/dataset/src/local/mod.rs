@@ -21,9 +21,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use partage_core::service::dataset::node::Layout;
-use partage_core::service::dataset::{DatasetName, VersionName};
 use partage_engine::readonly::{Reader, UNFINISHED};
+use partage_service::dataset::node::Layout;
+use partage_service::dataset::{DatasetName, VersionName};
 use partage_wire::dataset::manifest::{MANIFEST, Manifest};
 
 use crate::build::{self, Inspection, REJECTS, file_name, partition_of, sync_folder, write};

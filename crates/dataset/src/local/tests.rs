@@ -1,7 +1,7 @@
 //! What a restart finds, whatever was on the disk.
 
-use partage_core::service::dataset::Partitioner;
 use partage_engine::readonly::{Builder, Options};
+use partage_service::dataset::Partitioner;
 use tempfile::TempDir;
 
 use super::*;

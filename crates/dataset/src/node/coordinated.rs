@@ -13,8 +13,8 @@ use super::driving::Input;
 use crate::catalogue::{Catalogue, Version};
 use crate::limits;
 use partage_core::keyspace::sharding::Slot;
-use partage_core::service::dataset::shards::{LOAD_MS, partitions_of};
-use partage_core::service::dataset::{Address, DatasetName};
+use partage_service::dataset::shards::{LOAD_MS, partitions_of};
+use partage_service::dataset::{Address, DatasetName};
 use partage_worker::{
     Assignment, Bounds, CallbackTimeouts, DropReason, Epoch, Failure, Handler, KeyspaceKind, Load, Peer,
     ReplicaKey, Role, Worker,

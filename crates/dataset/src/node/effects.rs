@@ -14,11 +14,11 @@ use crate::source::Source;
 use partage_clock::unix_seconds;
 use partage_coordination::Key as PublishedKey;
 use partage_core::base::time::Millis;
-use partage_core::service::dataset::node::{
+use partage_engine::readonly::Reader;
+use partage_service::dataset::node::{
     self as machine, Effect, Event, Key, Layout, RememberedDataset, ShownVersion, Spread, Value,
 };
-use partage_core::service::dataset::{Address, DatasetName, Seat, VersionName};
-use partage_engine::readonly::Reader;
+use partage_service::dataset::{Address, DatasetName, Seat, VersionName};
 use partage_wire::dataset::presence::{Held, Holding, Presence, Remembered};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

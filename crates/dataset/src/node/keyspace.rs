@@ -11,10 +11,10 @@ use crate::catalogue::Trouble;
 use crate::limits::KEYSPACE;
 use partage_clock::unix_seconds;
 use partage_core::keyspace::Keyspace;
-use partage_core::service::dataset::DatasetName;
-use partage_core::service::dataset::node::Layout;
-use partage_core::service::dataset::shards::{Upkeep, Wanted, detour, upkeep};
 use partage_dialer::Dialer;
+use partage_service::dataset::DatasetName;
+use partage_service::dataset::node::Layout;
+use partage_service::dataset::shards::{Upkeep, Wanted, detour, upkeep};
 use partage_wire::proto::admin_client::AdminClient;
 use partage_wire::proto::{
     self, CommandRequest, CreateKeyspace, DeleteKeyspace, GetKeyspaceRequest, KeyspaceChanges,

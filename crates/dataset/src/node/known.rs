@@ -4,8 +4,8 @@
 //! The driver writes it; requests read it, so that the node can refuse an order at once.
 
 use crate::serve::OrderError;
-use partage_core::service::dataset::node::ShownVersion;
-use partage_core::service::dataset::{DatasetName, VersionName};
+use partage_service::dataset::node::ShownVersion;
+use partage_service::dataset::{DatasetName, VersionName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -81,7 +81,7 @@ impl Known {
 mod tests {
     use super::*;
     use partage_core::base::time::Millis;
-    use partage_core::service::dataset::node::{Failure, Layout, State};
+    use partage_service::dataset::node::{Failure, Layout, State};
 
     fn shown(version: &str, failure: Option<bool>) -> ShownVersion {
         let failure = failure.map(|may_be_ordered| Failure {

@@ -1,4 +1,4 @@
-//! One node of a dataset cluster: the driver of the machine in `partage_core::service::dataset::node`.
+//! One node of a dataset cluster: the driver of the machine in `partage_service::dataset::node`.
 //!
 //! The machine says what to do, in order; the helpers below do it. Each does one thing, and fails and tries again by
 //! itself; their results come back through one queue, so that the driver takes one event after the other.
@@ -39,8 +39,8 @@ use driving::{Driver, Input};
 use futures::future::BoxFuture;
 use known::Known;
 use partage_coordination::Coordination;
-use partage_core::service::dataset::node::{NodeSettings, Spread};
-use partage_core::service::dataset::{
+use partage_service::dataset::node::{NodeSettings, Spread};
+use partage_service::dataset::{
     Address, AddressError, DatasetName, DatasetNameError, ReplicationError, Seat, VersionName,
 };
 use partage_worker::{LeaveError, Worker};

@@ -8,7 +8,7 @@ use super::trouble::{CoordinationHealth, CoordinationPart};
 use crate::limits::{COORDINATION_PAUSE, LEAVE_FLUSH};
 use bytes::Bytes;
 use partage_coordination::{Coordination, Error, Key, Session, SessionId, Transaction};
-use partage_core::service::dataset::node::Event;
+use partage_service::dataset::node::Event;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -4,7 +4,7 @@ use super::driving::Input;
 use crate::limits::{REFUSED_SHOWN, SETTINGS_BYTES};
 use crate::settings::{self, DatasetSettings};
 use crate::source::{Source, SourceError, SourceErrorKind};
-use partage_core::service::dataset::{DatasetName, VersionName};
+use partage_service::dataset::{DatasetName, VersionName};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::mpsc;
 

@@ -4,7 +4,7 @@
 use crate::catalogue::{Catalogue, Link, Trouble};
 use crate::limits::REGISTERED;
 use partage_clock::unix_seconds;
-use partage_core::service::dataset::DatasetName;
+use partage_service::dataset::DatasetName;
 use partage_worker::Health;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;

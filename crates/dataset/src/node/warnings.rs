@@ -5,8 +5,8 @@ use super::loading::VersionId;
 use crate::catalogue::Catalogue;
 use crate::limits::PEERS_LOGGED;
 use partage_core::base::time::Millis;
-use partage_core::service::dataset::node::Node as Machine;
-use partage_core::service::dataset::{Address, DatasetName, VersionName};
+use partage_service::dataset::node::Node as Machine;
+use partage_service::dataset::{Address, DatasetName, VersionName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Since when something is so, and whether that was logged.

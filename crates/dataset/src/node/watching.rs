@@ -5,7 +5,7 @@ use super::trouble::{CoordinationHealth, CoordinationPart};
 use crate::limits::COORDINATION_PAUSE;
 use partage_clock::unix_ms;
 use partage_coordination::{Change, Coordination, Key, Scope, Update};
-use partage_core::service::dataset::node::{Event, Layout, News};
+use partage_service::dataset::node::{Event, Layout, News};
 use partage_wire::dataset::presence::{Held, Holding, Presence};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Mirror {
 }
 
 fn nothing() -> Held {
-    let partitioner = partage_core::service::dataset::Partitioner::JavaBytes;
+    let partitioner = partage_service::dataset::Partitioner::JavaBytes;
     let layout = Layout { partitioner, partitions: 0, digest: 0 };
     Held { layout, partitions: BTreeSet::new(), keys: None }
 }
@@ -123,7 +123,7 @@ fn nothing() -> Held {
 mod tests {
     use super::*;
     use partage_coordination::{Entry, Version};
-    use partage_core::service::dataset::{Address, Partitioner};
+    use partage_service::dataset::{Address, Partitioner};
 
     fn mirror() -> Mirror {
         Mirror { root: Key::new("datasets/v1/test").unwrap(), held: BTreeMap::new() }

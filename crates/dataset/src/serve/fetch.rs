@@ -9,7 +9,7 @@ use crate::catalogue::{Hop, Outcome, Place, Reading};
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::{Method, Response, StatusCode};
-use partage_core::service::dataset::fetch::{Failure, Fetch, Next};
+use partage_service::dataset::fetch::{Failure, Fetch, Next};
 use partage_wire::request::headers::PROXIED_TO;
 use std::sync::Arc;
 

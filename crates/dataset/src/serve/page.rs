@@ -1,7 +1,7 @@
 //! The status page for people: no script, nothing from elsewhere, and every text escaped.
 
 use super::status::replicas;
-use partage_core::service::dataset::node::State;
+use partage_service::dataset::node::State;
 use partage_wire::dataset::status::{Dataset, Datasets, Loading, LocalVersion, Node, Trouble, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 //! A request that is not carried out: which status, which word for programs, which sentence for people.
 
 use http::StatusCode;
-use partage_core::service::dataset::fetch::Failure;
+use partage_service::dataset::fetch::Failure;
 use partage_wire::json::told;
 use std::borrow::Cow;
 use std::fmt;

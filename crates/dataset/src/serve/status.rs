@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
 use http::{Response, StatusCode};
-use partage_core::service::dataset::node as machine;
+use partage_service::dataset::node as machine;
 use partage_wire::dataset::status::{
     Dataset, Datasets, Health, HealthState, Loading, LocalVersion, Node, Trouble, Version,
 };

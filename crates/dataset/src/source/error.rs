@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use partage_core::service::dataset::DatasetNameError;
+use partage_service::dataset::DatasetNameError;
 
 use crate::limits::{SOURCE_ENTRIES, SYMLINKS};
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ListResult, ObjectMeta, ObjectStore, ObjectStoreExt};
-use partage_core::service::dataset::{DatasetName, DatasetNameError, VersionName};
+use partage_service::dataset::{DatasetName, DatasetNameError, VersionName};
 
 use super::Source;
 use super::error::{SourceError, SourceErrorKind};

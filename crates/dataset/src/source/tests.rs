@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::limits::SYMLINKS;
-use partage_core::service::dataset::{DatasetName, VersionName};
+use partage_service::dataset::{DatasetName, VersionName};
 
 fn names<N: std::fmt::Display>(folders: &Folders<N>) -> Vec<String> {
     folders.names.iter().map(ToString::to_string).collect()

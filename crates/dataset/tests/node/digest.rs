@@ -2,9 +2,9 @@
 
 use super::log;
 use super::test_cluster::{KEYS, TestCluster, until};
-use partage_core::service::dataset::Replication;
 use partage_dataset::node::NodeOptions;
 use partage_dataset::source::Source;
+use partage_service::dataset::Replication;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;

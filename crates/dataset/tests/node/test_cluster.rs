@@ -1,11 +1,11 @@
 //! A cluster, its source, and a reader at every node.
 
 use super::service::Service;
-use partage_core::service::dataset::assign::Replication;
-use partage_core::service::dataset::{DatasetName, Seat, VersionName};
 use partage_dataset::node::{Node, NodeOptions};
 use partage_dataset::serve;
 use partage_dataset::source::Source;
+use partage_service::dataset::assign::Replication;
+use partage_service::dataset::{DatasetName, Seat, VersionName};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -107,7 +107,7 @@ impl TestCluster {
         options.load_at_once = 1;
         options.load_memory_bytes = 32 << 20;
         // A peer of this very process may wait for a core of two.
-        let fetch = partage_core::service::dataset::FetchSettings { stage_ms: 1_000, total_ms: 20_000 };
+        let fetch = partage_service::dataset::FetchSettings { stage_ms: 1_000, total_ms: 20_000 };
         options.serve = serve::Settings { threads: 1, fetch, ..serve::Settings::default() };
         options
     }

@@ -1,9 +1,9 @@
 //! Several nodes: proxying, hedging, dead and slow peers, versions by name (S13, S14, S16; D5).
 
 use crate::test_cluster::{Entries, Line, SETTINGS, TestCluster, dataset, entries};
-use partage_core::service::dataset::fetch::FetchSettings;
-use partage_core::service::dataset::partition::Partitioner;
 use partage_dataset::serve::Settings;
+use partage_service::dataset::fetch::FetchSettings;
+use partage_service::dataset::partition::Partitioner;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

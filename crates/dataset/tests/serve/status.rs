@@ -1,9 +1,9 @@
 //! The JSON of a status, field by field: nodes and commands of other versions read it.
 
 use crate::test_cluster::{TestCluster, dataset, entries};
-use partage_core::service::dataset::name::{DatasetName, VersionName};
 use partage_dataset::catalogue::{Catalogue, Link, Neighbours, NodeInfo, State, Trouble};
 use partage_engine::readonly::Layout;
+use partage_service::dataset::name::{DatasetName, VersionName};
 use partage_wire::dataset::status::StoreCheck;
 use serde_json::{Value, json};
 

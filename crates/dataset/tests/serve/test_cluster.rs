@@ -1,11 +1,11 @@
 //! Nodes in one process, and a client that shows every byte.
 
-use partage_core::service::dataset::fetch::FetchSettings;
-use partage_core::service::dataset::name::{DatasetName, VersionName};
-use partage_core::service::dataset::partition::Partitioner;
 use partage_dataset::catalogue::{Catalogue, Dataset, NodeInfo, Options, State, Version};
 use partage_dataset::serve::{Server, Settings};
 use partage_engine::readonly::{self, Builder, Layout, Reader};
+use partage_service::dataset::fetch::FetchSettings;
+use partage_service::dataset::name::{DatasetName, VersionName};
+use partage_service::dataset::partition::Partitioner;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::replication::LogPosition;
 
 use super::limits::{KEY_BYTES, RUNS, VALUE_BYTES};
 

@@ -39,7 +39,7 @@ mod tree;
 
 use std::path::Path;
 
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::replication::LogPosition;
 
 pub use error::Error;
 pub use shared_bytes::SharedBytes;

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::replication::LogPosition;
 
 use super::limits::ROW_OVERHEAD_BYTES;
 use super::{

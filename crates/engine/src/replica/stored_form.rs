@@ -10,7 +10,7 @@
 
 use lsm_tree::Slice;
 use partage_core::base::id::Epoch;
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::replication::LogPosition;
 
 use super::SharedBytes;
 

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::limits::{DUE_RUNS, KEY_BYTES, ROW_OVERHEAD_BYTES, VALUE_BYTES};
 use partage_engine::replica::{Change, Condition, Direction, Engine, Error, Snapshot, Store};
+use partage_service::table::replication::LogPosition;
 
 use crate::harness::{
     Machine, Map, Simulated, all, apply, at, compact, delete, get, on_both, refused, rows, set,

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::limits::RUNS;
 use partage_engine::replica::{Change, Engine, Error, Options, Store, TreeEngine};
+use partage_service::table::replication::LogPosition;
 
 use crate::harness::{Map, all, apply, at, compact, copy, refused, set, temporary};
 

@@ -1,7 +1,7 @@
 //! A store that is filled from another replica's snapshot.
 
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Condition, Engine, Error, Row, Snapshot, Store};
+use partage_service::table::replication::LogPosition;
 
 use crate::harness::{Machine, Map, all, apply, at, compact, get, on_both, refused, set};
 

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use partage_core::base::id::Epoch;
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::limits::RUN_FILE_BYTES;
 use partage_engine::replica::{
     Change, Direction, Engine, Error, Options, Row, SimulatedEngine, Snapshot, Store, TreeEngine,
 };
+use partage_service::table::replication::LogPosition;
 use tempfile::TempDir;
 
 pub type Map = BTreeMap<Vec<u8>, Vec<u8>>;

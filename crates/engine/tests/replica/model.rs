@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Direction, Engine, Row, Snapshot, Store};
+use partage_service::table::replication::LogPosition;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 

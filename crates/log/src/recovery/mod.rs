@@ -19,9 +19,9 @@ use crate::replica::{Needs, ReplicaState};
 use crate::segment::{self, BLOCK, Mode};
 use locate::{Located, locate};
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::Stored;
 use partage_journal::FileHeader;
 use partage_journal::frame;
+use partage_service::table::replication::Stored;
 use rebuilt::Rebuilt;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,7 +4,7 @@ use crate::Damage;
 use crate::group::RecordId;
 use crate::record::{Checkpoint, Record};
 use crate::replica::{Needs, Outline, ReplicaState, Spans};
-use partage_core::service::table::replication::{Entry, LogPosition, LogWrite, Stored};
+use partage_service::table::replication::{Entry, LogPosition, LogWrite, Stored};
 use std::collections::VecDeque;
 
 /// What was read of a replica so far.

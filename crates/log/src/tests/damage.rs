@@ -4,9 +4,9 @@ use super::{DIR, Draws, Group, Model, append, apply, at, fence, key, open, same,
 use crate::segment::BLOCK;
 use crate::{Log, Record, Recovered, WriteError};
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::LogWrite;
 use partage_journal::Disk;
 use partage_journal::faulty_disk::FaultyDisk;
+use partage_service::table::replication::LogWrite;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use super::{Draws, Model, append, apply, at, fence, key, open, same};
 use crate::{Record, WriteError};
-use partage_core::service::table::replication::LogWrite;
 use partage_journal::faulty_disk::{Fault, FaultyDisk};
+use partage_service::table::replication::LogWrite;
 
 #[test]
 fn fences_and_bases_stay_when_their_segments_go() {

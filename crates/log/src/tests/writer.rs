@@ -2,8 +2,8 @@
 
 use super::{Model, append, apply, at, fence, key, open, same};
 use crate::{GroupWriter, Record, Report, SubmitError, WriteError, WriterSettings};
-use partage_core::service::table::replication::LogWrite;
 use partage_journal::faulty_disk::{Fault, FaultyDisk};
+use partage_service::table::replication::LogWrite;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;

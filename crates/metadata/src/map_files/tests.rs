@@ -240,7 +240,7 @@ fn golden() -> serde_json::Value {
     let file = &disk.read(&files.path(NAME)).unwrap()[..end];
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
     let servers = ["m1", "m2", "m3"].map(|id| NodeId::new(id).unwrap()).to_vec();
-    let head = partage_core::service::metadata::Head { at: diffs[1].to, servers };
+    let head = partage_service::metadata::Head { at: diffs[1].to, servers };
     serde_json::json!({
         "keyspace": "ks",
         "book": NAME.to_string(),

@@ -3,7 +3,7 @@
 use crate::error;
 use crate::reply::Reply;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::rows::{Action, Condition, Done, Expiry, Operation, Row};
+use partage_service::table::rows::{Action, Condition, Done, Expiry, Operation, Row};
 
 /// A command on rows.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use crate::error::syntax;
 use crate::reply::{Reply, shown};
 use crate::request::Arguments;
 use partage_core::limits::TTL_MS;
-use partage_core::service::table::rows::{Action, Condition, Expiry};
+use partage_service::table::rows::{Action, Condition, Expiry};
 
 /// A command on rows, or what is answered instead.
 pub type Parsed = Result<Rows, Reply>;

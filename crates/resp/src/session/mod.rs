@@ -20,7 +20,7 @@ use crate::request::Arguments;
 use crate::table::{RequestError, Table, Tables};
 use crate::transaction::{Queue, Watched, pong};
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::replication::Consistency;
+use partage_service::table::replication::Consistency;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

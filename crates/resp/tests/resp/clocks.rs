@@ -3,10 +3,10 @@
 use crate::support::Server;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
-use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{Outcome, Row, Write};
 use partage_resp::memory::MemoryTable;
 use partage_resp::{Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table};
+use partage_service::table::replication::Consistency;
+use partage_service::table::rows::{Outcome, Row, Write};
 use std::sync::Arc;
 
 /// What the clock of the listener shows.

@@ -3,10 +3,10 @@
 use crate::support::{Client, PATIENCE, Server, encoded, memory, shown};
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
-use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{Outcome, Row, Write};
 use partage_resp::memory::MemoryTable;
 use partage_resp::{Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table, limits};
+use partage_service::table::replication::Consistency;
+use partage_service::table::rows::{Outcome, Row, Write};
 use proptest::prelude::*;
 use resp_rs::resp3::Frame;
 use std::io::Write as _;

@@ -16,9 +16,9 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::map::Access;
-use partage_core::service::dataset::furthest::{Furthest, NodesAsked};
-use partage_core::service::dataset::node::Served;
-use partage_core::service::dataset::version_search::VersionSearch;
+use partage_service::dataset::furthest::{Furthest, NodesAsked};
+use partage_service::dataset::node::Served;
+use partage_service::dataset::version_search::VersionSearch;
 use partage_wire::request::at_least::{self, AT_LEAST};
 use std::sync::{Arc, PoisonError, RwLock};
 

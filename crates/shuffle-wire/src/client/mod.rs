@@ -25,7 +25,7 @@ use crate::limits::SENTENCE_BYTES;
 use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
 use crate::records::PackedRecords;
-use partage_core::service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
+use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 use std::collections::BTreeSet;
 
 /// What the records of a shuffle are. It is fixed when the shuffle starts.

@@ -2,11 +2,11 @@
 
 use crate::form::{Cursor, Form, choices, fields};
 use crate::malformed::{FrameError, Malformed};
-use partage_core::service::shuffle::buffer::Failed as AttemptFailed;
-use partage_core::service::shuffle::holder::NotRead;
-use partage_core::service::shuffle::leader::Failed as LeaderFailed;
-use partage_core::service::shuffle::reader::Failed as ReadFailed;
-use partage_core::service::shuffle::{Ended, Failure};
+use partage_service::shuffle::buffer::Failed as AttemptFailed;
+use partage_service::shuffle::holder::NotRead;
+use partage_service::shuffle::leader::Failed as LeaderFailed;
+use partage_service::shuffle::reader::Failed as ReadFailed;
+use partage_service::shuffle::{Ended, Failure};
 
 /// Why nothing of what was asked for is done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -23,7 +23,7 @@ use crate::malformed::Malformed;
 use bytes::{BufMut, Bytes};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::{AttemptId, Bytes as Shared, PoolSlot, RangeId, ShuffleId};
+use partage_service::shuffle::{AttemptId, Bytes as Shared, PoolSlot, RangeId, ShuffleId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 

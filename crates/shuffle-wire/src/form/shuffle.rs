@@ -5,13 +5,13 @@ use crate::batch::PackedBatch;
 use crate::malformed::Malformed;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::bounds::{Bounds, Range, Tag};
-use partage_core::service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
-use partage_core::service::shuffle::message::Word;
-use partage_core::service::shuffle::plan::{Division, Plan, PlanRange, Winner};
-use partage_core::service::shuffle::record::{Batch, BatchKey, EndMark, Numbers, Stream};
-use partage_core::service::shuffle::sketch::Sketch;
-use partage_core::service::shuffle::{
+use partage_service::shuffle::bounds::{Bounds, Range, Tag};
+use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
+use partage_service::shuffle::message::Word;
+use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
+use partage_service::shuffle::record::{Batch, BatchKey, EndMark, Numbers, Stream};
+use partage_service::shuffle::sketch::Sketch;
+use partage_service::shuffle::{
     AttemptId, AttemptKey, BufferId, Bytes, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId, Terms,
     Writer,
 };

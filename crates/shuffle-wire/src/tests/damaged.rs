@@ -12,9 +12,9 @@ use bytes::Bytes;
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use partage_core::limits;
-use partage_core::service::shuffle::message::Message;
-use partage_core::service::shuffle::record::{BatchKey, Numbers, Stream};
-use partage_core::service::shuffle::{BufferId, PoolSlot, ShuffleId, Writer};
+use partage_service::shuffle::message::Message;
+use partage_service::shuffle::record::{BatchKey, Numbers, Stream};
+use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId, Writer};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

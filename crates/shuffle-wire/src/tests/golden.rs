@@ -9,14 +9,12 @@ use crate::records::PackedRecords;
 use bytes::Bytes;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::bounds::{Bounds, Range, Tag};
-use partage_core::service::shuffle::log::{Append, Decision, What};
-use partage_core::service::shuffle::message::{Message, Word};
-use partage_core::service::shuffle::record::{
-    Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream,
-};
-use partage_core::service::shuffle::sketch::Sketch;
-use partage_core::service::shuffle::{
+use partage_service::shuffle::bounds::{Bounds, Range, Tag};
+use partage_service::shuffle::log::{Append, Decision, What};
+use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
+use partage_service::shuffle::sketch::Sketch;
+use partage_service::shuffle::{
     AttemptId, AttemptKey, BufferId, Bytes as Shared, PoolSlot, RangeId, ShuffleId, TaskId, Terms, Writer,
 };
 use serde_json::Value;

@@ -10,9 +10,9 @@ use crate::node::{self, Control, Received};
 use crate::records::PackedRecords;
 use crate::testing;
 use bytes::Bytes;
-use partage_core::service::shuffle::message::Message;
-use partage_core::service::shuffle::record::{Batch, Record};
-use partage_core::service::shuffle::{Ended, RangeId, buffer, holder, leader, reader};
+use partage_service::shuffle::message::Message;
+use partage_service::shuffle::record::{Batch, Record};
+use partage_service::shuffle::{Ended, RangeId, buffer, holder, leader, reader};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::collections::BTreeSet;
@@ -77,7 +77,7 @@ fn records_lie_in_the_bytes_that_came() {
     let packed = PackedRecords::pack([(&b"key"[..], &value[..])]);
     let call = Call {
         number: 1,
-        shuffle: partage_core::service::shuffle::ShuffleId(1),
+        shuffle: partage_service::shuffle::ShuffleId(1),
         what: Request::Records(1, packed),
     };
     let frame = carried(&call.frame().unwrap(), 0);

@@ -11,11 +11,9 @@ use super::{
     attempt, bytes, items, put_attempt, put_bytes, put_count, put_writer, slot, u8, u32, u64, u128, writer,
 };
 use bytes::BufMut;
-use partage_core::service::shuffle::bounds::Tag;
-use partage_core::service::shuffle::record::{
-    Batch, BatchKey, Body, EndMark, Record, Segment, Stream, Tagged,
-};
-use partage_core::service::shuffle::{AttemptId, RangeId, ShuffleId};
+use partage_service::shuffle::bounds::Tag;
+use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment, Stream, Tagged};
+use partage_service::shuffle::{AttemptId, RangeId, ShuffleId};
 
 const VERSION: u8 = 1;
 const RECORDS: u8 = 1;
@@ -125,7 +123,7 @@ mod tests {
     use super::*;
     use partage_core::base::id::{Epoch, Incarnation};
     use partage_core::base::name::NodeId;
-    use partage_core::service::shuffle::{AttemptKey, BufferId, PoolSlot, TaskId, Writer};
+    use partage_service::shuffle::{AttemptKey, BufferId, PoolSlot, TaskId, Writer};
 
     fn batches() -> Vec<Batch> {
         let buffer = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(7) };

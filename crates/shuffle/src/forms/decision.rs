@@ -12,9 +12,9 @@ use super::plan::{bounds, plan, put_bounds, put_plan, put_upto, upto};
 use super::{items, put_count, put_writer, slot, u8, u32, u64, u128, writer};
 use bytes::BufMut;
 use partage_core::base::id::Epoch;
-use partage_core::service::shuffle::bounds::Tag;
-use partage_core::service::shuffle::log::{Decision, Decisions, Superseded};
-use partage_core::service::shuffle::{Ended, Failure, RangeId, ShuffleId, Terms};
+use partage_service::shuffle::bounds::Tag;
+use partage_service::shuffle::log::{Decision, Decisions, Superseded};
+use partage_service::shuffle::{Ended, Failure, RangeId, ShuffleId, Terms};
 
 const VERSION: u8 = 1;
 const WHOLE: u8 = 1;
@@ -199,9 +199,9 @@ mod tests {
     use super::*;
     use partage_core::base::id::Incarnation;
     use partage_core::base::name::NodeId;
-    use partage_core::service::shuffle::bounds::Bounds;
-    use partage_core::service::shuffle::plan::{Plan, PlanRange, Winner};
-    use partage_core::service::shuffle::{AttemptKey, BufferId, PoolSlot, TaskId, Writer};
+    use partage_service::shuffle::bounds::Bounds;
+    use partage_service::shuffle::plan::{Plan, PlanRange, Winner};
+    use partage_service::shuffle::{AttemptKey, BufferId, PoolSlot, TaskId, Writer};
 
     fn plan() -> Plan {
         let buffer = BufferId { node: NodeId::new("b").unwrap(), incarnation: Incarnation(3) };

@@ -16,7 +16,7 @@ pub(crate) mod plan;
 use bytes::{Buf, BufMut};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::{AttemptKey, BufferId, Bytes, PoolSlot, TaskId, Writer};
+use partage_service::shuffle::{AttemptKey, BufferId, Bytes, PoolSlot, TaskId, Writer};
 
 const BUFFER: u8 = 1;
 const DIVISION: u8 = 2;

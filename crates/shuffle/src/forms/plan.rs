@@ -11,9 +11,9 @@ use super::{
     attempt, bytes, items, put_attempt, put_bytes, put_count, put_writer, slot, u32, u64, u128, writer,
 };
 use bytes::BufMut;
-use partage_core::service::shuffle::bounds::{Bounds, Range};
-use partage_core::service::shuffle::plan::{Plan, PlanRange, Winner};
-use partage_core::service::shuffle::{RangeId, ShuffleId, Writer};
+use partage_service::shuffle::bounds::{Bounds, Range};
+use partage_service::shuffle::plan::{Plan, PlanRange, Winner};
+use partage_service::shuffle::{RangeId, ShuffleId, Writer};
 use std::collections::BTreeMap;
 
 pub(crate) fn put_bounds(out: &mut Vec<u8>, bounds: &Bounds) {

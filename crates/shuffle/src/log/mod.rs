@@ -1,4 +1,4 @@
-//! The decisions of leaders, on disk: the replicas of [`partage_core::service::shuffle::log`] over the log of the node's disk.
+//! The decisions of leaders, on disk: the replicas of [`partage_service::shuffle::log`] over the log of the node's disk.
 //!
 //! ```text
 //!  Append of a leader ─► Replicas::take ─► record of the slot ─► GroupWriter ─► Synced ─► "appended", to the leader
@@ -31,13 +31,13 @@ use crate::limits;
 use partage_core::base::id::{Epoch, PlacementId, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::shuffle::PoolSlot;
-use partage_core::service::shuffle::log::{Append, Decisions, Refused, Replicas, What};
-use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, LogWrite, Stored};
 use partage_journal::Disk;
 use partage_log::{
     DamagedPlace, GroupWriter, Log, LogSettings, OpenError, Record, Report, SubmitError, WriterSettings,
 };
+use partage_service::shuffle::PoolSlot;
+use partage_service::shuffle::log::{Append, Decisions, Refused, Replicas, What};
+use partage_service::table::replication::{Entry, EntryKind, LogPosition, LogWrite, Stored};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;

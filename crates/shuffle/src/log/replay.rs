@@ -2,8 +2,8 @@
 
 use super::LAST;
 use crate::forms::decision::{Item, decode};
-use partage_core::service::shuffle::log::Decisions;
-use partage_core::service::table::replication::{EntryKind, Stored};
+use partage_service::shuffle::log::Decisions;
+use partage_service::table::replication::{EntryKind, Stored};
 
 /// The copy that the entries of a slot make. None: its decisions were lost before, an entry has a form that is not known, or what
 /// follows does not follow.

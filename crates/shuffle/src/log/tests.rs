@@ -3,11 +3,11 @@
 use super::{DecisionLog, DecisionSettings, Logged};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::{KeyspaceName, NodeId};
-use partage_core::service::shuffle::log::{Append, Decision, Decisions, Refused, What};
-use partage_core::service::shuffle::{Ended, PoolSlot, ShuffleId, Terms};
 use partage_journal::Disk;
 use partage_journal::faulty_disk::{Fault, FaultyDisk};
 use partage_log::{LogSettings, Report};
+use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, What};
+use partage_service::shuffle::{Ended, PoolSlot, ShuffleId, Terms};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};

@@ -7,12 +7,12 @@ use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
-use partage_core::service::shuffle::holder::{NotRead, Slice};
-use partage_core::service::shuffle::leader::{self, ShuffleOverview};
-use partage_core::service::shuffle::message::Word;
-use partage_core::service::shuffle::partition::rank;
-use partage_core::service::shuffle::plan::{Placed, Plan};
-use partage_core::service::shuffle::{Bytes, ShuffleId};
+use partage_service::shuffle::holder::{NotRead, Slice};
+use partage_service::shuffle::leader::{self, ShuffleOverview};
+use partage_service::shuffle::message::Word;
+use partage_service::shuffle::partition::rank;
+use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::{Bytes, ShuffleId};
 use partage_shuffle_wire::client::{
     Again, Answer, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, Stage, Status,
 };

@@ -8,9 +8,9 @@ use crate::limits::{BULK_BYTES, BULK_PACKETS};
 use crate::node::{Packet, Transport};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::PoolSlot;
-use partage_core::service::shuffle::message::Message;
-use partage_core::service::shuffle::record::BatchKey;
+use partage_service::shuffle::PoolSlot;
+use partage_service::shuffle::message::Message;
+use partage_service::shuffle::record::BatchKey;
 use partage_shuffle_wire::FrameError;
 use partage_shuffle_wire::frame::Frame;
 use partage_shuffle_wire::node::{Peer, frame};
@@ -196,8 +196,8 @@ impl Transport for WireTransport {
 mod tests {
     use super::*;
     use partage_core::base::id::Incarnation;
-    use partage_core::service::shuffle::record::{Batch, Body, Stream, Tagged};
-    use partage_core::service::shuffle::{BufferId, ShuffleId, Writer};
+    use partage_service::shuffle::record::{Batch, Body, Stream, Tagged};
+    use partage_service::shuffle::{BufferId, ShuffleId, Writer};
 
     fn batch(number: u64) -> Packet {
         let node = NodeId::new("a").unwrap();

@@ -11,15 +11,15 @@ use super::hears::Hears;
 use super::transport::Packet;
 use crate::store::{Damage, Written};
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::buffer::{self, Attempt, Input};
-use partage_core::service::shuffle::holder::{NotRead, Slice};
-use partage_core::service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview};
-use partage_core::service::shuffle::message::{Message, Word};
-use partage_core::service::shuffle::plan::{Division, Placed};
-use partage_core::service::shuffle::pool::PoolMap;
-use partage_core::service::shuffle::record::{Batch, BatchKey, Record, Segment};
-use partage_core::service::shuffle::{PoolSlot, ShuffleId};
 use partage_log::Report;
+use partage_service::shuffle::buffer::{self, Attempt, Input};
+use partage_service::shuffle::holder::{NotRead, Slice};
+use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview};
+use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::plan::{Division, Placed};
+use partage_service::shuffle::pool::PoolMap;
+use partage_service::shuffle::record::{Batch, BatchKey, Record, Segment};
+use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -233,7 +233,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::service::shuffle::AttemptId;
+    use partage_service::shuffle::AttemptId;
     use std::sync::mpsc::sync_channel;
 
     fn frame(bytes: usize) -> Event {

@@ -2,7 +2,7 @@
 
 use crate::log::DecisionSettings;
 use crate::store::StoreSettings;
-use partage_core::service::shuffle::settings::Settings;
+use partage_service::shuffle::settings::Settings;
 
 /// Times are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::inbox::{Done, Inbox};
 use crate::store::{Store, StoreError};
-use partage_core::service::shuffle::record::{Batch, BatchKey};
-use partage_core::service::shuffle::{PoolSlot, ShuffleId};
+use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;

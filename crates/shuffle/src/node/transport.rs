@@ -2,11 +2,11 @@
 
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::holder::{NotRead, Slice};
-use partage_core::service::shuffle::leader::{Answer, Failed, Request};
-use partage_core::service::shuffle::message::Message;
-use partage_core::service::shuffle::plan::{Placed, Plan};
-use partage_core::service::shuffle::{PoolSlot, ShuffleId};
+use partage_service::shuffle::holder::{NotRead, Slice};
+use partage_service::shuffle::leader::{Answer, Failed, Request};
+use partage_service::shuffle::message::Message;
+use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::{PoolSlot, ShuffleId};
 pub use partage_shuffle_wire::relay::SliceOf;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! What can go wrong with the files of batches, and what to do then.
 
-use partage_core::service::shuffle::record::BatchKey;
 use partage_log::Damage;
+use partage_service::shuffle::record::BatchKey;
 
 /// Why the store was not opened, or ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

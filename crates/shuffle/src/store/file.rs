@@ -23,10 +23,10 @@
 use super::index::Place;
 use crate::forms::batch;
 use bytes::{Buf, BufMut};
-use partage_core::service::shuffle::ShuffleId;
-use partage_core::service::shuffle::record::{Batch, BatchKey, EndMark};
 use partage_journal::frame::{self, Found};
 use partage_journal::{Disk, DiskFile, FileHeader, frame::Damage, is_full};
+use partage_service::shuffle::ShuffleId;
+use partage_service::shuffle::record::{Batch, BatchKey, EndMark};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Where each batch lies, and how much of each file is in use.
 
-use partage_core::service::shuffle::record::{BatchKey, Stream};
-use partage_core::service::shuffle::{PoolSlot, ShuffleId, Writer};
+use partage_service::shuffle::record::{BatchKey, Stream};
+use partage_service::shuffle::{PoolSlot, ShuffleId, Writer};
 use std::collections::BTreeMap;
 
 /// Where a batch lies.

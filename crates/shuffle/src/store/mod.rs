@@ -36,9 +36,9 @@ pub use read::BatchReader;
 
 use file::{AppendError, BatchFile};
 use index::Index;
-use partage_core::service::shuffle::record::{Batch, BatchKey, EndMark};
-use partage_core::service::shuffle::{PoolSlot, ShuffleId};
 use partage_journal::Disk;
+use partage_service::shuffle::record::{Batch, BatchKey, EndMark};
+use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

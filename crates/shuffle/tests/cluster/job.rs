@@ -1,11 +1,11 @@
 //! One shuffle: generator of its input, clients that write it, readers that check it.
 
 use crate::nodes::{Cluster, NODES, pause};
-use partage_core::service::shuffle::Bytes;
-use partage_core::service::shuffle::Terms;
-use partage_core::service::shuffle::message::Word;
-use partage_core::service::shuffle::plan::{Placed, Plan};
-use partage_core::service::shuffle::record::Record;
+use partage_service::shuffle::Bytes;
+use partage_service::shuffle::Terms;
+use partage_service::shuffle::message::Word;
+use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::record::Record;
 use partage_shuffle::node::client::{ClientError, PutError, ReadError, Sealed, Shuffle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,10 +4,10 @@ use crate::disk::PowerDisk;
 use crate::sockets::{Socket, Sockets};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::{KeyspaceName, NodeId};
-use partage_core::service::shuffle::pool::{PoolMap, SlotPlace};
-use partage_core::service::shuffle::settings::Settings;
-use partage_core::service::shuffle::{BufferId, PoolSlot, ShuffleId};
 use partage_log::{LogSettings, WriterSettings};
+use partage_service::shuffle::pool::{PoolMap, SlotPlace};
+use partage_service::shuffle::settings::Settings;
+use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
 use partage_shuffle::log::{DecisionLog, DecisionSettings};
 use partage_shuffle::node::{
     Client, Delivery, Node, NodeConfig, NodeSettings, NodeStatus, Packet, Transport,

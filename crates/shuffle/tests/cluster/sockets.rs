@@ -2,7 +2,7 @@
 
 use crate::job::Job;
 use crate::nodes::{Cluster, NODES, pause, until};
-use partage_core::service::shuffle::{AttemptId, ShuffleId, Terms};
+use partage_service::shuffle::{AttemptId, ShuffleId, Terms};
 use partage_shuffle::network::{PoolService, WireTransport};
 use partage_shuffle::node::Node;
 use partage_shuffle_wire::client::{

@@ -2,10 +2,10 @@
 
 use crate::job::Job;
 use crate::nodes::{Cluster, NODES, until};
-use partage_core::service::shuffle::buffer::Failed;
-use partage_core::service::shuffle::record::{BatchKey, Record};
-use partage_core::service::shuffle::{Ended, ShuffleId, Writer};
 use partage_journal::RealDisk;
+use partage_service::shuffle::buffer::Failed;
+use partage_service::shuffle::record::{BatchKey, Record};
+use partage_service::shuffle::{Ended, ShuffleId, Writer};
 use partage_shuffle::node::client::{ClientError, PutError, Sealed};
 use partage_shuffle::store::{Store, StoreSettings};
 use std::sync::Arc;

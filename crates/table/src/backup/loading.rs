@@ -9,7 +9,7 @@ use crate::service::{Refusal, Refused};
 use futures::{StreamExt, TryStreamExt, stream};
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Write};
+use partage_service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Write};
 use partage_wire::table::backup::messages::RowsTaken;
 use partage_wire::table::backup::rows::{BackupRow, RowReader};
 use std::sync::Arc;

@@ -20,8 +20,8 @@ use crate::transport::{StoredChange, change_bytes};
 use bytes::Bytes;
 use partage_core::base::id::Epoch;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Change, Store, TreeSnapshot, TreeStore};
+use partage_service::table::replication::LogPosition;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -303,12 +303,10 @@ mod tests {
     use crate::stored::write;
     use partage_core::keyspace::key::Key;
     use partage_core::keyspace::sharding::{PartitionKey, Sharding};
-    use partage_core::service::table::feed::FeedSettings;
-    use partage_core::service::table::replication::{Entry, EntryKind};
-    use partage_core::service::table::rows::{
-        Action, Condition, Expiry, Operation, Request, RequestId, Write,
-    };
     use partage_engine::replica::{Direction, Engine, Options, Snapshot, TreeEngine};
+    use partage_service::table::feed::FeedSettings;
+    use partage_service::table::replication::{Entry, EntryKind};
+    use partage_service::table::rows::{Action, Condition, Expiry, Operation, Request, RequestId, Write};
     use proptest::prelude::*;
     use std::path::Path;
 

@@ -10,12 +10,12 @@ use crate::stored::changes::{decode_removed, encode_removed};
 use crate::stored::values::{answered_at, decode_standing, encode_standing};
 use crate::stored::{index as stored_index, keys};
 use partage_core::keyspace::sharding::Bounds;
-use partage_core::service::table::feed::Removed;
-use partage_core::service::table::index::{self, Definition};
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{RequestId, Standing};
-use partage_core::service::table::split::inherit;
 use partage_engine::replica::{Direction, Row, Rows, Snapshot, Store, TreeEngine, TreeSnapshot, TreeStore};
+use partage_service::table::feed::Removed;
+use partage_service::table::index::{self, Definition};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{RequestId, Standing};
+use partage_service::table::split::inherit;
 use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::path::Path;
@@ -249,12 +249,12 @@ mod tests {
     use partage_core::base::id::Epoch;
     use partage_core::keyspace::key::{Key, KeyRange};
     use partage_core::keyspace::sharding::{PartitionKey, Sharding};
-    use partage_core::service::table::feed::FeedSettings;
-    use partage_core::service::table::replication::{Entry, EntryKind};
-    use partage_core::service::table::rows::{
+    use partage_engine::replica::{Engine, Options};
+    use partage_service::table::feed::FeedSettings;
+    use partage_service::table::replication::{Entry, EntryKind};
+    use partage_service::table::rows::{
         Action, Condition, Expiry, Operation, Outcome, Records, Request, Write,
     };
-    use partage_engine::replica::{Engine, Options};
 
     fn at(index: u64) -> LogPosition {
         LogPosition { epoch: Epoch(0), index }

@@ -10,9 +10,9 @@ use crate::node::folders;
 use crate::rows::{Filling, RowsError};
 use crate::transport::{Packet, ParentGiven, SnapshotChunk, StoredChange};
 use partage_core::base::id::{Epoch, PlacementId, ShardId};
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::split::{Given, Taken, What};
 use partage_engine::replica::{Change, Store, TreeStore};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::split::{Given, Taken, What};
 use std::sync::Arc;
 
 /// What one parent had.

@@ -14,8 +14,8 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::Access;
 use partage_core::keyspace::sharding::PartitionKey;
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{
     Action, Condition, Done, Expiry, Invalid, Operation, Outcome, Request, RequestId, Value, Write,
 };
 use partage_wire::table::{BatchAnswer, BatchOperation, BatchRequest, BatchResult, BatchVerb, BytesText};

@@ -4,7 +4,7 @@ use super::PutItem;
 use crate::limits;
 use crate::table_error::TableError;
 use partage_core::limits::{TTL_MS, VALUE_BYTES};
-use partage_core::service::table::rows::Invalid;
+use partage_service::table::rows::Invalid;
 use std::collections::BTreeSet;
 
 /// Whether there are as many `what` (keys, rows) as there may be in one request.
@@ -56,7 +56,7 @@ pub(crate) fn check_rows(items: &[PutItem]) -> Result<(), TableError> {
 mod tests {
     use super::*;
     use partage_core::keyspace::key::Key;
-    use partage_core::service::table::rows::Condition;
+    use partage_service::table::rows::Condition;
 
     #[test]
     fn the_number_of_rows_has_bounds() {

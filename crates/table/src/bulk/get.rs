@@ -12,8 +12,8 @@ use futures::stream::{self, StreamExt};
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::Access;
-use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::Row;
+use partage_service::table::replication::Consistency;
+use partage_service::table::rows::Row;
 use partage_wire::json::ErrorBody;
 use partage_wire::table::{BytesText, GetAnswer, GetOutcome, GetRequest, GetResult};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,7 +161,7 @@ impl Question for Get {
 mod tests {
     use super::*;
     use partage_core::base::id::Epoch;
-    use partage_core::service::table::replication::LogPosition;
+    use partage_service::table::replication::LogPosition;
 
     fn get() -> Get {
         Get::new(KeyspaceName::new("stock").unwrap(), Consistency::Any)

@@ -14,7 +14,7 @@ use futures::stream::{self, StreamExt};
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::Access;
-use partage_core::service::table::rows::{
+use partage_service::table::rows::{
     Action, Condition, Expiry, Operation, Outcome, Request, RequestId, Value, Write,
 };
 use partage_wire::json::ErrorBody;
@@ -115,7 +115,7 @@ impl Put {
 
     /// And back.
     fn outcome(result: PutResult) -> Option<Result<Outcome, Refused>> {
-        use partage_core::service::table::rows::Done;
+        use partage_service::table::rows::Done;
         Some(match result.outcome {
             PutOutcome::Written => {
                 let done = Done { existed: result.existed?, former: None, now: None };
@@ -186,8 +186,8 @@ impl Question for Put {
 mod tests {
     use super::*;
     use partage_core::base::id::Epoch;
-    use partage_core::service::table::replication::LogPosition;
-    use partage_core::service::table::rows::Done;
+    use partage_service::table::replication::LogPosition;
+    use partage_service::table::rows::Done;
 
     #[test]
     fn what_one_node_says_is_what_the_other_one_hears() {

@@ -6,10 +6,10 @@ use crate::stored::keys;
 use crate::stored::values::decode_row;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::{CHECK_KEY_BYTES, CHECK_RANGES};
-use partage_core::service::table::check::{Digest, Part, RangeDigest, Sum, begins_range};
-use partage_core::service::table::index::{Definition, IndexState};
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Direction, Snapshot};
+use partage_service::table::check::{Digest, Part, RangeDigest, Sum, begins_range};
+use partage_service::table::index::{Definition, IndexState};
+use partage_service::table::replication::LogPosition;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const ROWS: usize = 0;

@@ -6,7 +6,7 @@
 //!  who asks for the result by its number ◄──────── kept for a while ◄───╯
 //! ```
 //!
-//! What is compared is in [`partage_core::service::table::check`]; which shards are asked, in `indexes/check.rs`.
+//! What is compared is in [`partage_service::table::check`]; which shards are asked, in `indexes/check.rs`.
 
 mod digest;
 #[cfg(test)]
@@ -17,8 +17,8 @@ pub(crate) use digest::Digesting;
 use crate::limits::{CHECK_LIFE_MS, CHECKS_KEPT};
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::check::Digest;
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::check::Digest;
+use partage_service::table::replication::LogPosition;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

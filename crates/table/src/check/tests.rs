@@ -6,12 +6,12 @@ use crate::stored::{index as stored_index, keys, write};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::{IndexName, NodeId};
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::check::{Difference, Kind, compare};
-use partage_core::service::table::filter::Path;
-use partage_core::service::table::index::{IndexChange, IndexId};
-use partage_core::service::table::replication::{Entry, EntryKind};
-use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Write};
 use partage_engine::replica::{Change, Engine, SimulatedEngine, SimulatedStore, Store};
+use partage_service::table::check::{Difference, Kind, compare};
+use partage_service::table::filter::Path;
+use partage_service::table::index::{IndexChange, IndexId};
+use partage_service::table::replication::{Entry, EntryKind};
+use partage_service::table::rows::{Action, Condition, Expiry, Operation, Write};
 
 type Rows = StoredRows<SimulatedStore>;
 
@@ -87,8 +87,8 @@ fn row(key: &str) -> Vec<u8> {
 }
 
 fn entry(number: i128, key: &str) -> Vec<u8> {
-    use partage_core::service::table::filter::Number;
-    use partage_core::service::table::index::IndexedValue;
+    use partage_service::table::filter::Number;
+    use partage_service::table::index::IndexedValue;
     let id = IndexId::of(&index_name(), &Path::parse("n").unwrap());
     keys::index_entry(id, &IndexedValue::Number(Number::Whole(number)).encode(), key.as_bytes())
 }

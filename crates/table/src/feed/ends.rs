@@ -6,7 +6,7 @@
 
 use super::{FeedToken, TableChanges};
 use partage_core::keyspace::sharding::Bounds;
-use partage_core::service::table::feed::{Progress, Since};
+use partage_service::table::feed::{Progress, Since};
 
 /// The parts of a table whose end a reader has not reached yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use crate::rows::FoundChange;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use partage_core::base::id::{Epoch, ShardId};
-use partage_core::service::table::feed::{Change, ChangeKind};
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::feed::{Change, ChangeKind};
+use partage_service::table::replication::LogPosition;
 use partage_wire::table::{BytesText, ChangeText, ChangeVerb, KeyBytes, ShardChange};
 
 fn verb(kind: ChangeKind) -> ChangeVerb {

@@ -16,7 +16,7 @@
 //! | waiting | a leader whose shards have nothing is left to wait ([`limits::FEED_NODE_WAIT`]) before it says so; the first that has something ends the page |
 //! | a shard that does not answer | the others' changes are given, and the token stays where it is for that shard. If no shard has changes, the request ends with an error after [`limits::PATIENCE`], or when it has waited |
 //!
-//! `core` says what a token has and when it is too old ([`partage_core::service::table::feed`]).
+//! `core` says what a token has and when it is too old ([`partage_service::table::feed`]).
 
 mod ends;
 mod json;
@@ -41,8 +41,8 @@ use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::key::{HashRange, KeyRange};
 use partage_core::keyspace::sharding::{Bounds, Position, Sharding, Slot};
 use partage_core::node::exchange::KeyspaceBrief;
-use partage_core::service::table::feed::{Part, Progress, Since};
 use partage_maps::Cache;
+use partage_service::table::feed::{Part, Progress, Since};
 use partage_wire::table::{NodeFeedAnswer, NodeFeedRequest};
 use peers::Leader;
 use std::collections::BTreeMap;

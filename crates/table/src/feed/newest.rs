@@ -1,7 +1,7 @@
 //! The last change of each replica on a node, so that readers who wait are woken without asking the replicas.
 
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::replication::LogPosition;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;

@@ -11,8 +11,8 @@ use crate::service::{Refusal, Refused, Tables};
 use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::feed::Progress;
-use partage_core::service::table::replication::{Consistency, LogPosition};
+use partage_service::table::feed::Progress;
+use partage_service::table::replication::{Consistency, LogPosition};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout_at};
 

@@ -15,7 +15,7 @@ use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::KeyspaceBrief;
-use partage_core::service::table::feed::{Part, Progress, Reached, Since};
+use partage_service::table::feed::{Part, Progress, Reached, Since};
 
 const FRAME: TokenFrame = TokenFrame {
     name: "a token of a feed",
@@ -113,7 +113,7 @@ mod tests {
     use partage_core::base::id::Epoch;
     use partage_core::keyspace::key::HashRange;
     use partage_core::keyspace::sharding::Bounds;
-    use partage_core::service::table::replication::LogPosition;
+    use partage_service::table::replication::LogPosition;
     use proptest::prelude::*;
 
     fn since() -> impl Strategy<Value = Since> {

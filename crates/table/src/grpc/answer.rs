@@ -10,9 +10,9 @@ use crate::service::{Refusal, Refused};
 use crate::table_error::TableError;
 use partage_core::base::id::ShardId;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::feed::ChangeKind;
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{Done, Outcome, Row};
+use partage_service::table::feed::ChangeKind;
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{Done, Outcome, Row};
 use partage_wire::proto::table as proto;
 use partage_wire::proto::table::{get_result, put_result};
 

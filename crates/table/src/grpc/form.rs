@@ -13,9 +13,9 @@ use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::VALUE_BYTES;
-use partage_core::service::table::filter::Filter;
-use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Request, Write};
+use partage_service::table::filter::Filter;
+use partage_service::table::replication::Consistency;
+use partage_service::table::rows::{Action, Condition, Expiry, Operation, Request, Write};
 use partage_wire::proto::table as proto;
 use partage_wire::proto::table::operation::Action as ActionForm;
 use std::fmt::Display;
@@ -234,7 +234,7 @@ pub(super) fn scan(asked: proto::ScanRequest) -> Result<(TableScan, u64), TableE
 mod tests {
     use super::*;
     use partage_core::base::id::Epoch;
-    use partage_core::service::table::replication::LogPosition;
+    use partage_service::table::replication::LogPosition;
 
     fn put_of(key: &[u8], value: usize) -> proto::PutRequest {
         proto::PutRequest { table: "t".into(), key: key.into(), value: vec![0; value], ..Default::default() }

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::service::{Refusal, Refused};
     use partage_core::keyspace::key::Key;
-    use partage_core::service::table::rows::Condition;
+    use partage_service::table::rows::Condition;
 
     fn message(table: &str, name: &str) -> proto::LoadRequest {
         proto::LoadRequest { table: table.to_owned(), idempotency_key: name.to_owned(), rows: vec![] }

@@ -28,7 +28,7 @@ use crate::table_error::TableError;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use partage_core::base::name::KeyspaceName;
-use partage_core::service::table::rows::Write;
+use partage_service::table::rows::Write;
 use partage_wire::proto::table as proto;
 use partage_wire::proto::table::table_server::{Table, TableServer};
 use tokio::sync::watch;

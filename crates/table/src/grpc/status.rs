@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::service::Refused;
     use partage_core::base::id::Epoch;
-    use partage_core::service::table::replication::LogPosition;
+    use partage_service::table::replication::LogPosition;
     use tonic_types::StatusExt;
 
     #[test]

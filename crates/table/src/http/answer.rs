@@ -8,8 +8,8 @@ use axum::Json;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{Outcome, Row};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{Outcome, Row};
 use partage_wire::json::ErrorBody;
 
 /// Up to which entry of the shard's log an answer is read: for a later read's `at_least`.

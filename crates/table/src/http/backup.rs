@@ -24,7 +24,7 @@ use axum::{Json, Router};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use partage_core::base::id::ShardId;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::replication::Consistency;
+use partage_service::table::replication::Consistency;
 use partage_wire::json::KeyText;
 use partage_wire::table::PlaceForm;
 use partage_wire::table::backup::messages::{NEXT, PinnedSnapshot, ROWS, SnapshotRows};

@@ -16,8 +16,8 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::KeyspaceBrief;
-use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::Answered;
+use partage_service::table::replication::Consistency;
+use partage_service::table::rows::Answered;
 use partage_wire::json::{ErrorBody, parse};
 use partage_wire::table::{
     BatchAnswer, BatchRequest, BytesText, GetAnswer, GetOutcome, GetRequest, PutAnswer, PutOutcome,

@@ -17,8 +17,8 @@ use http::StatusCode;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::IndexName;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::filter;
-use partage_core::service::table::index::Overview;
+use partage_service::table::filter;
+use partage_service::table::index::Overview;
 use partage_wire::json::{ErrorBody, parse};
 use partage_wire::table::{CheckAnswer, IndexAnswer, IndexCreate, IndexList, RowsPage, ShardIndexRequest};
 use partage_worker::KeyspaceName;
@@ -332,7 +332,7 @@ pub(super) async fn of_shard(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::service::table::replication::Consistency;
+    use partage_service::table::replication::Consistency;
 
     #[test]
     fn a_query_says_what_is_wanted_of_an_index() {

@@ -15,8 +15,8 @@ use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::Access;
 use partage_core::limits::{BATCH_BYTES, BATCH_OPERATIONS};
-use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{Answered, Outcome, Row, Write};
+use partage_service::table::replication::Consistency;
+use partage_service::table::rows::{Answered, Outcome, Row, Write};
 use partage_worker::http::Target;
 use partage_worker::{Guard, KeyspaceName};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
@@ -120,7 +120,7 @@ pub(super) async fn carry_out(tables: &Tables, guard: &Guard, body: Body) -> Res
 mod tests {
     use super::*;
     use partage_core::base::id::Epoch;
-    use partage_core::service::table::replication::LogPosition;
+    use partage_service::table::replication::LogPosition;
 
     #[test]
     fn a_write_is_found_by_the_key_that_it_was_sent_for() {

@@ -24,7 +24,7 @@
 //! |---|---|
 //! | `from`, `to`, `prefix` | from which key on, before which one, with what keys begin: bytes, percent-encoded |
 //! | `limit` | how many rows the page has at most: 1 to 1000, else 100 |
-//! | `filter` | which rows are wanted, by their JSON values: [`partage_core::service::table::filter`] |
+//! | `filter` | which rows are wanted, by their JSON values: [`partage_service::table::filter`] |
 //! | `token` | where to go on: `next` of the page before; the last page has none |
 //! | `keys_only` | leaves the values out |
 //! | `consistency`, `bound_ms` | as for a key, of each shard |
@@ -101,7 +101,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use parse::{KeyRequest, key_request};
 use partage_core::limits::VALUE_BYTES;
-use partage_core::service::table::rows::{Action, Operation, Request as WriteRequest, Write};
+use partage_service::table::rows::{Action, Operation, Request as WriteRequest, Write};
 use partage_worker::http::{Aim, Sharded};
 use partage_worker::{Guard, Worker};
 use std::sync::Arc;

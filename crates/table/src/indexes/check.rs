@@ -15,8 +15,8 @@ use crate::limits;
 use crate::scans::{self, TokenError};
 use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
-use partage_core::service::table::check::{Difference, Digest, Part, compare};
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::check::{Difference, Digest, Part, compare};
+use partage_service::table::replication::LogPosition;
 use partage_wire::table::{
     BytesText, CheckAnswer, CheckDifference, CheckUnchecked, ShardIndexAnswer, ShardIndexRequest,
 };

@@ -3,10 +3,10 @@
 use partage_core::base::id::Epoch;
 use partage_core::base::name::IndexName;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::check::{Digest, Part, RangeDigest, Sum};
-use partage_core::service::table::filter::Path;
-use partage_core::service::table::index::{Definition, IndexChange, IndexState};
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::check::{Digest, Part, RangeDigest, Sum};
+use partage_service::table::filter::Path;
+use partage_service::table::index::{Definition, IndexChange, IndexState};
+use partage_service::table::replication::LogPosition;
 use partage_wire::table::{
     DigestForm, KeyBytes, PartForm, RangeForm, ShardIndex, ShardIndexRequest, SumForm,
 };

@@ -14,8 +14,8 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::limits::CHECK_RANGES;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::index::IndexChange;
-use partage_core::service::table::replication::Consistency;
+use partage_service::table::index::IndexChange;
+use partage_service::table::replication::Consistency;
 use partage_wire::table::{PlaceForm, PlacedRow, ShardIndexAnswer, ShardIndexRequest, ShardPage};
 
 fn invalid(why: impl ToString) -> Refused {

@@ -4,8 +4,8 @@
 //! looks like a number stands in double quotes.
 
 use crate::json::{self, JsonRef};
-use partage_core::service::table::filter::{Document, Scalar};
-use partage_core::service::table::index::{IndexQuery, IndexedValue};
+use partage_service::table::filter::{Document, Scalar};
+use partage_service::table::index::{IndexQuery, IndexedValue};
 
 /// The values as they were given.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,7 +42,7 @@ pub(crate) fn query_of(text: &QueryText) -> Result<IndexQuery, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::service::table::filter::Number;
+    use partage_service::table::filter::Number;
 
     #[test]
     fn values_are_json_or_plain_texts() {

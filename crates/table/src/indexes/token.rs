@@ -21,7 +21,7 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::Sharding;
 use partage_core::node::exchange::KeyspaceBrief;
-use partage_core::service::table::index::IndexId;
+use partage_service::table::index::IndexId;
 
 const FRAME: TokenFrame = TokenFrame {
     name: "a token of an index",

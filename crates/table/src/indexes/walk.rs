@@ -25,7 +25,7 @@ use partage_core::base::id::ShardId;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::{PartitionKey, Position, Sharding};
 use partage_core::node::exchange::KeyspaceBrief;
-use partage_core::service::table::index::TableState;
+use partage_service::table::index::TableState;
 use tokio::time::Instant;
 
 /// Where a segment ends.

@@ -10,9 +10,9 @@ use crate::pool::Pool;
 use crate::registry::Presence;
 use crate::rows::RowsError;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::{LogPosition, LogWrite};
 use partage_engine::replica::Store;
 use partage_log::Record;
+use partage_service::table::replication::{LogPosition, LogWrite};
 use std::sync::{Arc, Weak};
 
 /// What the log's thread calls for a replica that is not open, and holds the log: it only adds a task.

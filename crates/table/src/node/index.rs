@@ -8,8 +8,8 @@ use crate::rows::{IndexRange, IndexRead};
 use crate::stored::index;
 use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::index::{Definition, IndexChange};
-use partage_core::service::table::replication::Consistency;
+use partage_service::table::index::{Definition, IndexChange};
+use partage_service::table::replication::Consistency;
 use tokio::sync::oneshot;
 
 impl Node {

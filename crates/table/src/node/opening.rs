@@ -10,8 +10,8 @@ use crate::replica::{LocalReplica, Opening};
 use crate::settings::ReplicaSettings;
 use partage_core::base::id::Incarnation;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::Stored;
 use partage_engine::replica::Store;
+use partage_service::table::replication::Stored;
 use std::sync::Arc;
 
 /// What a replica is to be opened with.

@@ -44,7 +44,7 @@ use partage_core::base::time::Millis;
 use partage_core::keyspace::RowValues;
 use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::Payload;
+use partage_service::table::replication::Payload;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use turn::{State, Turn};

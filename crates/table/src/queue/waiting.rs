@@ -11,10 +11,10 @@ use crate::transport::Packet;
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::keyspace::key::Key;
 use partage_core::node::exchange;
-use partage_core::service::table::index::Definition;
-use partage_core::service::table::replication::{Consistency, Order, Payload, Status};
-use partage_core::service::table::rows::Outcome;
 use partage_engine::replica::{Size, TreeSnapshot};
+use partage_service::table::index::Definition;
+use partage_service::table::replication::{Consistency, Order, Payload, Status};
+use partage_service::table::rows::Outcome;
 use std::collections::{BTreeSet, VecDeque};
 use tokio::sync::oneshot;
 

@@ -15,11 +15,11 @@ use async_trait::async_trait;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::KeyspaceBrief;
-use partage_core::service::table::replication::Consistency;
-use partage_core::service::table::rows::{Outcome, Row, Write};
 use partage_resp::table::{
     BegunRead, Found, Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table, Tables,
 };
+use partage_service::table::replication::Consistency;
+use partage_service::table::rows::{Outcome, Row, Write};
 use partage_worker::{Assignment, KeyspaceKind, KeyspaceName};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -6,8 +6,8 @@ use super::LocalReplica;
 use crate::limits::{CLOCK_MS, FEED_REMOVAL_MS};
 use crate::stored::write;
 use partage_core::base::time::Millis;
-use partage_core::service::table::replication::Event;
-use partage_core::service::table::rows::Write;
+use partage_service::table::replication::Event;
+use partage_service::table::rows::Write;
 use tokio::sync::oneshot;
 
 impl LocalReplica {

@@ -12,8 +12,8 @@ use crate::rows::{Filling, RowsError, StoredRows};
 use crate::transport::{Packet, SnapshotChunk};
 use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
-use partage_core::service::table::replication::{Event, LogPosition};
 use partage_engine::replica::{Engine, TreeStore};
+use partage_service::table::replication::{Event, LogPosition};
 use std::sync::Arc;
 
 /// What a stored chunk leaves.

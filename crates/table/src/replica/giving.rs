@@ -10,8 +10,8 @@ use partage_core::base::id::PlacementId;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::split::{Kept, Source, What};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::split::{Kept, Source, What};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

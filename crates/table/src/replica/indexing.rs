@@ -5,8 +5,8 @@ use super::LocalReplica;
 use crate::limits::INDEX_REPEAT_MS;
 use crate::stored::index;
 use partage_core::base::time::Millis;
-use partage_core::service::table::index::IndexChange;
-use partage_core::service::table::replication::Event;
+use partage_service::table::index::IndexChange;
+use partage_service::table::replication::Event;
 use tokio::sync::oneshot;
 
 /// The step that was logged last, and when.

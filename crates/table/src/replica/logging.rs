@@ -7,8 +7,8 @@ use super::LocalReplica;
 use crate::limits::NOTE_MS;
 use crate::timing::{WriteTimes, seconds};
 use partage_core::base::time::Millis;
-use partage_core::service::table::replication::LogWrite;
 use partage_log::{Record, SubmitError};
+use partage_service::table::replication::LogWrite;
 use std::collections::VecDeque;
 
 /// A write of the machine that is not on disk.

@@ -49,11 +49,11 @@ use logging::Logging;
 use partage_core::base::id::{Incarnation, PlacementId};
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::{ReplicaKey, ReplicationReport};
-use partage_core::service::table::member::Reporter;
-use partage_core::service::table::replication::{
+use partage_engine::replica::{Store, TreeStore};
+use partage_service::table::member::Reporter;
+use partage_service::table::replication::{
     Answer, Effect, Event, Failed, Order, Replica, Request, Settings, Stored,
 };
-use partage_engine::replica::{Store, TreeStore};
 pub(crate) use requests::refuse_closed;
 use requests::{Requests, Stopped, refuse};
 use sending::Outgoing;

@@ -4,8 +4,8 @@ use crate::error::{ReadError, WriteError};
 use crate::limits::{HOLD_MS, OUTCOMES_BEYOND, WRITE_BYTES_HELD, WRITES_HELD};
 use crate::queue::{Read, Waiting, WriteAnswer};
 use partage_core::base::time::Millis;
-use partage_core::service::table::replication::{Failed, LogPosition, Payload, Request};
-use partage_core::service::table::rows::Outcome;
+use partage_service::table::replication::{Failed, LogPosition, Payload, Request};
+use partage_service::table::rows::Outcome;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Why all that wait are answered.

@@ -13,8 +13,8 @@ use crate::transport::{Packet, SnapshotChunk};
 use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
 use partage_core::keyspace::sharding::Bounds;
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Chunk, SharedBytes, Snapshot, Store, TreeSnapshot};
+use partage_service::table::replication::LogPosition;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

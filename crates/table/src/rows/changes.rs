@@ -6,11 +6,9 @@ use crate::limits;
 use crate::stored::changes::{decode_change, decode_removed};
 use crate::stored::keys;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::feed::{
-    Change, FeedSettings, Gone, Place, Progress, Reader, Removed, Since,
-};
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Direction, Snapshot, Store};
+use partage_service::table::feed::{Change, FeedSettings, Gone, Place, Progress, Reader, Removed, Since};
+use partage_service::table::replication::LogPosition;
 use std::cell::RefCell;
 
 /// What a replica knows of the feed of its shard, beside its store.

@@ -5,8 +5,8 @@
 
 use super::RowsError;
 use crate::limits::RUN_BYTES;
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Engine, Row, Store, TreeEngine, TreeStore};
+use partage_service::table::replication::LogPosition;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -26,13 +26,13 @@ pub use changes::{ChangesPage, FoundChange};
 pub(crate) use fill::Filling;
 pub(crate) use index::{IndexRange, IndexRead, IndexedRow, Partition, entry_of, read_definitions};
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::feed::{FeedSettings, Place, Removed};
-use partage_core::service::table::index::Definition;
-use partage_core::service::table::replication::{Entry, EntryKind, LogPosition};
-use partage_core::service::table::rows::{
+use partage_engine::replica::{Change, Direction, Error, Snapshot, Store};
+use partage_service::table::feed::{FeedSettings, Place, Removed};
+use partage_service::table::index::Definition;
+use partage_service::table::replication::{Entry, EntryKind, LogPosition};
+use partage_service::table::rows::{
     self, Answered, Applied, Outcome, Record, Records, RequestId, Row, Standing,
 };
-use partage_engine::replica::{Change, Direction, Error, Snapshot, Store};
 pub use pinned::PinnedRows;
 pub(crate) use scan::ScannedRows;
 pub use scan::{ScanPage, ScanRange, ScannedRow};

@@ -5,7 +5,7 @@
 //! may not have been yet.
 
 use crate::limits::{SCAN_BYTES, TIMES_KEPT};
-use partage_core::service::table::feed::Place;
+use partage_service::table::feed::Place;
 use std::collections::VecDeque;
 
 /// A change: where it is, when it was made, and how many bytes its value has.
@@ -47,7 +47,7 @@ impl Oldest {
         self.first.back().map(|change| &change.place).or(self.removed.as_ref())
     }
 
-    /// The first ones, as [`partage_core::service::table::rows::Records::changes`] says; none if the store must be read on.
+    /// The first ones, as [`partage_service::table::rows::Records::changes`] says; none if the store must be read on.
     pub(super) fn until(&self, until_ms: u64, most: usize, bytes: usize) -> Option<Vec<Place>> {
         let (mut found, mut left) = (Vec::new(), bytes);
         for change in &self.first {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use partage_core::base::id::Epoch;
     use partage_core::keyspace::key::Key;
-    use partage_core::service::table::replication::LogPosition;
+    use partage_service::table::replication::LogPosition;
     use proptest::prelude::*;
     use std::convert::Infallible;
 

@@ -8,9 +8,9 @@ use crate::backup::{Chunk, Cutter};
 use crate::stored::keys;
 use crate::stored::values::decode_row;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::feed::FeedSettings;
-use partage_core::service::table::replication::LogPosition;
 use partage_engine::replica::{Direction, Snapshot, Store};
+use partage_service::table::feed::FeedSettings;
+use partage_service::table::replication::LogPosition;
 use std::fmt;
 
 /// The rows of a shard at one place of its log.

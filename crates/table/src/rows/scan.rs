@@ -9,9 +9,9 @@ use crate::limits;
 use crate::stored::keys;
 use crate::stored::values::decode_row;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{Row, Value};
 use partage_engine::replica::{Direction, Snapshot, Store};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{Row, Value};
 
 /// Which rows a scan reads.
 #[derive(Debug, Clone, PartialEq, Eq)]

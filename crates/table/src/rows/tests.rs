@@ -2,8 +2,8 @@
 
 use super::*;
 use partage_core::base::id::Epoch;
-use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Request, Write};
 use partage_engine::replica::{Engine, SimulatedEngine};
+use partage_service::table::rows::{Action, Condition, Expiry, Operation, Request, Write};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;

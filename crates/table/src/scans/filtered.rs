@@ -5,7 +5,7 @@ use crate::json::{self, JsonRef};
 use crate::limits;
 use crate::rows::{ScanPage, ScanRange};
 use crate::service::{Refusal, Refused};
-use partage_core::service::table::filter::Filter;
+use partage_service::table::filter::Filter;
 use std::sync::Arc;
 
 /// What is read so that the filter has as much to choose from as one page may look at.
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use crate::rows::ScannedRow;
     use partage_core::keyspace::key::Key;
-    use partage_core::service::table::replication::LogPosition;
+    use partage_service::table::replication::LogPosition;
 
     #[test]
     fn the_next_page_begins_behind_what_was_looked_at() {

@@ -5,7 +5,7 @@ use crate::rows::ScannedRow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use partage_core::base::id::Epoch;
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::replication::LogPosition;
 use partage_wire::table::{BytesText, KeyBytes, PlaceForm, RowText, ShardRow};
 
 /// A row for a client.

@@ -42,9 +42,9 @@ use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::{PartitionKey, Sharding};
 use partage_core::node::exchange::KeyspaceBrief;
-use partage_core::service::table::filter::Filter;
-use partage_core::service::table::replication::Consistency;
 use partage_maps::Cache;
+use partage_service::table::filter::Filter;
+use partage_service::table::replication::Consistency;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 

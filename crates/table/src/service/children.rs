@@ -6,7 +6,7 @@ use crate::error::ReplicaError;
 use crate::limits::{CHILDREN_LOOK, MEDIAN_BYTES, MEDIAN_CHANGE};
 use crate::settings::ReplicaSettings;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::{member, replication};
+use partage_service::table::{member, replication};
 use partage_worker::{KeyspaceBrief, Order, ReplicaKey, Stored, Worker};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -2,7 +2,7 @@
 
 use super::{Refusal, Tables};
 use crate::network::SendCounts;
-use partage_core::service::table::replication::Consistency;
+use partage_service::table::replication::Consistency;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, LabelSetEncoder};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};

@@ -4,8 +4,8 @@ use super::{Refused, Tables};
 use crate::check::CheckState;
 use crate::rows::{IndexRange, IndexRead};
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::index::{Definition, IndexChange};
-use partage_core::service::table::replication::Consistency;
+use partage_service::table::index::{Definition, IndexChange};
+use partage_service::table::replication::Consistency;
 
 impl Tables {
     /// Logs a change of indexes at a replica that leads. To do it twice changes nothing more.

@@ -46,8 +46,8 @@ use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::{Bounds, Sharding};
 use partage_core::node::load::{Load, Profile};
-use partage_core::service::table::member;
 use partage_journal::{Disk, is_full};
+use partage_service::table::member;
 use partage_worker::{
     Assignment, Damaged, DropReason, Failure, Handler, KeyspaceBrief, Order, Ownership, Peer, ReplicaKey,
     ReplicationReports, Stored, StoredReplicas, Worker, async_trait,

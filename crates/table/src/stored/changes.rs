@@ -11,8 +11,8 @@ use super::cursor::Cursor;
 use super::{Malformed, bounds};
 use bytes::BufMut;
 use partage_core::limits::REMOVED_PARTS;
-use partage_core::service::table::feed::{Change, ChangeKind, Removed};
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::feed::{Change, ChangeKind, Removed};
+use partage_service::table::replication::LogPosition;
 
 const VERSION: u8 = 1;
 const PUT: u8 = 1;

@@ -3,7 +3,7 @@
 use super::Malformed;
 use bytes::Buf;
 use partage_core::base::id::Epoch;
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::replication::LogPosition;
 
 /// What is left of a form.
 #[derive(Debug)]

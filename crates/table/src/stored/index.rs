@@ -18,8 +18,8 @@ use super::cursor::Cursor;
 use bytes::BufMut;
 use partage_core::base::name::IndexName;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::filter::Path;
-use partage_core::service::table::index::{Definition, IndexChange, IndexId, IndexState};
+use partage_service::table::filter::Path;
+use partage_service::table::index::{Definition, IndexChange, IndexId, IndexState};
 
 const INDEX_VERSION: u8 = 1;
 /// Which no write has: of a payload it tells what it is.

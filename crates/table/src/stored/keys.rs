@@ -15,10 +15,10 @@
 use bytes::BufMut;
 use partage_core::base::id::Epoch;
 use partage_core::keyspace::key::Key;
-use partage_core::service::table::feed::Place;
-use partage_core::service::table::index::{self, IndexId};
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::RequestId;
+use partage_service::table::feed::Place;
+use partage_service::table::index::{self, IndexId};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::RequestId;
 
 const ROW: u8 = 1;
 const ENDS: u8 = 2;

@@ -8,12 +8,12 @@ use super::write::{decode, encode, encode_at};
 use partage_core::base::id::Epoch;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::{BATCH_OPERATIONS, KEY_BYTES, VALUE_BYTES};
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{
+use partage_engine::replica::limits as engine_limits;
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{
     Action, Answered, Condition, Done, Expiry, Now, Operation, Outcome, Refusal, Request, RequestId, Row,
     Standing, Write,
 };
-use partage_engine::replica::limits as engine_limits;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

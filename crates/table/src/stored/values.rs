@@ -16,8 +16,8 @@ use super::Malformed;
 use super::cursor::Cursor;
 use bytes::BufMut;
 use partage_core::limits::BATCH_OPERATIONS;
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::{Answered, Done, Now, Outcome, Refusal, Row, Standing};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::{Answered, Done, Now, Outcome, Refusal, Row, Standing};
 
 const VERSION: u8 = 1;
 

@@ -18,9 +18,7 @@ use super::index;
 use bytes::BufMut;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::{BATCH_OPERATIONS, VALUE_BYTES};
-use partage_core::service::table::rows::{
-    Action, Condition, Expiry, Operation, Request, RequestId, Value, Write,
-};
+use partage_service::table::rows::{Action, Condition, Expiry, Operation, Request, RequestId, Value, Write};
 
 const VERSION: u8 = 1;
 const HAS_REQUEST: u8 = 1;

@@ -2,8 +2,8 @@
 
 use crate::disk::TroubledDisk;
 use crate::support::{Cluster, key, node_id, put, replica, until};
-use partage_core::service::table::replication::{Consistency, Failed};
 use partage_journal::faulty_disk::{Fault, FaultyDisk};
+use partage_service::table::replication::{Consistency, Failed};
 use partage_table::{Notice, ReadError, ReplicaError, WriteError};
 use std::collections::BTreeMap;
 use std::fs;

@@ -2,9 +2,9 @@
 
 use crate::support::{Cluster, put, replica, until};
 use partage_core::base::name::IndexName;
-use partage_core::service::table::filter::Path;
-use partage_core::service::table::index::{IndexChange, IndexState};
-use partage_core::service::table::replication::Consistency;
+use partage_service::table::filter::Path;
+use partage_service::table::index::{IndexChange, IndexState};
+use partage_service::table::replication::Consistency;
 
 /// The states of the indexes that a replica has.
 async fn states(cluster: &Cluster, node: u64) -> Vec<(String, IndexState)> {

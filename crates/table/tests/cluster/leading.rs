@@ -1,8 +1,8 @@
 //! Leaders that go, and come again.
 
 use crate::support::{Cluster, add, key, put, replica, until};
-use partage_core::service::table::replication::{Consistency, Failed};
-use partage_core::service::table::rows::Outcome;
+use partage_service::table::replication::{Consistency, Failed};
+use partage_service::table::rows::Outcome;
 use partage_table::{Notice, WriteError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! Writes and reads on a cluster that is well, or whose network is not.
 
 use crate::support::{Cluster, add, key, operation, put, replica, until};
-use partage_core::service::table::replication::{Consistency, Failed};
-use partage_core::service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Write};
+use partage_service::table::replication::{Consistency, Failed};
+use partage_service::table::rows::{Action, Condition, Expiry, Operation, Outcome, Write};
 use partage_table::{ReadError, ReplicaError, ScanRange, WriteError};
 use std::sync::Arc;
 use std::time::Duration;

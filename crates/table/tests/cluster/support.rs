@@ -7,12 +7,12 @@ use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{Order, Peer, ReplicaKey};
-use partage_core::service::table::replication::{self, Consistency, Status};
-use partage_core::service::table::rows::{
-    Action, Condition, Expiry, Operation, Outcome, Request, RequestId, Write,
-};
 use partage_journal::{Disk, RealDisk};
 use partage_log::{LogSettings, WriterSettings};
+use partage_service::table::replication::{self, Consistency, Status};
+use partage_service::table::rows::{
+    Action, Condition, Expiry, Operation, Outcome, Request, RequestId, Write,
+};
 use partage_table::{
     Identity, Node, NodeSettings, Notice, Owner, Packet, ReadAnswer, ReadError, ReplicaSettings,
     StoredReplica, Transport, WriteError,

@@ -9,11 +9,11 @@ use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::{Bounds, PartitionKey};
 use partage_core::node::exchange::{Order, ReplicaKey};
-use partage_core::service::table::replication::{self, Consistency, Failed};
-use partage_core::service::table::rows::{Outcome, Row, Write};
 use partage_journal::RealDisk;
 use partage_log::LogSettings;
 use partage_resp::{Listener, OneTable, Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table};
+use partage_service::table::replication::{self, Consistency, Failed};
+use partage_service::table::rows::{Outcome, Row, Write};
 use partage_table::{
     Identity, Node, NodeSettings, Notice, Owner, Packet, ReadError, ReplicaSettings, Transport, WriteError,
 };

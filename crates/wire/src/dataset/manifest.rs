@@ -11,7 +11,7 @@
 //!
 //! The checksum is that of the manifest as it is written here: without blanks, fields in this order.
 
-use partage_core::service::dataset::{DatasetName, Partitioner, VersionName};
+use partage_service::dataset::{DatasetName, Partitioner, VersionName};
 use serde::{Deserialize, Serialize};
 
 /// Its name. Files that begin with `_` are no data.

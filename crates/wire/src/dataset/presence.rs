@@ -16,8 +16,8 @@
 //! What a node remembers is a file of lines, the last of which is the CRC32C of those before it.
 
 use partage_core::keyspace::sharding::Slot;
-use partage_core::service::dataset::node::{Layout, Pin, Served};
-use partage_core::service::dataset::{Address, Claim, DatasetName, Right, Seat, VersionName};
+use partage_service::dataset::node::{Layout, Pin, Served};
+use partage_service::dataset::{Address, Claim, DatasetName, Right, Seat, VersionName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -313,7 +313,7 @@ impl Remembered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_core::service::dataset::Partitioner;
+    use partage_service::dataset::Partitioner;
 
     fn holding() -> Holding {
         Holding {

@@ -4,7 +4,7 @@
 //! written, and counts replicas. The names of fields are those of Sequins where it has the field.
 
 use crate::json::{FixedWord, Words, fixed_words};
-use partage_core::service::dataset::node::State;
+use partage_service::dataset::node::State;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -10,7 +10,7 @@ use partage_core::cluster::serving::Serving;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::{Role, Stage};
 use partage_core::node::Health;
-use partage_core::service::dataset::node::State;
+use partage_service::dataset::node::State;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 

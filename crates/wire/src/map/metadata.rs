@@ -8,8 +8,8 @@ use partage_core::base::id::{Epoch, Generation, Incarnation, PlacementId, ShardI
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::{MapDiff, ShardMap};
 use partage_core::keyspace::sharding::{PartitionKey, Sharding};
-use partage_core::service::metadata::change::{Change, Notice};
-use partage_core::service::metadata::discover::{Discovery, Status, Target};
+use partage_service::metadata::change::{Change, Notice};
+use partage_service::metadata::discover::{Discovery, Status, Target};
 use std::sync::Arc;
 
 /// The messages of one change, or of a whole map.

@@ -9,9 +9,9 @@ use partage_core::base::id::{Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::message::{Append, Echo, Reply};
-use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Message};
-use partage_core::service::table::split::{Ask, Given, What};
+use partage_service::table::replication::message::{Append, Echo, Reply};
+use partage_service::table::replication::{Entry, EntryKind, LogPosition, Message};
+use partage_service::table::split::{Ask, Given, What};
 
 impl From<&Opening> for proto::DeliveryOpening {
     fn from(opening: &Opening) -> Self {

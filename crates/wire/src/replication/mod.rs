@@ -19,8 +19,8 @@ use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::base::name::NodeId;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::ReplicaKey;
-use partage_core::service::table::replication::{LogPosition, Message};
-use partage_core::service::table::split::{Ask, Given};
+use partage_service::table::replication::{LogPosition, Message};
+use partage_service::table::split::{Ask, Given};
 
 /// How a stream of packets begins: which node sends, and which one is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,8 +11,8 @@
 
 use http::HeaderMap;
 use http::header::HeaderName;
-use partage_core::service::dataset::VersionName;
-use partage_core::service::dataset::node::Served;
+use partage_service::dataset::VersionName;
+use partage_service::dataset::node::Served;
 
 /// On a request: nothing that is behind this.
 pub const AT_LEAST: HeaderName = HeaderName::from_static("partage-at-least");

@@ -24,7 +24,7 @@ use partage_core::base::id::{Generation, TransactionId};
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::map::{MapDiff, ShardMap};
 use partage_core::keyspace::sharding::{PartitionKey, Sharding};
-use partage_core::service::metadata::Head;
+use partage_service::metadata::Head;
 use prost::Message;
 
 /// The key of the head of a keyspace's map.
@@ -70,7 +70,7 @@ pub fn open_head(keyspace: &KeyspaceName, value: &[u8]) -> Result<Head, StoredEr
 impl TryFrom<proto::StoredMetadata> for Head {
     type Error = Malformed;
     fn try_from(form: proto::StoredMetadata) -> Result<Self, Malformed> {
-        if form.servers.is_empty() || form.servers.len() > partage_core::service::metadata::SERVERS_MOST {
+        if form.servers.is_empty() || form.servers.len() > partage_service::metadata::SERVERS_MOST {
             let count = form.servers.len();
             return Err(Malformed::new("servers", format!("are {count}: there are 1 to 15")));
         }

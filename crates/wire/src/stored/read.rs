@@ -46,7 +46,7 @@ pub struct Recovered {
     /// To write on with.
     pub encoder: StoreEncoder,
     /// Where the maps are that metadata servers keep. In the records they are empty.
-    pub heads: BTreeMap<KeyspaceName, partage_core::service::metadata::Head>,
+    pub heads: BTreeMap<KeyspaceName, partage_service::metadata::Head>,
     /// Keys that nothing leads to, left by a crash. May be deleted.
     pub litter: Vec<String>,
     /// What is wrong that a cluster can be made from all the same.

@@ -8,7 +8,7 @@ use crate::{Malformed, proto};
 use partage_core::cluster::{ClusterRecord, KeyspaceRecord, NodeRecord};
 use partage_core::keyspace::map::MapDiff;
 use partage_core::plan::Plan;
-use partage_core::service::metadata::Head;
+use partage_service::metadata::Head;
 use prost::Message;
 use serde::Serialize;
 

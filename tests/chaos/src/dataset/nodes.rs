@@ -9,7 +9,7 @@ use crate::http::Http;
 use crate::subnet::Subnet;
 use crate::until;
 use backends::process::Process;
-use partage_core::service::dataset::{Dealing, Seat};
+use partage_service::dataset::{Dealing, Seat};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! The folder that a batch job writes, and a node reads.
 
-use partage_core::service::dataset::Partitioner;
+use partage_service::dataset::Partitioner;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use chaos::dataset::{Ground, Nodes};
 use partage_coordination::Backend;
-use partage_core::service::dataset::Dealing;
+use partage_service::dataset::Dealing;
 
 /// Nodes of a large cluster.
 const LARGE: usize = 30;

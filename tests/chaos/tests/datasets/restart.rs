@@ -3,7 +3,7 @@
 use chaos::dataset::watch::Sight;
 use chaos::dataset::{Ground, Nodes};
 use partage_coordination::Backend;
-use partage_core::service::dataset::Dealing;
+use partage_service::dataset::Dealing;
 
 /// One after the other, on the same version: nobody else notices, and each serves it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

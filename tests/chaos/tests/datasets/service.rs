@@ -2,7 +2,7 @@
 
 use chaos::dataset::{Ground, Nodes};
 use partage_coordination::Backend;
-use partage_core::service::dataset::Dealing;
+use partage_service::dataset::Dealing;
 
 /// S2: it goes while versions are served, and comes back. Nobody who reads notices; what is new waits for it.
 async fn gone_midway(backend: Backend) {

@@ -3,7 +3,7 @@
 use chaos::dataset::{Ground, Nodes, dealt};
 use chaos::until;
 use partage_coordination::Backend;
-use partage_core::service::dataset::Dealing;
+use partage_service::dataset::Dealing;
 use std::collections::BTreeSet;
 
 fn sets(expected: &[&[u32]]) -> Vec<(usize, BTreeSet<u32>)> {

@@ -2,10 +2,8 @@
 
 use super::store::Named;
 use partage_core::keyspace::sharding::Slot;
-use partage_core::service::dataset::node::{
-    Layout, Node, NodeSettings, Pin, Served, ShownVersion, Stored, Value,
-};
-use partage_core::service::dataset::{Address, DatasetName, Seat, VersionName, Wish};
+use partage_service::dataset::node::{Layout, Node, NodeSettings, Pin, Served, ShownVersion, Stored, Value};
+use partage_service::dataset::{Address, DatasetName, Seat, VersionName, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What there is of each version.

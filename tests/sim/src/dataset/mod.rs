@@ -2,7 +2,7 @@
 //! away, mirrors of it that are late, a source that fails and has bad versions, and clients that read through any node. All from
 //! one seed.
 //!
-//! The machines are core's own ([`partage_core::service::dataset`]); here is what drives them, badly: nodes crash and come back
+//! The machines are core's own ([`partage_service::dataset`]); here is what drives them, badly: nodes crash and come back
 //! with their store or without, links and sessions break, an operator rolls back. After every step the [oracle] looks:
 //! one request sees one version and versions never go back (D5, S14), no read fails while a replica lives and is seen
 //! (S16), nothing goes while it is read or asked for (S15), clients get nothing that is not at enough nodes (S10), and

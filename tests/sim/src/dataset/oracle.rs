@@ -2,8 +2,8 @@
 
 use super::machine::{Machine, Versions};
 use super::reading::{Part, Reading};
-use partage_core::service::dataset::node::{Key, Layout, Served, Value};
-use partage_core::service::dataset::{DatasetName, VersionName};
+use partage_service::dataset::node::{Key, Layout, Served, Value};
+use partage_service::dataset::{DatasetName, VersionName};
 use std::collections::BTreeMap;
 
 /// For so long a death may be unheard: until the session ends, and mirrors have it.

@@ -1,6 +1,6 @@
 //! A client's request at one node: several keys, of one version, here and at peers.
 
-use partage_core::service::dataset::{Fetch, VersionName};
+use partage_service::dataset::{Fetch, VersionName};
 
 /// One key of a request.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The coordination service: ephemeral keys of sessions, and a log from which mirrors are fed.
 
-use partage_core::service::dataset::Address;
-use partage_core::service::dataset::node::{Key, Layout, News, Value};
+use partage_service::dataset::Address;
+use partage_service::dataset::node::{Key, Layout, News, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A key, and whose it is.

@@ -2,8 +2,8 @@
 
 use partage_core::base::id::Generation;
 use partage_core::keyspace::map::ShardMap;
-use partage_core::service::metadata::Head;
-use partage_core::service::metadata::change::Failed;
+use partage_service::metadata::Head;
+use partage_service::metadata::change::Failed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

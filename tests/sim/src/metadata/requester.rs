@@ -6,8 +6,8 @@ use partage_core::base::name::NodeId;
 use partage_core::keyspace::key::HashRange;
 use partage_core::keyspace::map::{MapDiff, ShardMap};
 use partage_core::keyspace::sharding::Bounds;
-use partage_core::service::metadata::Seen;
-use partage_core::service::metadata::change::Changing;
+use partage_service::metadata::Seen;
+use partage_service::metadata::change::Changing;
 
 /// What a requester wants to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use crate::clock::{MS, SECOND, True};
 use crate::replication::engine::{Change, Key, Value};
 use crate::replication::world::{Happening, World};
 use partage_core::base::id::PlacementId;
-use partage_core::service::table::replication::{Answer, Consistency, Failed, Request};
+use partage_service::table::replication::{Answer, Consistency, Failed, Request};
 use std::collections::BTreeMap;
 
 /// How long a client waits for an answer.

@@ -8,7 +8,7 @@ use crate::replication::weather::Weather;
 use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
-use partage_core::service::table::replication::{Order, Peer, Wish};
+use partage_service::table::replication::{Order, Peer, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a node tells of itself.

@@ -1,6 +1,6 @@
 //! What replicas apply: registers, lists and counters, and the operations on them as payloads of entries.
 
-use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Payload};
+use partage_service::table::replication::{Entry, EntryKind, LogPosition, Payload};
 use std::collections::BTreeMap;
 
 /// A key: what it holds follows from its number.

@@ -1,7 +1,7 @@
 //! Replicas of shards of a table in simulated time: up to five nodes, one to three shards, a coordinator that may be away for
 //! long, and clients that write and read. All from one seed.
 //!
-//! The machines are core's own ([`partage_core::service::table::replication`]); here is what drives them, badly: messages
+//! The machines are core's own ([`partage_service::table::replication`]); here is what drives them, badly: messages
 //! are lost, late, doubled and overtake each other, links are cut in one direction or both, processes pause while their clocks
 //! go on, are [slow](crate::slow), crash with what was not synced, alone or all at once, disks hesitate. The
 //! [coordinator](coordinator::Coordinator) suspects nodes that are well, and is cut off from those that lead. Some faults are

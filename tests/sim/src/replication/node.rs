@@ -5,7 +5,7 @@ use crate::replication::engine::Engine;
 use crate::slow::Slow;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};
 use partage_core::base::time::Millis;
-use partage_core::service::table::replication::{LogPosition, LogWrite, Replica, Stored, Wish};
+use partage_service::table::replication::{LogPosition, LogWrite, Replica, Stored, Wish};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a beat says of one replica.

@@ -3,7 +3,7 @@
 use crate::clock::{MS, True};
 use crate::replication::engine::{Change, Engine, Key, Value};
 use partage_core::base::id::Epoch;
-use partage_core::service::table::replication::{Entry, EntryKind, LogPosition};
+use partage_service::table::replication::{Entry, EntryKind, LogPosition};
 use std::collections::BTreeMap;
 
 /// Of one shard.

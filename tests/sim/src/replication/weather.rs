@@ -2,7 +2,7 @@
 
 use crate::clock::{MS, True};
 use crate::draw::Draw;
-use partage_core::service::table::replication::Settings;
+use partage_service::table::replication::Settings;
 
 /// Drawn once for each run.
 #[derive(Debug, Clone)]

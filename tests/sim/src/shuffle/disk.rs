@@ -2,10 +2,10 @@
 
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::holder::Stored;
-use partage_core::service::shuffle::log::{Decisions, Replicas};
-use partage_core::service::shuffle::record::{Batch, BatchKey, Body};
-use partage_core::service::shuffle::{PoolSlot, ShuffleId};
+use partage_service::shuffle::holder::Stored;
+use partage_service::shuffle::log::{Decisions, Replicas};
+use partage_service::shuffle::record::{Batch, BatchKey, Body};
+use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::sync::Arc;
 
 /// A write.

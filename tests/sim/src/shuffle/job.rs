@@ -8,12 +8,12 @@ use super::weather::Weather;
 use super::world::{Happening, World};
 use crate::clock::{MS, True};
 use crate::draw::Draw;
-use partage_core::service::shuffle::buffer::{Attempt, Failed, Input};
-use partage_core::service::shuffle::leader::{Answer, Failed as NotDone, Request};
-use partage_core::service::shuffle::plan::{Placed, Plan};
-use partage_core::service::shuffle::reader::{Effect, Event, Failed as NotRead, Reader};
-use partage_core::service::shuffle::record::Record;
-use partage_core::service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
+use partage_service::shuffle::buffer::{Attempt, Failed, Input};
+use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
+use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::reader::{Effect, Event, Failed as NotRead, Reader};
+use partage_service::shuffle::record::Record;
+use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Shuffles in simulated time: up to six nodes with the slots of a pool, several shuffles at a time, clients that die, pause and
 //! send again. All from one seed.
 //!
-//! The machines are core's own ([`partage_core::service::shuffle`]); here is what drives them, badly: messages are lost, late,
+//! The machines are core's own ([`partage_service::shuffle`]); here is what drives them, badly: messages are lost, late,
 //! doubled and overtake each other, links are cut, processes pause, crash with what was not synced, disks are lost and records
 //! damaged as far as R bears it, slots move, leaders are replaced while they live and do not hear of it, nodes join and leave.
 //!

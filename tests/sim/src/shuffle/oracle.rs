@@ -2,10 +2,10 @@
 
 use super::node::Node;
 use crate::draw::Draw;
-use partage_core::service::shuffle::buffer::Attempt;
-use partage_core::service::shuffle::plan::{Placed, Plan};
-use partage_core::service::shuffle::record::{BatchKey, Body, EndMark, Record, Stream};
-use partage_core::service::shuffle::{AttemptId, PoolSlot, ShuffleId, Writer};
+use partage_service::shuffle::buffer::Attempt;
+use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::record::{BatchKey, Body, EndMark, Record, Stream};
+use partage_service::shuffle::{AttemptId, PoolSlot, ShuffleId, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@
 use crate::draw::Draw;
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::PoolSlot;
-use partage_core::service::shuffle::pool::{PoolMap, SlotPlace};
+use partage_service::shuffle::PoolSlot;
+use partage_service::shuffle::pool::{PoolMap, SlotPlace};
 use std::collections::BTreeSet;
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use crate::clock::{MS, True};
 use crate::draw::Draw;
-use partage_core::service::shuffle::settings::Settings;
+use partage_service::shuffle::settings::Settings;
 
 /// Drawn once for each run.
 #[derive(Debug, Clone)]

@@ -19,11 +19,11 @@ use partage_core::base::time::Millis;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::{self, ShardMap};
 use partage_core::node::exchange::{self, ReplicaKey};
-use partage_core::service::table::member::{self, Reporter};
-use partage_core::service::table::replication::{
+use partage_service::table::member::{self, Reporter};
+use partage_service::table::replication::{
     self as replication, Answer, Consistency, Effect, LogWrite, Order, Replica,
 };
-use partage_core::service::table::split::{Ask, Given, Kept, Source};
+use partage_service::table::split::{Ask, Given, Kept, Source};
 use registers::{Change, encode};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use witness::Disk;

@@ -1,8 +1,8 @@
 //! What a replica of a table has applied: registers, and which requests were done.
 
 use crate::model::{Deed, KeyAt, Op, Register, Seen};
-use partage_core::service::table::replication::{Entry, EntryKind, LogPosition, Payload};
-use partage_core::service::table::split::inherit;
+use partage_service::table::replication::{Entry, EntryKind, LogPosition, Payload};
+use partage_service::table::split::inherit;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was applied.

@@ -1,4 +1,4 @@
-//! Children of tables, as a driver of [`split`](partage_core::service::table::split) has them.
+//! Children of tables, as a driver of [`split`](partage_service::table::split) has them.
 
 use super::registers::{Change, Registers};
 use crate::clock::{MS, True};
@@ -9,10 +9,10 @@ use crate::scene::Scene;
 use partage_core::base::id::ShardId;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{Order, ReplicaKey};
-use partage_core::service::table::member;
-use partage_core::service::table::replication::{LogPosition, Stored};
-use partage_core::service::table::split::{Ask, Base, Effect, Given, Settings, Taken, What};
 use partage_core::worker::Callback;
+use partage_service::table::member;
+use partage_service::table::replication::{LogPosition, Stored};
+use partage_service::table::split::{Ask, Base, Effect, Given, Settings, Taken, What};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long it takes to store a base.
@@ -275,7 +275,7 @@ impl Node {
         let ends = base.parts.values().map(|part| part.at);
         let at = match scene.oracles.storage.tables.disks.get(replica).filter(|disk| !disk.lacks_base) {
             Some(disk) => disk.stored.flushed,
-            None => partage_core::service::table::split::base_position(ends),
+            None => partage_service::table::split::base_position(ends),
         };
         let stored = Stored { base: at, flushed: at, ..Stored::default() };
         let joined = Registers::joined(base.parts.values(), at);

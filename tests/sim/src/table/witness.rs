@@ -8,7 +8,7 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::map::{Shard, ShardMap, Stage};
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{ReplicaKey, Stored};
-use partage_core::service::table::replication::{self, Entry, LogPosition};
+use partage_service::table::replication::{self, Entry, LogPosition};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A stored replica.

@@ -10,11 +10,11 @@ use partage_coordination::{Coordination, Error, Expected, Key, Leadership, Trans
 use partage_core::base::id::Generation;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::{MapDiff, ShardMap};
-use partage_core::service::metadata::change::{Change, Failed};
-use partage_core::service::metadata::upkeep::remaining;
-use partage_core::service::metadata::{Head, Seen};
 use partage_metadata::limits::AGAIN;
 use partage_metadata::{Base, ChangeError, Maps, Prepared, swapped};
+use partage_service::metadata::change::{Change, Failed};
+use partage_service::metadata::upkeep::remaining;
+use partage_service::metadata::{Head, Seen};
 use partage_wire::stored::{EncodeError, map_file};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -16,8 +16,8 @@ use partage_core::base::name::{KeyspaceName, NameError};
 use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
 use partage_core::keyspace::map::ShardMap;
 use partage_core::node::exchange::Known;
-use partage_core::service::metadata::change::Failed;
 use partage_metadata::{ChangeError, Maps, OpenError};
+use partage_service::metadata::change::Failed;
 use partage_wire::stored::{
     self, EncodeError, Recovered, StoreEncoder, StoreOp, StoredError, TransactionLimits, Transactions,
 };
@@ -604,7 +604,7 @@ mod tests {
     use partage_core::cluster::KeyspaceRecord;
     use partage_core::keyspace::Keyspace;
     use partage_core::keyspace::sharding::{PartitionKey, Sharding};
-    use partage_core::service::metadata::Head;
+    use partage_service::metadata::Head;
 
     /// Where another coordinator has room, the leader hands over instead of waiting for room.
     #[test]

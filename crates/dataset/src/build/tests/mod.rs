@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use partage_core::service::dataset::{DatasetName, Partitioner, VersionName};
 use partage_engine::readonly::{BuildError, Reader, UNFINISHED};
+use partage_service::dataset::{DatasetName, Partitioner, VersionName};
 use tempfile::TempDir;
 
 use super::*;

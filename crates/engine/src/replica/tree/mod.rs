@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use lsm_tree::{AbstractTree, Cache, DescriptorTable, Slice};
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::replication::LogPosition;
 
 use super::layers::{Entry, Layers, merged};
 use super::limits::{

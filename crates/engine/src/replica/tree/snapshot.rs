@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use partage_core::service::table::replication::LogPosition;
+use partage_service::table::replication::LogPosition;
 
 use super::super::layers::Layer;
 use super::super::limits::KEY_BYTES;

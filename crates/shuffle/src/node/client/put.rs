@@ -3,9 +3,9 @@
 use crate::limits;
 use crate::node::inbox::{Closed, Event, Note};
 use crate::node::shared::Shared;
-use partage_core::service::shuffle::Terms;
-use partage_core::service::shuffle::buffer::{Attempt, Failed, Input};
-use partage_core::service::shuffle::record::Record;
+use partage_service::shuffle::Terms;
+use partage_service::shuffle::buffer::{Attempt, Failed, Input};
+use partage_service::shuffle::record::Record;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;

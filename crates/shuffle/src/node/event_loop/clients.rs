@@ -7,12 +7,12 @@ use crate::node::inbox::{Note, ReadAnswer};
 use crate::node::transport::{Packet, SliceOf, slice, slice_of};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
-use partage_core::service::shuffle::ShuffleId;
-use partage_core::service::shuffle::buffer::{self, Attempt, Input};
-use partage_core::service::shuffle::holder::{self, NotRead, Slice};
-use partage_core::service::shuffle::leader::{self, Answer, Failed, Request};
-use partage_core::service::shuffle::message::{Message, Word};
-use partage_core::service::shuffle::plan::Placed;
+use partage_service::shuffle::ShuffleId;
+use partage_service::shuffle::buffer::{self, Attempt, Input};
+use partage_service::shuffle::holder::{self, NotRead, Slice};
+use partage_service::shuffle::leader::{self, Answer, Failed, Request};
+use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::plan::Placed;
 use std::collections::BTreeMap;
 
 /// Who waits for an answer of a leader.

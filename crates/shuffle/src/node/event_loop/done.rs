@@ -5,9 +5,9 @@ use crate::node::inbox::Done;
 use crate::node::storing::Order;
 use crate::store::Written;
 use partage_core::base::time::Millis;
-use partage_core::service::shuffle::message::Message;
-use partage_core::service::shuffle::{buffer, holder};
 use partage_log::Report;
+use partage_service::shuffle::message::Message;
+use partage_service::shuffle::{buffer, holder};
 
 impl EventLoop {
     pub(super) fn done(&mut self, done: Done) -> Result {

@@ -5,10 +5,10 @@ use crate::node::inbox::Note;
 use crate::node::reading::Job;
 use crate::node::storing::Order;
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::holder::{self, NotRead};
-use partage_core::service::shuffle::plan::Division;
-use partage_core::service::shuffle::record::Batch;
-use partage_core::service::shuffle::{PoolSlot, ShuffleId, buffer};
+use partage_service::shuffle::holder::{self, NotRead};
+use partage_service::shuffle::plan::Division;
+use partage_service::shuffle::record::Batch;
+use partage_service::shuffle::{PoolSlot, ShuffleId, buffer};
 use std::sync::Arc;
 
 impl EventLoop {

@@ -4,9 +4,9 @@ use super::{Ends, EventLoop, Result};
 use crate::node::transport::Packet;
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::log::Append;
-use partage_core::service::shuffle::message::{Message, Word};
-use partage_core::service::shuffle::{PoolSlot, ShuffleId, buffer, holder, leader};
+use partage_service::shuffle::log::Append;
+use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::{PoolSlot, ShuffleId, buffer, holder, leader};
 use std::sync::Arc;
 
 impl EventLoop {

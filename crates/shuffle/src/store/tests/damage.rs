@@ -2,9 +2,9 @@
 
 use super::{DIR, batch, files, key, keys, open};
 use crate::store::BatchError;
-use partage_core::service::shuffle::record::BatchKey;
 use partage_journal::Disk;
 use partage_journal::faulty_disk::FaultyDisk;
+use partage_service::shuffle::record::BatchKey;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

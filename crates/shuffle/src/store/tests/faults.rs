@@ -2,9 +2,9 @@
 
 use super::{batch, key, keys, open_with};
 use crate::store::{Store, StoreError};
-use partage_core::service::shuffle::ShuffleId;
-use partage_core::service::shuffle::record::BatchKey;
 use partage_journal::faulty_disk::{Fault, FaultyDisk};
+use partage_service::shuffle::ShuffleId;
+use partage_service::shuffle::record::BatchKey;
 use std::collections::BTreeSet;
 
 /// What is known of the disk: what was stored, and what may be there without having been acknowledged.

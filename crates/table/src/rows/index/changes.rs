@@ -1,4 +1,4 @@
-//! What entries of the log do to the indexes of a shard. The table of states is in [`partage_core::service::table::index`].
+//! What entries of the log do to the indexes of a shard. The table of states is in [`partage_service::table::index`].
 
 use super::entry_of;
 use crate::rows::{AskedCheck, RowsError, StoredRows, malformed};
@@ -9,10 +9,10 @@ use bytes::Bytes;
 use partage_core::base::name::IndexName;
 use partage_core::keyspace::key::Key;
 use partage_core::limits::{INDEX_STEP_BYTES, INDEX_STEP_ROWS};
-use partage_core::service::table::index::{Definition, IndexChange, IndexId, IndexState};
-use partage_core::service::table::replication::LogPosition;
-use partage_core::service::table::rows::Outcome;
 use partage_engine::replica::{Direction, Snapshot, Store};
+use partage_service::table::index::{Definition, IndexChange, IndexId, IndexState};
+use partage_service::table::replication::LogPosition;
+use partage_service::table::rows::Outcome;
 
 /// What a change makes of the indexes, and what it changes in the store.
 struct Next {

@@ -6,8 +6,8 @@
 //!
 //! Of a field that comes twice in an object the last one counts, as for filters.
 
-use partage_core::service::table::filter::{Number, Path, Scalar, Step};
-use partage_core::service::table::index::IndexedValue;
+use partage_service::table::filter::{Number, Path, Scalar, Step};
+use partage_service::table::index::IndexedValue;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
@@ -179,7 +179,7 @@ impl<'de> Visitor<'de> for Found {
 mod tests {
     use super::*;
     use crate::json::{self, JsonRef};
-    use partage_core::service::table::filter::Document;
+    use partage_service::table::filter::Document;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 

@@ -21,9 +21,9 @@ use crate::stored::{index as stored_index, keys};
 use crate::transport::StoredChange;
 use bytes::Bytes;
 use extract::extract;
-use partage_core::service::table::index::{Definition, IndexChange};
-use partage_core::service::table::rows::{Record, Row};
 use partage_engine::replica::{Direction, Snapshot, Store};
+use partage_service::table::index::{Definition, IndexChange};
+use partage_service::table::rows::{Record, Row};
 
 /// The indexes that a store has.
 ///

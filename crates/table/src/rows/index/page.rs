@@ -10,9 +10,9 @@ use crate::stored::values::decode_row;
 use partage_core::base::name::IndexName;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
-use partage_core::service::table::index::{Definition, IndexId, IndexQuery, IndexState, is_cut};
-use partage_core::service::table::rows::Row;
 use partage_engine::replica::{Direction, Snapshot, Store};
+use partage_service::table::index::{Definition, IndexId, IndexQuery, IndexState, is_cut};
+use partage_service::table::rows::Row;
 
 /// Which rows a page is to have.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,7 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::{ClusterRecord, NodeRecord};
 use partage_core::node::NodeSpec;
 use partage_core::plan::Status;
-use partage_core::service::metadata::Head;
+use partage_service::metadata::Head;
 
 /// A store that remembers every value that each key had.
 #[derive(Default)]

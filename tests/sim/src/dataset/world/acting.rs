@@ -2,8 +2,8 @@
 
 use super::{CALM_MS, Happening, Held, Millis, REFRESH_MS, STORM_MS, TTL_MS, World, oracle};
 use crate::dataset::store;
-use partage_core::service::dataset::VersionName;
-use partage_core::service::dataset::node::{Effect, Event, Key, Value, may_retire};
+use partage_service::dataset::VersionName;
+use partage_service::dataset::node::{Effect, Event, Key, Value, may_retire};
 use std::collections::{BTreeSet, VecDeque};
 
 /// So often may one event have the driver answer at the same instant: some versions, each of which goes or is used.

@@ -3,7 +3,7 @@
 use super::{Happening, Millis, World, oracle};
 use crate::dataset::reading::{Part, Reading};
 use partage_core::base::planted::{self, Planted};
-use partage_core::service::dataset::{Address, Fetch, FetchSettings, Next, VersionName};
+use partage_service::dataset::{Address, Fetch, FetchSettings, Next, VersionName};
 
 /// Long enough that each of four peers is asked, should the first three not answer.
 const FETCH: FetchSettings = FetchSettings { stage_ms: 50, total_ms: 250 };
@@ -74,7 +74,7 @@ impl World {
         self.outcome.unread += 1;
         let Some(reading) = self.readings.get(&number) else { return Ok(()) };
         let (me, part) = (reading.node, &reading.parts[part]);
-        let key = partage_core::service::dataset::node::Key::Partition(
+        let key = partage_service::dataset::node::Key::Partition(
             self.dataset.clone(),
             reading.version.clone(),
             part.partition,

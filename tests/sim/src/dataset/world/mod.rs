@@ -6,10 +6,8 @@ use super::reading::Reading;
 use super::store::Store;
 use crate::draw::Draw;
 use partage_core::base::time::Millis;
-use partage_core::service::dataset::node::{
-    Event, Key, Layout, Node, NodeSettings, Pin, Spread, State, Value,
-};
-use partage_core::service::dataset::{
+use partage_service::dataset::node::{Event, Key, Layout, Node, NodeSettings, Pin, Spread, State, Value};
+use partage_service::dataset::{
     Address, DatasetName, Dealing, Partitioner, Replication, Seat, VersionName, Wish,
 };
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,9 +6,9 @@ use crate::draw::Draw;
 use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::Keyspace;
 use partage_core::keyspace::sharding::Slot;
-use partage_core::service::dataset::node::{Event, Layout, Readiness};
-use partage_core::service::dataset::shards::{self, Upkeep, Wanted, partitions_of, upkeep};
-use partage_core::service::dataset::{DatasetName, Partitioner, VersionName};
+use partage_service::dataset::node::{Event, Layout, Readiness};
+use partage_service::dataset::shards::{self, Upkeep, Wanted, partitions_of, upkeep};
+use partage_service::dataset::{DatasetName, Partitioner, VersionName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most shards of the keyspace.

@@ -7,9 +7,9 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::map::ShardMap;
 use partage_core::keyspace::sharding::{PartitionKey, Sharding};
-use partage_core::service::metadata::change::{self as changes, Change, Changing, Notice};
-use partage_core::service::metadata::server::{Answer, Event};
-use partage_core::service::metadata::{self, Seen};
+use partage_service::metadata::change::{self as changes, Change, Changing, Notice};
+use partage_service::metadata::server::{Answer, Event};
+use partage_service::metadata::{self, Seen};
 use std::sync::Arc;
 
 impl World {

@@ -2,8 +2,8 @@
 
 use partage_core::base::id::TransactionId;
 use partage_core::keyspace::map::{MapDiff, ShardMap};
-use partage_core::service::metadata::Head;
-use partage_core::service::metadata::server::Server;
+use partage_service::metadata::Head;
+use partage_service::metadata::server::Server;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

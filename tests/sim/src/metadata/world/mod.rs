@@ -6,11 +6,11 @@ use crate::draw::Draw;
 use machine::{DiskWrite, Machine};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
-use partage_core::service::metadata::change::Swapped;
-use partage_core::service::metadata::server::{
+use partage_service::metadata::change::Swapped;
+use partage_service::metadata::server::{
     Answer, CREATION_MS, Effect, Event, GONE_MS, LOOK_MS, PENDING_MS, REFRESH_MS, Refused, Server,
 };
-use partage_core::service::metadata::{Head, Seen};
+use partage_service::metadata::{Head, Seen};
 use std::collections::BTreeMap;
 use weather::{WEATHERS, Weather};
 

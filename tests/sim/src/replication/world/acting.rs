@@ -6,7 +6,7 @@ use crate::replication::clients::Asked;
 use crate::replication::engine::Engine;
 use crate::replication::node::{Disk, Local, Report};
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};
-use partage_core::service::table::replication::{
+use partage_service::table::replication::{
     Answer, Consistency, Effect, Event, Failed, LogPosition, LogWrite, Order, Replica, Request,
 };
 

@@ -11,7 +11,7 @@ use crate::replication::weather::Weather;
 use crate::trace::Trace;
 use moving::Moving;
 use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};
-use partage_core::service::table::replication::{Answer, Event, Failed, Message, Order, Request};
+use partage_service::table::replication::{Answer, Event, Failed, Message, Order, Request};
 use std::collections::BTreeMap;
 use std::fmt;
 

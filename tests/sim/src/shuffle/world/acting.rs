@@ -7,10 +7,10 @@ use crate::shuffle::job::Phase;
 use crate::shuffle::node::Process;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::log::Append;
-use partage_core::service::shuffle::message::{Message, Word};
-use partage_core::service::shuffle::record::{Batch, BatchKey};
-use partage_core::service::shuffle::{PoolSlot, ShuffleId, Writer, buffer, holder, leader, plan, reader};
+use partage_service::shuffle::log::Append;
+use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::{PoolSlot, ShuffleId, Writer, buffer, holder, leader, plan, reader};
 use std::sync::Arc;
 
 type Result<T = ()> = std::result::Result<T, String>;

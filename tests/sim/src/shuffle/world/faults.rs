@@ -3,8 +3,8 @@
 use super::{Happening, SETTLES, World};
 use crate::clock::{MS, True};
 use partage_core::base::name::NodeId;
-use partage_core::service::shuffle::record::BatchKey;
-use partage_core::service::shuffle::{buffer, holder, leader};
+use partage_service::shuffle::record::BatchKey;
+use partage_service::shuffle::{buffer, holder, leader};
 use std::sync::Arc;
 
 impl World {

@@ -11,12 +11,12 @@ use crate::trace::Trace;
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
-use partage_core::service::shuffle::ShuffleId;
-use partage_core::service::shuffle::buffer::{Attempt, Failed, Input};
-use partage_core::service::shuffle::holder::{NotRead, Slice};
-use partage_core::service::shuffle::leader::{Answer, Failed as NotDone, Request};
-use partage_core::service::shuffle::message::Message;
-use partage_core::service::shuffle::plan::Placed;
+use partage_service::shuffle::ShuffleId;
+use partage_service::shuffle::buffer::{Attempt, Failed, Input};
+use partage_service::shuffle::holder::{NotRead, Slice};
+use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
+use partage_service::shuffle::message::Message;
+use partage_service::shuffle::plan::Placed;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -144,7 +144,7 @@ pub(super) enum Happening {
     Coordinate,
     Ready {
         node: usize,
-        slot: partage_core::service::shuffle::PoolSlot,
+        slot: partage_service::shuffle::PoolSlot,
         epoch: partage_core::base::id::Epoch,
     },
     Fault,

@@ -1,0 +1,242 @@
+//! Bounds: which range a key is in. They are versions; each is final, and the last one is the one that is wanted.
+//!
+//! Version 0 knows nothing of keys: its ranges are *stashes*, each over all keys. Every later version divides the keys into
+//! ranges that follow one another. A range has an identity, which a later version may take over with other bounds (X11,
+//! [`identities`]). So what lies somewhere is named by a [`Tag`]: the range, and the version that it was written by. A tag is
+//! *wanted* while the range has had the same bounds in all versions since; what has a tag that is not wanted is divided anew.
+
+use super::sketch::Cdf;
+use super::{Bytes, RangeId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A range: the keys from its begin, included, to the begin of the next one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Range {
+    /// Its identity, by which it has a slot.
+    pub id: RangeId,
+    /// Its first key.
+    pub begins: Bytes,
+}
+
+/// The ranges of one version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Bounds {
+    /// Counts from 0, the stashes.
+    pub version: u32,
+    /// In the order of their keys.
+    pub ranges: Vec<Range>,
+}
+
+/// What a record was written by: a version, and a range of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag {
+    /// The version of the bounds.
+    pub version: u32,
+    /// The range.
+    pub range: RangeId,
+}
+
+impl Bounds {
+    /// Version 0, of so many stashes.
+    pub fn stashes(count: u32) -> Bounds {
+        let stash = |id| Range { id: RangeId(id), begins: [].as_slice().into() };
+        Bounds { version: 0, ranges: (0..u64::from(count.max(1))).map(stash).collect() }
+    }
+
+    /// The tag of a key. Of stashes that one is taken whose `turn` it is.
+    pub fn tag_of(&self, key: &[u8], turn: u64) -> Tag {
+        let at = match self.version {
+            0 => (turn % self.ranges.len().max(1) as u64) as usize,
+            _ => self.ranges.partition_point(|range| range.begins[..] <= *key).saturating_sub(1),
+        };
+        let range = self.ranges.get(at).map_or(RangeId(0), |range| range.id);
+        Tag { version: self.version, range }
+    }
+
+    /// The first key of a range and, unless it is the last one, the first key of the next.
+    fn interval(&self, at: usize) -> Option<(&Bytes, Option<&Bytes>)> {
+        let next = self.ranges.get(at + 1).filter(|_| self.version > 0);
+        Some((&self.ranges.get(at)?.begins, next.map(|range| &range.begins)))
+    }
+}
+
+/// All versions of a shuffle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Versions {
+    all: Vec<Bounds>,
+    /// Of each range of the last version, since which version it has had its bounds.
+    since: BTreeMap<RangeId, u32>,
+    /// The next identity: above all that there were.
+    next: RangeId,
+}
+
+impl Versions {
+    /// With the stashes alone.
+    pub fn new(stashes: u32) -> Versions {
+        let first = Bounds::stashes(stashes);
+        let since = first.ranges.iter().map(|range| (range.id, 0)).collect();
+        let next = RangeId(first.ranges.len() as u64);
+        Versions { all: vec![first], since, next }
+    }
+
+    /// The version that is wanted.
+    pub fn current(&self) -> &Bounds {
+        self.all.last().unwrap_or_else(|| unreachable!("there is version 0, and nothing takes one away"))
+    }
+
+    /// Since which version each range of the last one has had its bounds.
+    pub fn since(&self) -> &BTreeMap<RangeId, u32> {
+        &self.since
+    }
+
+    /// Whether what has this tag lies where the last version wants it.
+    pub fn is_wanted(&self, tag: Tag) -> bool {
+        self.since.get(&tag.range).is_some_and(|since| tag.version >= *since)
+    }
+
+    /// All tags that are wanted no more.
+    pub fn unwanted(&self) -> impl Iterator<Item = Tag> {
+        let tags = self.all.iter().flat_map(|bounds| {
+            bounds.ranges.iter().map(|range| Tag { version: bounds.version, range: range.id })
+        });
+        tags.filter(|tag| !self.is_wanted(*tag))
+    }
+
+    /// The next version, of about `n` ranges of equal weight. Ranges take over the identities of those with which they
+    /// share most, so that little moves (X11).
+    pub fn next(&self, cdf: &Cdf, n: usize) -> Bounds {
+        let begins = cdf.begins(n);
+        let current = self.current();
+        let ids = match current.version {
+            0 => (0..begins.len()).map(|at| RangeId(self.next.0 + at as u64)).collect(),
+            _ => {
+                let old: Vec<RangeId> = current.ranges.iter().map(|range| range.id).collect();
+                let starts: Vec<&Bytes> = current.ranges.iter().map(|range| &range.begins).collect();
+                identities(&old, begins.len(), &shared(&starts, &begins, cdf), self.next)
+            }
+        };
+        let ranges = ids.into_iter().zip(begins).map(|(id, begins)| Range { id, begins }).collect();
+        Bounds { version: current.version + 1, ranges }
+    }
+
+    /// Takes up the next version. One that does not follow the last is ignored, and the answer is false.
+    pub fn push(&mut self, bounds: Bounds) -> bool {
+        let last = self.current();
+        if bounds.version != last.version + 1 || bounds.ranges.is_empty() {
+            return false;
+        }
+        let before: BTreeMap<RangeId, _> =
+            last.ranges.iter().enumerate().map(|(at, range)| (range.id, last.interval(at))).collect();
+        let since = bounds.ranges.iter().enumerate().map(|(at, range)| {
+            let is_same = last.version > 0 && before.get(&range.id) == Some(&bounds.interval(at));
+            let since = self.since.get(&range.id).copied().filter(|_| is_same);
+            (range.id, since.unwrap_or(bounds.version))
+        });
+        self.since = since.collect();
+        let highest = bounds.ranges.iter().map(|range| range.id.0 + 1).max().unwrap_or(0);
+        self.next = RangeId(self.next.0.max(highest));
+        self.all.push(bounds);
+        true
+    }
+}
+
+/// How much of the keys each old range, by its place, shares with each new one.
+fn shared(old: &[&Bytes], new: &[Bytes], cdf: &Cdf) -> Vec<(usize, usize, u64)> {
+    let cuts: BTreeSet<&Bytes> = old.iter().copied().chain(new).collect();
+    let cuts: Vec<&Bytes> = cuts.into_iter().collect();
+    let upto = |at: usize| cuts.get(at).map_or(cdf.total(), |key| cdf.below(key));
+    let place = |starts: usize| starts.saturating_sub(1);
+    let pieces = cuts.iter().enumerate().map(|(at, begin)| {
+        let from_old = place(old.partition_point(|key| key <= begin));
+        let from_new = place(new.partition_point(|key| key <= *begin));
+        (from_old, from_new, upto(at + 1) - upto(at))
+    });
+    let mut all: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+    pieces.for_each(|(old, new, weight)| *all.entry((old, new)).or_default() += weight);
+    all.into_iter().map(|((old, new), weight)| (old, new, weight)).collect()
+}
+
+/// The identities of `count` new ranges (X11): the pairs of an old range, by its place, and a new one are taken in the order of
+/// the density that they share, the greatest first, of equal ones the first pair; each gives its identity to the new range unless
+/// one of both has been used. New ranges that are left get identities from `next` on.
+pub fn identities(
+    old: &[RangeId],
+    count: usize,
+    shared: &[(usize, usize, u64)],
+    next: RangeId,
+) -> Vec<RangeId> {
+    let mut pairs: Vec<_> = shared.iter().filter(|(.., density)| *density > 0).collect();
+    pairs.sort_by_key(|(from, to, density)| (std::cmp::Reverse(*density), *from, *to));
+    let mut used = BTreeSet::new();
+    let mut given: Vec<Option<RangeId>> = vec![None; count];
+    for (from, to, _) in pairs {
+        if let (Some(id), Some(free @ None)) = (old.get(*from), given.get_mut(*to))
+            && used.insert(*from)
+        {
+            *free = Some(*id);
+        }
+    }
+    let mut fresh = next.0..;
+    given.into_iter().map(|id| id.or_else(|| fresh.next().map(RangeId)).unwrap_or(next)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shuffle::sketch::Sketch;
+
+    fn cdf(keys: impl Iterator<Item = u8>) -> Cdf {
+        let mut sketch = Sketch::new(10_000, 1);
+        keys.for_each(|key| sketch.insert(&[key]));
+        sketch.cdf()
+    }
+
+    #[test]
+    fn x11_each_identity_goes_once_in_the_order_of_shared_density() {
+        let old = [RangeId(1), RangeId(2), RangeId(3)];
+        // New ranges 4 to 8 are at places 0 to 4.
+        let shared = [(0, 0, 20), (0, 1, 15), (2, 0, 10), (2, 1, 9), (1, 2, 8)];
+        let ids = identities(&old, 5, &shared, RangeId(4));
+        assert_eq!(ids, [1, 3, 2, 4, 5].map(RangeId));
+    }
+
+    #[test]
+    fn a_range_that_keeps_its_bounds_is_wanted_on_and_others_are_divided() {
+        let mut versions = Versions::new(2);
+        let stash = Tag { version: 0, range: RangeId(1) };
+        assert!(versions.is_wanted(stash));
+        let first = versions.next(&cdf(0..100), 4);
+        assert_eq!(first.ranges.iter().map(|range| range.id.0).collect::<Vec<_>>(), [2, 3, 4, 5]);
+        assert!(versions.push(first.clone()) && !versions.push(first.clone()), "a version is pushed once");
+        assert!(!versions.is_wanted(stash));
+        assert_eq!(versions.unwanted().count(), 2);
+        // Most new keys are above 75: what is below 50 stays as it is, or nearly so.
+        let second = versions.next(&cdf((0..100).chain((0..100).map(|key| 75 + key % 25))), 6);
+        assert!(versions.push(second.clone()));
+        for (at, range) in second.ranges.iter().enumerate() {
+            let tag = Tag { version: 1, range: range.id };
+            let before = first.ranges.iter().position(|old| old.id == range.id);
+            let is_same = before.is_some_and(|old| first.interval(old) == second.interval(at));
+            assert_eq!(versions.is_wanted(tag), is_same, "{range:?}");
+            assert!(versions.is_wanted(Tag { version: 2, range: range.id }));
+        }
+        let same = Bounds { version: 3, ..second };
+        assert!(versions.push(same.clone()));
+        assert!(same.ranges.iter().all(|range| versions.is_wanted(Tag { version: 2, range: range.id })));
+    }
+
+    #[test]
+    fn every_key_is_in_the_range_whose_interval_holds_it() {
+        let mut versions = Versions::new(1);
+        versions.push(versions.next(&cdf(0..200), 7));
+        let bounds = versions.current();
+        for key in 0..=255u8 {
+            let tag = bounds.tag_of(&[key], 0);
+            let at = bounds.ranges.iter().position(|range| range.id == tag.range).unwrap();
+            let (begin, end) = bounds.interval(at).unwrap();
+            assert!(begin[..] <= [key][..] && end.is_none_or(|end| [key][..] < end[..]), "{key}");
+        }
+        let turns: Vec<_> = (0..4).map(|turn| Bounds::stashes(3).tag_of(b"x", turn).range.0).collect();
+        assert_eq!(turns, [0, 1, 2, 0]);
+    }
+}

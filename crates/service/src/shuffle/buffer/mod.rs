@@ -1,0 +1,546 @@
+//! A buffer: it takes attempts of many clients, batches their records by slot, and says when an attempt is stored (rule 1, X4,
+//! X6).
+//!
+//! | state of an attempt | event | next |
+//! |---|---|---|
+//! | – | open | writing |
+//! | writing | frame that follows | writing; one that came before is ignored, one that is ahead fails the attempt |
+//! | writing | end, with the count that was seen | ended: its records wait for company, then go out in batches |
+//! | ended | R nodes have all batches up to its last in each slot | marking: its end mark goes out as a batch |
+//! | marking | R nodes have the mark | whole: the client is told |
+//! | any but whole | the shuffle ends, or is sealed; the client goes, or is silent; no R nodes in time | gone: its records are never read |
+//!
+//! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits for
+//! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag.
+//! The same streams carry what a division writes: that is a writer of its own, without an end mark.
+
+use super::bounds::{Bounds, Tag};
+use super::message::{Message, Word};
+use super::plan::{Division, Plan};
+use super::pool::PoolMap;
+use super::record::{Batch, BatchKey, Body, EndMark, Record, Segment, Stream, Tagged, divide, in_batches};
+use super::sending::Sending;
+use super::settings::Settings;
+use super::sketch::Sketch;
+use super::{AttemptId, AttemptKey, BufferId, Ended, PoolSlot, ShuffleId, TaskId, Terms, Writer};
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_core::limits;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+mod failed;
+mod open;
+
+pub use failed::Failed;
+use open::{Divided, Held, Open, State};
+
+/// What a client calls an attempt by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attempt {
+    /// The shuffle.
+    pub shuffle: ShuffleId,
+    /// The input partition.
+    pub partition: u32,
+    /// Its own number.
+    pub id: AttemptId,
+}
+
+/// What a client hands in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// It begins.
+    Open(Terms),
+    /// A frame of records, numbered from 1.
+    Frame(u64, Vec<Record>),
+    /// It ends, with so many records and bytes.
+    End(u64, u64),
+    /// The client is gone.
+    Abort,
+}
+
+/// What has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// From a client.
+    Client(Attempt, Input),
+    /// A node has a batch on disk.
+    Stored(NodeId, BatchKey),
+    /// It does not store it, as there is no such shuffle any more.
+    Refused(BatchKey, Ended),
+    /// What the leader says of a shuffle.
+    Word(ShuffleId, Word),
+    /// The holder of this process has read what this leader wants to be divided.
+    Divide(NodeId, Arc<Division>, Vec<Segment>),
+    /// The next map.
+    Map(Arc<PoolMap>),
+    /// Time has passed.
+    Tick,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Send to a node.
+    Send(NodeId, Message),
+    /// Tell the client that the attempt is stored, or why not.
+    Answer(Attempt, Result<(), Failed>),
+    /// The frame of that number was taken: the client need not send it again.
+    Taken(Attempt, u64),
+    /// There is no room for the frame of that number: read on from the client later, and hand it in again.
+    Full(Attempt, u64),
+}
+
+/// A buffer.
+#[derive(Debug, Clone)]
+pub struct Buffer {
+    id: BufferId,
+    settings: Settings,
+    map: Arc<PoolMap>,
+    sending: Sending,
+    shuffles: BTreeMap<ShuffleId, Open>,
+    attempts: u64,
+    out: Vec<(NodeId, Message)>,
+    effects: Vec<Effect>,
+}
+
+impl Buffer {
+    /// A buffer that has just started.
+    pub fn new(id: BufferId, settings: Settings, map: Arc<PoolMap>) -> Buffer {
+        let sending = Sending::default();
+        let (shuffles, out, effects) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Buffer { id, settings, map, sending, shuffles, attempts: 0, out, effects }
+    }
+
+    /// Whether nothing of a shuffle is left in memory.
+    pub fn has_nothing_of(&self, shuffle: ShuffleId) -> bool {
+        !self.shuffles.contains_key(&shuffle)
+    }
+
+    /// Whether it has begun to write what this division has read: a division that is ordered again need not be read again.
+    pub fn has_divided(&self, shuffle: ShuffleId, task: TaskId) -> bool {
+        self.shuffles.get(&shuffle).is_some_and(|open| open.divisions.contains_key(&task))
+    }
+
+    /// Keys and values that are held or under way, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.sending.bytes() + self.shuffles.values().map(|open| open.bytes).sum::<u64>()
+    }
+
+    /// Takes in what has come; the effects are to be carried out in their order.
+    pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        match event {
+            Event::Client(attempt, Input::Open(terms)) => self.open(now, attempt, terms),
+            Event::Client(attempt, Input::Frame(number, records)) => {
+                self.frame(now, attempt, number, records)
+            }
+            Event::Client(attempt, Input::End(records, bytes)) => self.end(now, attempt, (records, bytes)),
+            Event::Client(attempt, Input::Abort) => self.abort(attempt),
+            Event::Stored(node, key) => self.stored(now, node, &key),
+            Event::Refused(key, how) => self.over(key.stream.shuffle, Failed::Over(how)),
+            Event::Word(shuffle, word) => self.word(now, shuffle, word),
+            Event::Divide(leader, division, segments) => self.divide(now, leader, &division, segments),
+            Event::Map(map) => self.take_map(now, map),
+            Event::Tick => self.tick(now),
+        }
+        let sends = self.out.drain(..).map(|(node, message)| Effect::Send(node, message));
+        let mut effects = std::mem::take(&mut self.effects);
+        effects.extend(sends);
+        effects
+    }
+
+    /// When it wants to be called again.
+    pub fn wake_at(&self) -> Millis {
+        let opens = self.shuffles.values().map(|open| open.flush_at.min(open.sample_at)).min();
+        opens.unwrap_or(Millis::NEVER).min(self.sending.wake_at(&self.settings))
+    }
+
+    fn answer(&mut self, attempt: Attempt, answer: Result<(), Failed>) {
+        self.effects.push(Effect::Answer(attempt, answer));
+    }
+
+    fn fail(&mut self, attempt: Attempt, why: Failed) {
+        if let Some(open) = self.shuffles.get_mut(&attempt.shuffle)
+            && let Some(held) = open.attempts.remove(&(attempt.partition, attempt.id))
+        {
+            open.drop_records(held.number);
+        }
+        self.answer(attempt, Err(why));
+    }
+
+    fn held(&mut self, attempt: Attempt) -> Option<&mut Held> {
+        self.shuffles.get_mut(&attempt.shuffle)?.attempts.get_mut(&(attempt.partition, attempt.id))
+    }
+
+    fn shuffle(&mut self, now: Millis, shuffle: ShuffleId, terms: Terms) -> &mut Open {
+        let seed = (shuffle.0 as u64) ^ self.id.incarnation.0;
+        let k = self.settings.sketch_k;
+        self.shuffles.entry(shuffle).or_insert_with(|| Open {
+            bounds: Bounds::stashes(terms.stashes).into(),
+            attempts: BTreeMap::new(),
+            last: BTreeMap::new(),
+            chunks: BTreeMap::new(),
+            bytes: 0,
+            flush_at: Millis::NEVER,
+            divisions: BTreeMap::new(),
+            sketch: Sketch::new(k, seed),
+            seen: 0,
+            // It hears of later bounds when it reports.
+            sample_at: now,
+            plan: None,
+        })
+    }
+
+    fn open(&mut self, now: Millis, attempt: Attempt, terms: Terms) {
+        let number = self.attempts + 1;
+        let open = self.shuffle(now, attempt.shuffle, terms);
+        if open.plan.is_some() {
+            return self.answer_sealed(attempt);
+        }
+        let key = (attempt.partition, attempt.id);
+        match open.attempts.get(&key).map(|held| held.state.clone()) {
+            // The same opening, once more.
+            Some(State::Writing { frames: 0, .. }) => {}
+            Some(_) => self.answer(attempt, Err(Failed::IdTwice)),
+            None => {
+                let state = State::Writing { at: now, frames: 0 };
+                let held = Held { number, state, records: 0, bytes: 0, last: BTreeMap::new() };
+                open.attempts.insert(key, held);
+                self.attempts = number;
+            }
+        }
+    }
+
+    fn frame(&mut self, now: Millis, attempt: Attempt, number: u64, records: Vec<Record>) {
+        let is_large = |record: &&Record| {
+            record.key.len() > limits::SHUFFLE_KEY_BYTES
+                || record.bytes() > limits::SHUFFLE_RECORD_BYTES as u64
+        };
+        if let Some(large) = records.iter().find(is_large) {
+            let (key, record) = (large.key.len(), large.bytes());
+            return self.fail(attempt, Failed::TooLarge { key, record });
+        }
+        let bytes: u64 = records.iter().map(Record::bytes).sum();
+        let before = self.bytes();
+        let buffer = self.id.clone();
+        let has_room = before == 0 || before + bytes <= self.settings.buffer_bytes;
+        let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
+        let State::Writing { at, frames } = &mut held.state else { return };
+        *at = now;
+        match number.cmp(&(*frames + 1)) {
+            std::cmp::Ordering::Less => return self.effects.push(Effect::Taken(attempt, number)),
+            std::cmp::Ordering::Greater => {
+                let expected = *frames + 1;
+                return self.fail(attempt, Failed::FrameMissing { expected, found: number });
+            }
+            std::cmp::Ordering::Equal if !has_room => {
+                self.make_room(now);
+                return self.effects.push(Effect::Full(attempt, number));
+            }
+            std::cmp::Ordering::Equal => *frames = number,
+        }
+        held.records += records.len() as u64;
+        held.bytes += bytes;
+        let key = AttemptKey { buffer, number: held.number };
+        let segment = Segment { attempt: key, partition: attempt.partition, frame: number, records };
+        self.effects.push(Effect::Taken(attempt, number));
+        self.chunk(now, attempt.shuffle, segment);
+    }
+
+    /// Takes records into the chunks of their slots.
+    fn chunk(&mut self, now: Millis, shuffle: ShuffleId, segment: Segment) {
+        let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
+        for record in &segment.records {
+            open.seen += 1;
+            if open.seen.is_multiple_of(self.settings.sample_every.max(1)) {
+                open.sketch.insert(&record.key);
+            }
+        }
+        open.sample_at = open.sample_at.min(now + self.settings.sample_ms);
+        open.bytes += segment.records.iter().map(Record::bytes).sum::<u64>();
+        let bounds = open.bounds.clone();
+        open.add(divide([segment], &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
+        if open.bytes >= self.settings.chunk_bytes {
+            self.flush(now, shuffle);
+        }
+    }
+
+    fn end(&mut self, now: Millis, attempt: Attempt, said: (u64, u64)) {
+        let linger = self.settings.linger_ms;
+        let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
+        match held.state {
+            State::Writing { .. } if (held.records, held.bytes) == said => {
+                held.state = State::Ended { at: now, is_out: false };
+                if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
+                    open.flush_at = open.flush_at.min(now + linger);
+                }
+            }
+            State::Writing { .. } => {
+                let seen = (held.records, held.bytes);
+                self.fail(attempt, Failed::CountDiffers { said, seen });
+            }
+            State::Ended { .. } | State::Marking { .. } => {}
+            State::Whole => self.answer(attempt, Ok(())),
+        }
+    }
+
+    fn no_attempt(&mut self, attempt: Attempt) {
+        match self.shuffles.get(&attempt.shuffle).is_some_and(|open| open.plan.is_some()) {
+            true => self.answer_sealed(attempt),
+            false => self.answer(attempt, Err(Failed::Unknown)),
+        }
+    }
+
+    fn abort(&mut self, attempt: Attempt) {
+        let is_open = self.held(attempt).is_some_and(|held| matches!(held.state, State::Writing { .. }));
+        if is_open && let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
+            let held = open.attempts.remove(&(attempt.partition, attempt.id));
+            held.into_iter().for_each(|held| open.drop_records(held.number));
+        }
+    }
+
+    /// What is held of the shuffle that holds most goes out.
+    fn make_room(&mut self, now: Millis) {
+        let most = self.shuffles.iter().max_by_key(|(_, open)| open.bytes).map(|(shuffle, _)| *shuffle);
+        most.into_iter().for_each(|shuffle| self.flush(now, shuffle));
+    }
+
+    /// What is held of a shuffle goes out.
+    fn flush(&mut self, now: Millis, shuffle: ShuffleId) {
+        let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
+        open.flush_at = Millis::NEVER;
+        open.bytes = 0;
+        let writer = Writer::Buffer(self.id.clone());
+        for (slot, tagged) in std::mem::take(&mut open.chunks) {
+            let number = open.last.get(&slot).copied().unwrap_or(0) + 1;
+            open.last.insert(slot, number);
+            let inside: BTreeSet<u64> =
+                tagged.values().flatten().map(|segment| segment.attempt.number).collect();
+            for held in open.attempts.values_mut().filter(|held| inside.contains(&held.number)) {
+                held.last.insert(slot, number);
+            }
+            let key = BatchKey { stream: Stream { shuffle, slot, writer: writer.clone() }, number };
+            let batch = Batch { key, body: Body::Records(tagged) };
+            self.sending.send(now, &self.map, batch, &mut self.out);
+        }
+        for held in open.attempts.values_mut() {
+            if let State::Ended { is_out, .. } = &mut held.state {
+                *is_out = true;
+            }
+        }
+        self.progress(now, shuffle);
+    }
+
+    /// Attempts whose batches are all stored get their marks.
+    fn progress(&mut self, now: Millis, shuffle: ShuffleId) {
+        let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
+        let writer = Writer::Buffer(self.id.clone());
+        let home = self.map.home(shuffle);
+        for ((partition, id), held) in &mut open.attempts {
+            let State::Ended { at, is_out: true } = held.state else { continue };
+            let stream = |slot: &PoolSlot| Stream { shuffle, slot: *slot, writer: writer.clone() };
+            if !held.last.iter().all(|(slot, last)| self.sending.has_stored(&stream(slot), *last)) {
+                continue;
+            }
+            let number = open.last.get(&home).copied().unwrap_or(0) + 1;
+            open.last.insert(home, number);
+            let attempt = AttemptKey { buffer: self.id.clone(), number: held.number };
+            let (records, bytes, last) = (held.records, held.bytes, held.last.clone());
+            let mark = EndMark { attempt, partition: *partition, id: *id, records, bytes, last };
+            let key = BatchKey { stream: stream(&home), number };
+            held.state = State::Marking { at, mark: key.clone() };
+            self.sending.send(now, &self.map, Batch { key, body: Body::Mark(mark) }, &mut self.out);
+        }
+    }
+
+    /// A replica that loaded and is in `Live` now counts for what it has stored before.
+    fn take_map(&mut self, now: Millis, map: Arc<PoolMap>) {
+        self.map = map;
+        let under_way: Vec<BatchKey> = self.sending.keys().cloned().collect();
+        under_way.iter().for_each(|key| self.settle(now, key));
+    }
+
+    fn stored(&mut self, now: Millis, node: NodeId, key: &BatchKey) {
+        self.sending.stored(node, key);
+        self.settle(now, key);
+    }
+
+    /// If enough nodes have the batch, what has waited for it goes on.
+    fn settle(&mut self, now: Millis, key: &BatchKey) {
+        if !self.sending.is_done(&self.map, key) {
+            return;
+        }
+        let shuffle = key.stream.shuffle;
+        match key.stream.writer {
+            Writer::Division(task, _) => self.end_division(shuffle, task),
+            Writer::Buffer(_) => {
+                let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
+                let marked = open
+                    .attempts
+                    .iter_mut()
+                    .find(|(_, held)| matches!(&held.state, State::Marking { mark, .. } if mark == key));
+                if let Some(((partition, id), held)) = marked {
+                    held.state = State::Whole;
+                    let attempt = Attempt { shuffle, partition: *partition, id: *id };
+                    self.answer(attempt, Ok(()));
+                }
+                self.progress(now, shuffle);
+            }
+        }
+    }
+
+    fn divide(&mut self, now: Millis, leader: NodeId, division: &Division, segments: Vec<Segment>) {
+        let Division { task, shuffle, to, .. } = division;
+        let open = self.shuffle(now, *shuffle, Terms { stashes: 1, ranges: 1 });
+        // The plan names what divisions have written: an order that comes late writes none of these numbers again.
+        if open.plan.is_some() {
+            return;
+        }
+        if open.divisions.contains_key(task) {
+            return self.end_division(*shuffle, *task);
+        }
+        // Without room it is not begun: the leader orders it again.
+        let bytes: u64 = segments.iter().flat_map(|segment| &segment.records).map(Record::bytes).sum();
+        let before = self.bytes();
+        if before > 0 && before + bytes > self.settings.buffer_bytes {
+            return self.make_room(now);
+        }
+        let parts = divide(segments, to, |tag: Tag| self.map.slot_of(*shuffle, tag.range));
+        let chunk = self.settings.chunk_bytes;
+        let parts: Vec<(PoolSlot, Vec<Tagged>)> =
+            parts.into_iter().map(|(slot, tagged)| (slot, in_batches(tagged, chunk))).collect();
+        let last = parts.iter().map(|(slot, batches)| (*slot, batches.len() as u64)).collect();
+        if let Some(open) = self.shuffles.get_mut(shuffle) {
+            open.divisions.insert(*task, Divided { leader, last });
+        }
+        for (slot, batches) in parts {
+            let stream = Stream { shuffle: *shuffle, slot, writer: Writer::Division(*task, self.id.clone()) };
+            for (number, tagged) in (1..).zip(batches) {
+                let key = BatchKey { stream: stream.clone(), number };
+                let batch = Batch { key, body: Body::Records(tagged) };
+                self.sending.send(now, &self.map, batch, &mut self.out);
+            }
+        }
+        self.end_division(*shuffle, *task);
+    }
+
+    /// Tells the leader, if all that the division has written is stored.
+    fn end_division(&mut self, shuffle: ShuffleId, task: TaskId) {
+        let Some(divided) = self.shuffles.get(&shuffle).and_then(|open| open.divisions.get(&task)) else {
+            return;
+        };
+        let writer = Writer::Division(task, self.id.clone());
+        let stream = |slot: &PoolSlot| Stream { shuffle, slot: *slot, writer: writer.clone() };
+        if divided.last.iter().all(|(slot, last)| self.sending.has_stored(&stream(slot), *last)) {
+            let message = Message::Divided(shuffle, task, self.id.clone(), divided.last.clone());
+            self.out.push((divided.leader.clone(), message));
+        }
+    }
+
+    fn word(&mut self, now: Millis, shuffle: ShuffleId, word: Word) {
+        match word {
+            Word::Open(bounds) => self.bounds(now, shuffle, bounds),
+            Word::Sealed(plan) => self.sealed(now, shuffle, plan),
+            Word::Failed(_) => self.over(shuffle, Failed::ShuffleFailed),
+            Word::Ended(how) => self.over(shuffle, Failed::Over(how)),
+        }
+    }
+
+    fn bounds(&mut self, now: Millis, shuffle: ShuffleId, bounds: Arc<Bounds>) {
+        let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
+        if bounds.version <= open.bounds.version {
+            return;
+        }
+        open.bounds = bounds.clone();
+        let held = std::mem::take(&mut open.chunks).into_values().flat_map(|tagged| tagged.into_values());
+        let held: Vec<Segment> = held.flatten().collect();
+        open.add(divide(held, &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
+        if open.flush_at != Millis::NEVER {
+            open.flush_at = now;
+        }
+    }
+
+    /// What is not whole now is not needed; an attempt of a partition that has a winner has succeeded.
+    fn sealed(&mut self, now: Millis, shuffle: ShuffleId, plan: Arc<Plan>) {
+        let grace = self.settings.grace_ms;
+        let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
+        if open.plan.is_some() {
+            return;
+        }
+        open.plan = Some(plan);
+        open.chunks.clear();
+        open.divisions.clear();
+        (open.bytes, open.flush_at, open.sample_at) = (0, Millis::NEVER, now + grace);
+        let waiting = std::mem::take(&mut open.attempts).into_iter();
+        let waiting = waiting.filter(|(_, held)| held.state != State::Whole);
+        let waiting: Vec<_> =
+            waiting.map(|((partition, id), _)| Attempt { shuffle, partition, id }).collect();
+        self.sending.forget(|stream| stream.shuffle == shuffle);
+        waiting.into_iter().for_each(|attempt| self.answer_sealed(attempt));
+    }
+
+    fn answer_sealed(&mut self, attempt: Attempt) {
+        let plan = self.shuffles.get(&attempt.shuffle).and_then(|open| open.plan.as_ref());
+        let mut winners = plan.into_iter().flat_map(|plan| plan.winners.values());
+        let has_winner = winners.any(|winner| winner.partition == attempt.partition);
+        self.answer(attempt, if has_winner { Ok(()) } else { Err(Failed::Sealed) });
+    }
+
+    /// Nothing of the shuffle is left here.
+    fn over(&mut self, shuffle: ShuffleId, why: Failed) {
+        self.sending.forget(|stream| stream.shuffle == shuffle);
+        let Some(open) = self.shuffles.remove(&shuffle) else { return };
+        for ((partition, id), held) in open.attempts {
+            if held.state != State::Whole {
+                self.answer(Attempt { shuffle, partition, id }, Err(why));
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Millis) {
+        self.sending.tick(now, &self.map, &self.settings, &mut self.out);
+        let shuffles: Vec<ShuffleId> = self.shuffles.keys().copied().collect();
+        for shuffle in shuffles {
+            if self.shuffles.get(&shuffle).is_some_and(|open| now >= open.flush_at) {
+                self.flush(now, shuffle);
+            }
+            self.report_sample(now, shuffle);
+            self.give_up(now, shuffle);
+        }
+    }
+
+    /// The leader hears of the sample, and answers with its bounds.
+    fn report_sample(&mut self, now: Millis, shuffle: ShuffleId) {
+        let Some(open) = self.shuffles.get_mut(&shuffle).filter(|open| now >= open.sample_at) else { return };
+        let is_writing = open.attempts.values().any(|held| held.state != State::Whole);
+        let rest = if is_writing { self.settings.sample_ms } else { self.settings.grace_ms };
+        open.sample_at = now + rest;
+        let Some(leader) = self.map.live(self.map.home(shuffle)).first() else { return };
+        let sketch = Arc::new(open.sketch.clone());
+        let BufferId { node, incarnation } = self.id.clone();
+        self.out.push((leader.clone(), Message::Sample(shuffle, node, incarnation, sketch)));
+    }
+
+    fn give_up(&mut self, now: Millis, shuffle: ShuffleId) {
+        let (after, replicas) = (self.settings.give_up_ms, self.map.replicas);
+        let Some(open) = self.shuffles.get(&shuffle) else { return };
+        let silent_ms = self.settings.silent_ms;
+        let late = open.attempts.iter().filter_map(|((partition, id), held)| {
+            let attempt = Attempt { shuffle, partition: *partition, id: *id };
+            match held.state {
+                State::Ended { at, .. } | State::Marking { at, .. } if now.since(at) >= after => {
+                    Some((attempt, Failed::TooFewNodes { replicas }))
+                }
+                State::Writing { at, .. } if now.since(at) >= silent_ms => {
+                    Some((attempt, Failed::Silent { silent_ms }))
+                }
+                _ => None,
+            }
+        });
+        let late: Vec<(Attempt, Failed)> = late.collect();
+        late.into_iter().for_each(|(attempt, why)| self.fail(attempt, why));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! What a buffer has of one shuffle.
+
+use crate::shuffle::bounds::Bounds;
+use crate::shuffle::plan::Plan;
+use crate::shuffle::record::{BatchKey, Record, Tagged};
+use crate::shuffle::sketch::Sketch;
+use crate::shuffle::{AttemptId, PoolSlot, TaskId};
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    Writing {
+        at: Millis,
+        frames: u64,
+    },
+    /// And whether its records have all gone out.
+    Ended {
+        at: Millis,
+        is_out: bool,
+    },
+    Marking {
+        at: Millis,
+        mark: BatchKey,
+    },
+    Whole,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) number: u64,
+    pub(super) state: State,
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+    pub(super) last: BTreeMap<PoolSlot, u64>,
+}
+
+/// What one division has written.
+#[derive(Debug, Clone)]
+pub(super) struct Divided {
+    pub(super) leader: NodeId,
+    pub(super) last: BTreeMap<PoolSlot, u64>,
+}
+
+/// What there is of one shuffle.
+#[derive(Debug, Clone)]
+pub(super) struct Open {
+    pub(super) bounds: Arc<Bounds>,
+    pub(super) attempts: BTreeMap<(u32, AttemptId), Held>,
+    /// The last number of each stream.
+    pub(super) last: BTreeMap<PoolSlot, u64>,
+    pub(super) chunks: BTreeMap<PoolSlot, Tagged>,
+    pub(super) bytes: u64,
+    pub(super) flush_at: Millis,
+    pub(super) divisions: BTreeMap<TaskId, Divided>,
+    pub(super) sketch: Sketch,
+    pub(super) seen: u64,
+    pub(super) sample_at: Millis,
+    pub(super) plan: Option<Arc<Plan>>,
+}
+
+impl Open {
+    pub(super) fn add(&mut self, parts: BTreeMap<PoolSlot, Tagged>) {
+        for (slot, tagged) in parts {
+            let chunk = self.chunks.entry(slot).or_default();
+            for (tag, segments) in tagged {
+                chunk.entry(tag).or_default().extend(segments);
+            }
+        }
+    }
+
+    /// What is still held of an attempt that ends without success need not go out.
+    pub(super) fn drop_records(&mut self, number: u64) {
+        for tagged in self.chunks.values_mut() {
+            for segments in tagged.values_mut() {
+                segments.retain(|segment| segment.attempt.number != number);
+            }
+            tagged.retain(|_, segments| !segments.is_empty());
+        }
+        self.chunks.retain(|_, tagged| !tagged.is_empty());
+        let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
+        self.bytes = segments.flat_map(|segment| &segment.records).map(Record::bytes).sum();
+    }
+}

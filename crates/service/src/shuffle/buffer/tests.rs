@@ -1,0 +1,188 @@
+//! What a client hears, and when.
+
+use super::*;
+use crate::shuffle::pool::SlotPlace;
+use partage_core::base::id::{Epoch, Incarnation};
+
+const SHUFFLE: ShuffleId = ShuffleId(7);
+
+fn node(name: &str) -> NodeId {
+    NodeId::new(name).unwrap()
+}
+
+/// One slot on two nodes of three.
+fn map() -> Arc<PoolMap> {
+    let nodes: Vec<NodeId> = ["a", "b", "c"].map(node).to_vec();
+    let place = SlotPlace { epoch: Epoch(1), live: nodes[..2].to_vec(), loading: Vec::new() };
+    Arc::new(PoolMap { generation: 1, replicas: 2, places: vec![place], nodes })
+}
+
+fn buffer(settings: Settings) -> Buffer {
+    Buffer::new(BufferId { node: node("a"), incarnation: Incarnation(1) }, settings, map())
+}
+
+fn attempt(id: u128) -> Attempt {
+    Attempt { shuffle: SHUFFLE, partition: 3, id: AttemptId(id) }
+}
+
+fn record(key: &str) -> Record {
+    Record { key: key.as_bytes().into(), value: b"v".as_slice().into() }
+}
+
+impl Buffer {
+    fn client(&mut self, at: u64, id: u128, input: Input) -> Vec<Effect> {
+        self.handle(Millis(at), Event::Client(attempt(id), input))
+    }
+
+    /// Opens an attempt, and sends a frame.
+    fn writes(&mut self, id: u128) {
+        self.client(0, id, Input::Open(Terms { stashes: 1, ranges: 1 }));
+        let effects = self.client(0, id, Input::Frame(1, vec![record("k")]));
+        assert!(effects.contains(&Effect::Taken(attempt(id), 1)), "{effects:?}");
+    }
+}
+
+fn answers(effects: &[Effect]) -> Vec<Result<(), Failed>> {
+    let answer = |effect: &Effect| match effect {
+        Effect::Answer(_, answer) => Some(*answer),
+        _ => None,
+    };
+    effects.iter().filter_map(answer).collect()
+}
+
+/// The batches that are sent, each to one or more nodes.
+fn sent(effects: &[Effect]) -> BTreeMap<BatchKey, Vec<NodeId>> {
+    let mut sent: BTreeMap<BatchKey, Vec<NodeId>> = BTreeMap::new();
+    for effect in effects {
+        if let Effect::Send(to, Message::Batch(batch)) = effect {
+            sent.entry(batch.key.clone()).or_default().push(to.clone());
+        }
+    }
+    sent
+}
+
+#[test]
+fn an_attempt_is_acknowledged_when_two_nodes_have_its_batches_and_then_its_mark() {
+    let mut buffer = buffer(Settings::default());
+    buffer.writes(1);
+    assert!(sent(&buffer.client(0, 1, Input::End(1, 2))).is_empty(), "it waits for company");
+    let batches = sent(&buffer.handle(Millis(5), Event::Tick));
+    let (key, nodes) = batches.first_key_value().unwrap();
+    assert_eq!((batches.len(), &nodes[..]), (1, &[node("a"), node("b")][..]));
+    let stored = |key: &BatchKey, by: &str| Event::Stored(node(by), key.clone());
+    assert!(sent(&buffer.handle(Millis(6), stored(key, "a"))).is_empty());
+    assert!(sent(&buffer.handle(Millis(6), stored(key, "a"))).is_empty(), "one node counts once");
+    let marks = sent(&buffer.handle(Millis(7), stored(key, "b")));
+    let mark = marks.first_key_value().unwrap().0;
+    assert_eq!(mark.number, 2, "it follows in the stream");
+    assert_eq!(answers(&buffer.handle(Millis(8), stored(mark, "a"))), []);
+    assert_eq!(answers(&buffer.handle(Millis(8), stored(mark, "b"))), [Ok(())]);
+    assert_eq!(answers(&buffer.client(9, 1, Input::End(1, 2))), [Ok(())], "as often as the client asks");
+    assert_eq!(buffer.bytes(), 0);
+}
+
+#[test]
+fn a_stand_in_gets_what_a_node_does_not_store_in_time() {
+    let mut buffer = buffer(Settings::default());
+    buffer.writes(1);
+    buffer.client(0, 1, Input::End(1, 2));
+    let batches = sent(&buffer.handle(Millis(5), Event::Tick));
+    let key = batches.first_key_value().unwrap().0.clone();
+    buffer.handle(Millis(6), Event::Stored(node("a"), key.clone()));
+    let again = sent(&buffer.handle(Millis(300), Event::Tick));
+    assert_eq!(again[&key], [node("b")], "it is sent again");
+    let to_stand_in = sent(&buffer.handle(Millis(505), Event::Tick));
+    assert!(to_stand_in[&key].contains(&node("c")), "{to_stand_in:?}");
+    let marks = sent(&buffer.handle(Millis(506), Event::Stored(node("c"), key)));
+    assert_eq!(marks.len(), 1, "a stand-in counts");
+}
+
+#[test]
+fn what_a_client_does_wrong_is_named_and_each_error_says_what_to_do() {
+    let mut buffer = buffer(Settings::default());
+    let unknown = answers(&buffer.client(0, 9, Input::End(0, 0)));
+    assert_eq!(unknown, [Err(Failed::Unknown)]);
+    buffer.writes(1);
+    let twice = answers(&buffer.client(1, 1, Input::Open(Terms { stashes: 1, ranges: 1 })));
+    assert_eq!(twice, [Err(Failed::IdTwice)]);
+    let doubled = buffer.client(1, 1, Input::Frame(1, vec![record("k")]));
+    assert_eq!((answers(&doubled), buffer.bytes()), (vec![], 2), "a frame that comes twice is taken once");
+    let missing = answers(&buffer.client(1, 1, Input::Frame(3, vec![record("k")])));
+    assert_eq!(missing, [Err(Failed::FrameMissing { expected: 2, found: 3 })]);
+    assert_eq!(buffer.bytes(), 0, "what it held goes with the attempt");
+    buffer.writes(2);
+    let differs = answers(&buffer.client(1, 2, Input::End(2, 4)));
+    assert_eq!(differs, [Err(Failed::CountDiffers { said: (2, 4), seen: (1, 2) })]);
+    buffer.writes(3);
+    let silent_ms = Settings::default().silent_ms;
+    let silent = answers(&buffer.handle(Millis(silent_ms), Event::Tick));
+    assert_eq!(silent, [Err(Failed::Silent { silent_ms })]);
+    for failed in [unknown, twice, missing, differs, silent].concat() {
+        assert!(failed.unwrap_err().to_string().contains("run the attempt again"));
+    }
+}
+
+#[test]
+fn r1_a_frame_beyond_the_limit_waits_and_is_taken_when_there_is_room() {
+    let mut buffer = buffer(Settings { buffer_bytes: 3, ..Settings::default() });
+    buffer.writes(1);
+    let full = buffer.client(1, 1, Input::Frame(2, vec![record("k")]));
+    assert!(full.contains(&Effect::Full(attempt(1), 2)), "{full:?}");
+    let batches = sent(&full);
+    let key = batches.first_key_value().unwrap().0;
+    for by in ["a", "b"] {
+        buffer.handle(Millis(2), Event::Stored(node(by), key.clone()));
+    }
+    let taken = buffer.client(3, 1, Input::Frame(2, vec![record("k")]));
+    assert!(taken.contains(&Effect::Taken(attempt(1), 2)), "{taken:?}");
+}
+
+#[test]
+fn an_attempt_that_too_few_nodes_store_fails_and_so_does_one_of_a_shuffle_that_is_over() {
+    let mut buffer = buffer(Settings::default());
+    buffer.writes(1);
+    buffer.client(0, 1, Input::End(1, 2));
+    buffer.handle(Millis(5), Event::Tick);
+    let failed = answers(&buffer.handle(Millis(Settings::default().give_up_ms), Event::Tick));
+    assert_eq!(failed, [Err(Failed::TooFewNodes { replicas: 2 })]);
+    buffer.writes(2);
+    let over = buffer.handle(Millis(1), Event::Word(SHUFFLE, Word::Ended(Ended::Deleted)));
+    assert_eq!(answers(&over), [Err(Failed::Over(Ended::Deleted))]);
+    assert!(buffer.has_nothing_of(SHUFFLE) && buffer.bytes() == 0);
+}
+
+#[test]
+fn a_key_at_the_limit_is_taken_and_one_above_it_is_refused() {
+    let mut buffer = buffer(Settings::default());
+    buffer.writes(1);
+    let most = "k".repeat(limits::SHUFFLE_KEY_BYTES);
+    let taken = buffer.client(1, 1, Input::Frame(2, vec![record(&most)]));
+    assert!(taken.contains(&Effect::Taken(attempt(1), 2)), "{taken:?}");
+    let refused = answers(&buffer.client(1, 1, Input::Frame(3, vec![record(&format!("{most}k"))])));
+    let key = limits::SHUFFLE_KEY_BYTES + 1;
+    assert_eq!(refused, [Err(Failed::TooLarge { key, record: key as u64 + 1 })]);
+}
+
+#[test]
+fn a_division_that_is_ordered_again_writes_nothing_twice_and_is_answered() {
+    let mut buffer = buffer(Settings::default());
+    let task = TaskId { epoch: Epoch(1), number: 4 };
+    let (tags, upto) = (BTreeMap::new(), BTreeMap::new());
+    let to = Arc::new(Bounds::stashes(1));
+    let division = Arc::new(Division { task, shuffle: SHUFFLE, slot: PoolSlot(0), tags, upto, to });
+    let by = AttemptKey { buffer: buffer.id.clone(), number: 1 };
+    let read = vec![Segment { attempt: by, partition: 3, frame: 1, records: vec![record("k")] }];
+    assert!(!buffer.has_divided(SHUFFLE, task));
+    let first = buffer.handle(Millis(0), Event::Divide(node("b"), division.clone(), read));
+    let batches = sent(&first);
+    assert_eq!(batches.len(), 1);
+    assert!(buffer.has_divided(SHUFFLE, task));
+    // The driver reads nothing for it then.
+    assert_eq!(buffer.handle(Millis(1), Event::Divide(node("b"), division.clone(), Vec::new())), []);
+    let (key, nodes) = batches.first_key_value().unwrap();
+    let stored = |node: &NodeId| Event::Stored(node.clone(), key.clone());
+    let last: Vec<Effect> = nodes.iter().flat_map(|node| buffer.handle(Millis(2), stored(node))).collect();
+    let again = buffer.handle(Millis(3), Event::Divide(node("b"), division, Vec::new()));
+    assert!(matches!(&last[..], [Effect::Send(_, Message::Divided(..))]), "{last:?}");
+    assert_eq!(again, last);
+}

@@ -1,0 +1,369 @@
+//! A holder: what a node has of the batches of slots, and what it does for others with it (rules 2, 3, 8 and 9).
+//!
+//! The machine knows numbers, not records: what it orders to be read the driver reads. It stores each batch once. It serves,
+//! counts and divides only from streams that it has without a gap up to where they are needed; a gap is asked for from all nodes.
+//! What the replicas of a slot lack of each other, and of stand-ins, `upkeep.rs` finds.
+
+use super::log::Replicas;
+use super::message::{Message, Word};
+use super::plan::{Division, Plan};
+use super::pool::PoolMap;
+use super::record::{Batch, BatchKey, Body, EndMark, Numbers, Stream};
+use super::settings::Settings;
+use super::{AttemptKey, Bytes, Ended, PoolSlot, ShuffleId, Writer};
+use partage_core::base::id::{Epoch, Incarnation};
+use partage_core::base::name::NodeId;
+use partage_core::base::planted::{self, Planted};
+use partage_core::base::time::Millis;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+mod upkeep;
+
+/// What a reader wants of a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slice {
+    /// What it reads by.
+    pub plan: Arc<Plan>,
+    /// The range, by its place.
+    pub range: usize,
+    /// Only keys from the first, included, to the second.
+    pub keys: Option<(Bytes, Option<Bytes>)>,
+    /// Of what is left, the first record.
+    pub from: u64,
+    /// The one after the last.
+    pub to: u64,
+}
+
+/// Why a holder does not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotRead {
+    /// Some of it is not here.
+    #[error("this node has not all of the range: ask another replica")]
+    Lacks,
+    /// The node is busy.
+    #[error("this node is busy: ask another replica, or later")]
+    Busy,
+    /// What is here differs from what was counted.
+    #[error(
+        "this node has other records of the range than were counted: ask another replica, and tell an operator"
+    )]
+    Differs,
+    /// There is no such shuffle any more.
+    #[error("{0}")]
+    Over(Ended),
+}
+
+/// What has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// From another node, or this one.
+    Message(NodeId, Message),
+    /// A batch is on disk.
+    Stored(BatchKey),
+    /// A batch was not put on disk, as there is no room. Its sender hears nothing: it sends it again, or to a stand-in.
+    NotStored(BatchKey),
+    /// A batch cannot be read, or its checksum is wrong.
+    Damaged(BatchKey),
+    /// The decisions of this slot are on disk, taken under that epoch.
+    Logged(PoolSlot, Epoch),
+    /// A replica in `Load` begins anew: of the decisions of that slot it knows nothing any more. What an earlier stay had taken
+    /// under the same epoch does not make it ready, as the leader may have gone on without it.
+    LoadBegins(PoolSlot),
+    /// The pool is gone, and with it the slot: all that is here of it goes.
+    SlotDeleted(PoolSlot),
+    /// A reader wants this; the number is the driver's.
+    Read(u64, Slice),
+    /// The next map.
+    Map(Arc<PoolMap>),
+    /// Time has passed.
+    Tick,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Put it on disk, and say so.
+    Store(Arc<Batch>),
+    /// Send to a node.
+    Send(NodeId, Message),
+    /// Read this batch, and send it to that node.
+    Pass(NodeId, BatchKey),
+    /// Read what is to be divided, and hand it to the buffer, for that leader.
+    Divide(NodeId, Arc<Division>),
+    /// Read and count the ranges of that slot, and tell that leader, which asks under that epoch.
+    Count(NodeId, Epoch, Arc<Plan>, PoolSlot),
+    /// Read this, for that number.
+    Read(u64, Slice),
+    /// That number is not read.
+    NotRead(u64, NotRead),
+    /// All that is here of a slot goes, its decisions too.
+    DropSlot(PoolSlot),
+    /// All that is here of a shuffle goes, also what is being stored.
+    DropShuffle(ShuffleId),
+    /// Tell the coordinator that the loading replica of that slot has everything, under that epoch.
+    Ready(PoolSlot, Epoch),
+}
+
+/// What is on disk when a process starts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stored {
+    /// The batches, and the marks that they carry.
+    pub batches: Vec<(BatchKey, Option<EndMark>)>,
+    /// The decisions.
+    pub replicas: Replicas,
+}
+
+/// A batch that is being stored, and who waits for it.
+#[derive(Debug, Clone)]
+struct Storing {
+    mark: Option<EndMark>,
+    waits: BTreeSet<NodeId>,
+}
+
+/// What a node has, by stream.
+type Inventory = BTreeMap<Stream, Numbers>;
+
+/// A holder.
+#[derive(Debug, Clone)]
+pub struct Holder {
+    me: NodeId,
+    settings: Settings,
+    map: Arc<PoolMap>,
+    streams: Inventory,
+    storing: BTreeMap<BatchKey, Storing>,
+    marks: BTreeMap<ShuffleId, BTreeMap<AttemptKey, EndMark>>,
+    ended: VecDeque<(ShuffleId, Ended)>,
+    /// When the state of a shuffle was heard last, or asked for.
+    heard: BTreeMap<ShuffleId, Millis>,
+    round: u64,
+    round_at: Millis,
+    /// What others of a slot have said in this round.
+    replies: BTreeMap<PoolSlot, BTreeMap<NodeId, Inventory>>,
+    /// Under which epoch the decisions of a slot were taken.
+    logged: BTreeMap<PoolSlot, Epoch>,
+    effects: Vec<Effect>,
+}
+
+impl Holder {
+    /// A holder that starts with what is on disk.
+    pub fn recover(
+        now: Millis,
+        (me, incarnation): (NodeId, Incarnation),
+        settings: Settings,
+        map: Arc<PoolMap>,
+        stored: Stored,
+    ) -> Holder {
+        let mut holder = Holder {
+            me,
+            settings,
+            map,
+            streams: Inventory::new(),
+            storing: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            ended: VecDeque::new(),
+            heard: BTreeMap::new(),
+            // An answer to an earlier process is no answer to this one.
+            round: incarnation.0 << 32,
+            round_at: now,
+            replies: BTreeMap::new(),
+            logged: stored.replicas.copies.iter().map(|(slot, copy)| (*slot, copy.epoch)).collect(),
+            effects: Vec::new(),
+        };
+        for (key, mark) in stored.batches {
+            holder.heard.insert(key.stream.shuffle, now);
+            holder.take_up(&key, mark);
+        }
+        holder
+    }
+
+    /// Takes in what has come; the effects are to be carried out in their order.
+    pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        match event {
+            Event::Message(from, message) => self.message(now, from, message),
+            Event::Stored(key) => self.stored(&key),
+            Event::NotStored(key) => drop(self.storing.remove(&key)),
+            Event::Damaged(key) => self.damaged(&key),
+            Event::Logged(slot, epoch) => drop(self.logged.insert(slot, epoch)),
+            Event::LoadBegins(slot) => drop(self.logged.remove(&slot)),
+            Event::SlotDeleted(slot) => self.drop_slot(slot),
+            Event::Read(number, slice) => self.read(number, slice),
+            Event::Map(map) => self.map = map,
+            Event::Tick => self.upkeep(now),
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When it wants to be called again.
+    pub fn wake_at(&self) -> Millis {
+        self.round_at
+    }
+
+    /// Whether nothing of a shuffle is here.
+    pub fn has_nothing_of(&self, shuffle: ShuffleId) -> bool {
+        let is_of = |stream: &Stream| stream.shuffle == shuffle;
+        !self.streams.keys().any(is_of) && !self.storing.keys().any(|key| is_of(&key.stream))
+    }
+
+    /// Whether a batch is here.
+    pub fn has(&self, key: &BatchKey) -> bool {
+        self.streams.get(&key.stream).is_some_and(|numbers| numbers.has(key.number))
+    }
+
+    /// The slots of which something is here.
+    pub fn slots(&self) -> BTreeSet<PoolSlot> {
+        self.streams.keys().map(|stream| stream.slot).collect()
+    }
+
+    fn send(&mut self, to: NodeId, message: Message) {
+        self.effects.push(Effect::Send(to, message));
+    }
+
+    fn message(&mut self, now: Millis, from: NodeId, message: Message) {
+        match message {
+            Message::Batch(batch) => self.batch(now, from, batch),
+            Message::Fetch(keys) => {
+                let here: Vec<BatchKey> = keys.into_iter().filter(|key| self.has(key)).collect();
+                self.effects.extend(here.into_iter().map(|key| Effect::Pass(from.clone(), key)));
+            }
+            Message::Inventory { slot, round, asks, has } => self.inventory(from, slot, (round, asks), has),
+            Message::AskMarks(shuffle) => {
+                let marks = self.marks.get(&shuffle).map(|marks| marks.values().cloned().collect());
+                self.send(from, Message::Marks(shuffle, marks.unwrap_or_default()));
+            }
+            Message::Word(shuffle, word) => {
+                self.heard.entry(shuffle).and_modify(|at| *at = now);
+                if let Word::Ended(how) = word {
+                    self.end(shuffle, how);
+                    self.send(from, Message::Dropped(shuffle));
+                }
+            }
+            Message::Divide(division) if self.is_whole(division.shuffle, division.slot, &division.upto) => {
+                self.effects.push(Effect::Divide(from, division));
+            }
+            Message::Count(epoch, plan, slot) => {
+                let needed = plan.needed.get(&slot).cloned().unwrap_or_default();
+                if self.is_whole(plan.shuffle, slot, &needed) {
+                    self.effects.push(Effect::Count(from, epoch, plan, slot));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn how_ended(&self, shuffle: ShuffleId) -> Option<Ended> {
+        self.ended.iter().find(|(known, _)| *known == shuffle).map(|(_, how)| *how)
+    }
+
+    fn batch(&mut self, now: Millis, from: NodeId, batch: Arc<Batch>) {
+        let key = batch.key.clone();
+        if let Some(how) = self.how_ended(key.stream.shuffle) {
+            return self.send(from, Message::Refused(key, how));
+        }
+        if !planted::is(Planted::StoredTwice) {
+            if self.has(&key) {
+                return self.send(from, Message::Stored(key));
+            }
+            if let Some(storing) = self.storing.get_mut(&key) {
+                storing.waits.insert(from);
+                return;
+            }
+        }
+        self.heard.entry(key.stream.shuffle).or_insert(now);
+        let mark = match &batch.body {
+            Body::Mark(mark) => Some(mark.clone()),
+            Body::Records(_) => None,
+        };
+        self.storing.insert(key, Storing { mark, waits: [from].into() });
+        self.effects.push(Effect::Store(batch));
+    }
+
+    fn stored(&mut self, key: &BatchKey) {
+        // The shuffle has ended meanwhile, and what was stored of it is gone.
+        let Some(Storing { mark, waits }) = self.storing.remove(key) else { return };
+        if let Some(mark) = &mark
+            && let Some(leader) = self.map.live(key.stream.slot).first().cloned()
+        {
+            self.send(leader, Message::Marks(key.stream.shuffle, vec![mark.clone()]));
+        }
+        self.take_up(key, mark);
+        waits.into_iter().for_each(|node| self.send(node, Message::Stored(key.clone())));
+    }
+
+    fn take_up(&mut self, key: &BatchKey, mark: Option<EndMark>) {
+        let numbers = self.streams.entry(key.stream.clone()).or_default();
+        numbers.insert(key.number);
+        if let Some(mark) = mark {
+            self.marks.entry(key.stream.shuffle).or_default().insert(mark.attempt.clone(), mark);
+        }
+    }
+
+    fn damaged(&mut self, key: &BatchKey) {
+        if let Some(numbers) = self.streams.get_mut(&key.stream) {
+            numbers.remove(key.number);
+        }
+        self.fetch_from_all(vec![key.clone()]);
+    }
+
+    /// Whether all that is needed of a slot is here. What lacks is asked for.
+    fn is_whole(&mut self, shuffle: ShuffleId, slot: PoolSlot, needed: &BTreeMap<Writer, u64>) -> bool {
+        let mut lacking = Vec::new();
+        for (writer, upto) in needed {
+            let stream = Stream { shuffle, slot, writer: writer.clone() };
+            let none = Numbers::default();
+            let numbers = self.streams.get(&stream).unwrap_or(&none);
+            if !numbers.has_upto(*upto) {
+                // No more is asked for at a time, whatever number is said to be needed.
+                let gaps = numbers.gaps(*upto).take(self.settings.fetched_at_once);
+                lacking.extend(gaps.map(|number| BatchKey { stream: stream.clone(), number }));
+            }
+        }
+        if lacking.is_empty() || planted::is(Planted::GapUnnoticed) {
+            return true;
+        }
+        self.fetch_from_all(lacking);
+        false
+    }
+
+    fn fetch_from_all(&mut self, mut keys: Vec<BatchKey>) {
+        keys.retain(|key| !self.storing.contains_key(key));
+        keys.truncate(self.settings.fetched_at_once);
+        if keys.is_empty() {
+            return;
+        }
+        let others: Vec<NodeId> = self.map.nodes.iter().filter(|node| **node != self.me).cloned().collect();
+        others.into_iter().for_each(|node| self.send(node, Message::Fetch(keys.clone())));
+    }
+
+    fn read(&mut self, number: u64, slice: Slice) {
+        let shuffle = slice.plan.shuffle;
+        if let Some(how) = self.how_ended(shuffle) {
+            return self.effects.push(Effect::NotRead(number, NotRead::Over(how)));
+        }
+        let slot = slice.plan.ranges.get(slice.range).map(|range| range.slot);
+        let needed = slot.and_then(|slot| slice.plan.needed.get(&slot)).cloned().unwrap_or_default();
+        let effect = match slot {
+            Some(slot) if !self.is_whole(shuffle, slot, &needed) => Effect::NotRead(number, NotRead::Lacks),
+            _ => Effect::Read(number, slice),
+        };
+        self.effects.push(effect);
+    }
+
+    /// All that is here of a shuffle goes.
+    fn end(&mut self, shuffle: ShuffleId, how: Ended) {
+        self.streams.retain(|stream, _| stream.shuffle != shuffle);
+        self.storing.retain(|key, _| key.stream.shuffle != shuffle);
+        self.marks.remove(&shuffle);
+        self.heard.remove(&shuffle);
+        if self.how_ended(shuffle).is_none() {
+            self.ended.push_back((shuffle, how));
+        }
+        if self.ended.len() > self.settings.ended_kept {
+            self.ended.pop_front();
+        }
+        self.effects.push(Effect::DropShuffle(shuffle));
+    }
+}
+
+#[cfg(test)]
+mod tests;

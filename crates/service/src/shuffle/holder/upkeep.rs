@@ -1,0 +1,190 @@
+//! How replicas of a slot come to have the same: in rounds each node says what it has, and fetches what it lacks.
+//!
+//! | node | in a round it |
+//! |---|---|
+//! | replica in `Live` | compares with the others, and fetches |
+//! | replica in `Load` | does so too; it is ready when it has taken the decisions under the epoch of the map, and has all that each replica in `Live` has said to have |
+//! | not in the map: a stand-in, or a former replica | says what it has; when each replica in `Live` has all of it, and there are R of them, it drops the slot (X12, D7) |
+//!
+//! Only answers of the present round count, under the map of that round. A chain of nodes that hand over one to the next loses
+//! nothing: each drops when its successors are whole, and those wait for theirs.
+
+use super::{Effect, Holder, Inventory};
+use crate::shuffle::log::Refused;
+use crate::shuffle::message::Message;
+use crate::shuffle::record::{BatchKey, Numbers};
+use crate::shuffle::{PoolSlot, ShuffleId};
+use partage_core::base::name::NodeId;
+use partage_core::base::planted::{self, Planted};
+use partage_core::base::time::Millis;
+use std::collections::BTreeSet;
+
+impl Holder {
+    pub(super) fn upkeep(&mut self, now: Millis) {
+        if now < self.round_at {
+            return;
+        }
+        self.settle();
+        self.round_at = now + self.settings.inventory_ms;
+        self.round += 1;
+        self.replies.clear();
+        let named = (0..self.map.places.len()).map(|slot| PoolSlot(slot as u32));
+        let named = named.filter(|slot| self.map.has(*slot, &self.me));
+        let slots: BTreeSet<PoolSlot> =
+            named.chain(self.slots()).chain(self.logged.keys().copied()).collect();
+        for slot in slots {
+            if planted::is(Planted::StandInForgotten) && !self.map.has(slot, &self.me) {
+                continue;
+            }
+            self.compare(slot);
+            self.ask_decisions(slot);
+        }
+        self.ask_homes(now);
+    }
+
+    fn has_of(&self, slot: PoolSlot) -> Inventory {
+        let of_slot = self.streams.iter().filter(|(stream, _)| stream.slot == slot);
+        of_slot.map(|(stream, numbers)| (stream.clone(), numbers.clone())).collect()
+    }
+
+    fn compare(&mut self, slot: PoolSlot) {
+        let Some(place) = self.map.place(slot) else { return };
+        let others = place.live.iter().chain(&place.loading).filter(|node| **node != self.me);
+        let others: Vec<NodeId> = others.cloned().collect();
+        let (round, has) = (self.round, self.has_of(slot));
+        for node in others {
+            self.send(node, Message::Inventory { slot, round, asks: true, has: has.clone() });
+        }
+    }
+
+    /// A loading replica that has not the decisions under the epoch of the map, be it that it has dropped them, tells the leader.
+    fn ask_decisions(&mut self, slot: PoolSlot) {
+        let Some(place) = self.map.place(slot).filter(|place| place.loading.contains(&self.me)) else {
+            return;
+        };
+        if self.logged.get(&slot) != Some(&place.epoch)
+            && let Some(leader) = place.live.first().cloned()
+        {
+            let lacks = Message::NotAppended(slot, place.epoch, Refused::Lacks);
+            self.send(leader, lacks);
+        }
+    }
+
+    /// Another node says what it has.
+    pub(super) fn inventory(
+        &mut self,
+        from: NodeId,
+        slot: PoolSlot,
+        (round, asks): (u64, bool),
+        has: Inventory,
+    ) {
+        if self.map.has(slot, &self.me) {
+            self.fetch_lacking(&from, &has);
+        }
+        if asks {
+            let own = self.has_of(slot);
+            return self.send(from, Message::Inventory { slot, round, asks: false, has: own });
+        }
+        if round == self.round {
+            self.replies.entry(slot).or_default().insert(from, has);
+            self.settle_slot(slot);
+        }
+    }
+
+    fn fetch_lacking(&mut self, from: &NodeId, has: &Inventory) {
+        let none = Numbers::default();
+        let mut lacking = Vec::new();
+        for (stream, numbers) in has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none()) {
+            let own = self.streams.get(stream).unwrap_or(&none);
+            let keys = own.lacks_of(numbers).map(|number| BatchKey { stream: stream.clone(), number });
+            // Whatever another node says that it has, no more is asked for at a time.
+            let left = self.settings.fetched_at_once.saturating_sub(lacking.len());
+            lacking.extend(keys.filter(|key| !self.storing.contains_key(key)).take(left));
+        }
+        if !lacking.is_empty() {
+            self.send(from.clone(), Message::Fetch(lacking));
+        }
+    }
+
+    fn settle(&mut self) {
+        let slots: Vec<PoolSlot> = self.replies.keys().copied().collect();
+        slots.into_iter().for_each(|slot| self.settle_slot(slot));
+    }
+
+    fn settle_slot(&mut self, slot: PoolSlot) {
+        let Some(place) = self.map.place(slot) else { return };
+        let is_live = place.live.contains(&self.me);
+        if place.loading.contains(&self.me) {
+            let is_logged = self.logged.get(&slot) == Some(&place.epoch);
+            if is_logged && self.has_all_of(slot) {
+                self.effects.push(Effect::Ready(slot, place.epoch));
+            }
+        } else if !is_live && self.may_drop(slot) {
+            self.drop_slot(slot);
+        }
+    }
+
+    pub(super) fn drop_slot(&mut self, slot: PoolSlot) {
+        self.streams.retain(|stream, _| stream.slot != slot);
+        self.logged.remove(&slot);
+        for marks in self.marks.iter_mut().filter(|(shuffle, _)| self.map.home(**shuffle) == slot) {
+            marks.1.clear();
+        }
+        self.effects.push(Effect::DropSlot(slot));
+    }
+
+    /// Whether all that each replica in `Live` has said in this round is here.
+    fn has_all_of(&self, slot: PoolSlot) -> bool {
+        let replies = self.replies.get(&slot);
+        let none = Numbers::default();
+        let is_here = |has: &Inventory| {
+            has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none()).all(
+                |(stream, numbers)| {
+                    let own = self.streams.get(stream).unwrap_or(&none);
+                    own.lacks_of(numbers).next().is_none()
+                },
+            )
+        };
+        let has_all = |node: &NodeId| replies.and_then(|replies| replies.get(node)).is_some_and(is_here);
+        self.map.live(slot).iter().all(has_all)
+    }
+
+    /// Whether each replica in `Live` has said in this round that it has all that is here.
+    fn may_drop(&self, slot: PoolSlot) -> bool {
+        let is_empty = !self.slots().contains(&slot) && !self.logged.contains_key(&slot);
+        if is_empty || self.storing.keys().any(|key| key.stream.slot == slot) {
+            return false;
+        }
+        if planted::is(Planted::DroppedEarly) {
+            return true;
+        }
+        let live = self.map.live(slot);
+        let replies = self.replies.get(&slot);
+        let none = Numbers::default();
+        let has_all = |node: &NodeId| {
+            replies.and_then(|replies| replies.get(node)).is_some_and(|has| {
+                let mut own = self.streams.iter().filter(|(stream, _)| stream.slot == slot);
+                own.all(|(stream, numbers)| {
+                    has.get(stream).unwrap_or(&none).lacks_of(numbers).next().is_none()
+                })
+            })
+        };
+        live.len() >= self.map.replicas && live.iter().all(has_all)
+    }
+
+    /// Asks about shuffles of which nothing was heard for long.
+    fn ask_homes(&mut self, now: Millis) {
+        let silent = self.heard.iter().filter(|(_, at)| now.since(**at) >= self.settings.grace_ms);
+        let silent: Vec<ShuffleId> = silent.map(|(shuffle, _)| *shuffle).collect();
+        for shuffle in silent {
+            if self.has_nothing_of(shuffle) {
+                self.heard.remove(&shuffle);
+                continue;
+            }
+            self.heard.insert(shuffle, now);
+            if let Some(leader) = self.map.live(self.map.home(shuffle)).first().cloned() {
+                self.send(leader, Message::Ask(shuffle));
+            }
+        }
+    }
+}

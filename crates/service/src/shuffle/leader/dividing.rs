@@ -1,0 +1,220 @@
+//! Bounds from samples, and divisions of what lies where it is wanted no more (rule 4).
+//!
+//! A leader orders a division up to the batches that whole attempts need. Their data is on R nodes, so a holder can have
+//! it all. What attempts write later under the old bounds is divided in a later round, the last one before seal. A division is
+//! replaced by another one when its node does not answer; what the first writes is a stream that no decision names.
+
+use super::{Leader, Led, UnderWay};
+use crate::shuffle::bounds::{Bounds, Tag};
+use crate::shuffle::log::Superseded;
+use crate::shuffle::message::Message;
+use crate::shuffle::plan::{Division, Needed};
+use crate::shuffle::record::EndMark;
+use crate::shuffle::settings::Settings;
+use crate::shuffle::sketch::{Cdf, Sketch};
+use crate::shuffle::{BufferId, PoolSlot, ShuffleId, TaskId, Writer};
+use partage_core::base::id::Incarnation;
+use partage_core::base::name::NodeId;
+use partage_core::base::planted::{self, Planted};
+use partage_core::base::time::Millis;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Whole attempts of a partition of which a leader knows: the first wins, the others are known to be losers.
+const ATTEMPTS_KNOWN: usize = 8;
+
+impl Led {
+    /// A buffer's sample; that of an earlier process of the node is forgotten. The answer is whether it has more keys than the
+    /// last.
+    pub(super) fn sample(&mut self, node: NodeId, incarnation: Incarnation, sketch: Arc<Sketch>) -> bool {
+        let known = self.samples.get(&node).map(|(before, known)| (*before, known.count()));
+        let is_newer = known.is_none_or(|known| known < (incarnation, sketch.count()));
+        if is_newer {
+            self.samples.insert(node, (incarnation, sketch));
+        }
+        is_newer
+    }
+
+    /// An attempt is whole. The answer is whether that is new.
+    pub(super) fn mark(&mut self, mark: &EndMark) -> bool {
+        let marks = self.marks.entry(mark.partition).or_default();
+        let is_new = marks.len() < ATTEMPTS_KNOWN && !marks.contains(mark);
+        if is_new {
+            marks.push(mark.clone());
+        }
+        is_new
+    }
+
+    fn cdf(&self, settings: &Settings) -> Cdf {
+        let mut merged = Sketch::new(settings.sketch_k, 0);
+        self.samples.values().for_each(|(_, sketch)| merged.merge(sketch));
+        merged.cdf()
+    }
+
+    fn sample_count(&self) -> u64 {
+        self.samples.values().map(|(_, sketch)| sketch.count()).sum()
+    }
+
+    /// The next version of the bounds, if it is time for one: when the sample suffices or the shuffle is to be sealed, and later
+    /// when a range has got far more than its share.
+    pub(super) fn next_bounds(&mut self, settings: &Settings) -> Option<Bounds> {
+        let (count, version) = (self.sample_count(), self.versions.current().version);
+        let ranges = self.terms.ranges.max(1) as usize;
+        if version == 0 {
+            let is_time = count >= settings.first_sample.max(1) || self.is_sealing();
+            self.sampled = count;
+            return is_time.then(|| self.versions.next(&self.cdf(settings), ranges));
+        }
+        let is_time = count >= 2 * self.sampled.max(1) && version < settings.versions && !self.is_sealing();
+        if !is_time {
+            return None;
+        }
+        self.sampled = count;
+        let cdf = self.cdf(settings);
+        let begins: Vec<u64> =
+            self.versions.current().ranges.iter().map(|range| cdf.below(&range.begins)).collect();
+        let ends = begins.iter().skip(1).copied().chain([cdf.total()]);
+        let heaviest = begins.iter().zip(ends).map(|(begin, end)| end.saturating_sub(*begin)).max()?;
+        let next = self.versions.next(&cdf, ranges);
+        let is_same = next.ranges == self.versions.current().ranges;
+        let limit = settings.drift * cdf.total() / ranges as u64;
+        (heaviest > limit && !is_same).then_some(next)
+    }
+
+    /// Up to which batch each stream is needed, by these attempts and by the divisions that count.
+    pub(super) fn needed<'a>(&self, attempts: impl Iterator<Item = &'a EndMark>) -> Needed {
+        let mut needed = Needed::new();
+        let mut need = |slot: PoolSlot, writer: Writer, last: u64| {
+            let upto = needed.entry(slot).or_default().entry(writer).or_default();
+            *upto = (*upto).max(last);
+        };
+        for mark in attempts {
+            let buffer = &mark.attempt.buffer;
+            mark.last.iter().for_each(|(slot, last)| need(*slot, Writer::Buffer(buffer.clone()), *last));
+        }
+        for (writer, last) in &self.divisions {
+            last.iter().for_each(|(slot, last)| need(*slot, writer.clone(), *last));
+        }
+        needed
+    }
+
+    /// What of each slot is to be divided: its tags, with how far each was.
+    fn to_divide(
+        &self,
+        needed: &Needed,
+        slot_of: impl Fn(Tag) -> PoolSlot,
+    ) -> BTreeMap<PoolSlot, BTreeMap<Tag, BTreeMap<Writer, u64>>> {
+        let mut found: BTreeMap<PoolSlot, BTreeMap<Tag, BTreeMap<Writer, u64>>> = BTreeMap::new();
+        for tag in self.versions.unwanted() {
+            let slot = slot_of(tag);
+            let before = self.divided.get(&tag);
+            let upto = |writer: &Writer| before.and_then(|before| before.get(writer)).copied().unwrap_or(0);
+            let mut writers = needed.get(&slot).into_iter().flatten();
+            if writers.any(|(writer, needed)| *needed > upto(writer)) {
+                found.entry(slot).or_default().insert(tag, before.cloned().unwrap_or_default());
+            }
+        }
+        found
+    }
+}
+
+/// Up to where one division goes, of what is needed: some batches of some writers, as its node has to hold their records.
+fn some_of(
+    needed: &BTreeMap<Writer, u64>,
+    tags: &BTreeMap<Tag, BTreeMap<Writer, u64>>,
+    batches: u64,
+) -> BTreeMap<Writer, u64> {
+    let mut left = batches.max(1);
+    let mut upto = BTreeMap::new();
+    for (writer, needed) in needed {
+        let before = tags.values().map(|before| before.get(writer).copied().unwrap_or(0)).min().unwrap_or(0);
+        let taken = needed.saturating_sub(before).min(left);
+        left -= taken;
+        if taken > 0 {
+            upto.insert(writer.clone(), before + taken);
+        }
+    }
+    upto
+}
+
+impl Leader {
+    /// Orders what is to be divided, and orders again what was not answered.
+    pub(super) fn order_divisions(&mut self, now: Millis, shuffle: ShuffleId) {
+        let map = self.map.clone();
+        let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
+        let is_time = led.is_sealing() || now >= led.divide_at;
+        if led.versions.current().version == 0 || (!is_time && led.dividing.is_empty()) {
+            return;
+        }
+        if is_time {
+            led.divide_at = now + self.settings.divide_ms;
+        }
+        let needed = led.needed_now();
+        let mut found = led.to_divide(&needed, |tag| map.slot_of(shuffle, tag.range));
+        found.retain(|slot, _| is_time || led.dividing.contains_key(slot));
+        let mut orders = Vec::new();
+        for (slot, tags) in found {
+            let has_room = led.dividing.len() < self.settings.divisions;
+            let asked = match led.dividing.get_mut(&slot) {
+                Some(one) if one.is_done => continue,
+                Some(one) if now.since(one.sent) < self.settings.task_ms => {
+                    // The order may be lost, or wait for a gap to be closed.
+                    if now.since(one.again) >= self.settings.resend_ms {
+                        one.again = now;
+                        orders.push((one.asked, one.division.clone()));
+                    }
+                    continue;
+                }
+                Some(one) => one.asked + 1,
+                None if has_room => 0,
+                None => continue,
+            };
+            self.tasks += 1;
+            let task = TaskId { epoch: self.epoch, number: self.tasks };
+            let none = BTreeMap::new();
+            let upto = some_of(needed.get(&slot).unwrap_or(&none), &tags, self.settings.division_batches);
+            let to = Arc::new(led.versions.current().clone());
+            let division = Arc::new(Division { task, shuffle, slot, tags, upto, to });
+            orders.push((asked, division.clone()));
+            led.dividing.insert(slot, UnderWay { division, asked, sent: now, again: now, is_done: false });
+        }
+        for (asked, division) in orders {
+            let live = map.live(division.slot);
+            if let Some(node) = live.get(asked % live.len().max(1)) {
+                self.send(node.clone(), Message::Divide(division));
+            }
+        }
+    }
+
+    /// Whether something is still to be divided or decided, as far as these attempts need it.
+    pub(super) fn has_to_divide(&self, shuffle: ShuffleId, needed: &Needed) -> bool {
+        let Some(led) = self.shuffles.get(&shuffle) else { return false };
+        !led.done.is_empty() || !led.to_divide(needed, |tag| self.map.slot_of(shuffle, tag.range)).is_empty()
+    }
+
+    /// A division is on R nodes: one decision replaces what it has read by what it has written.
+    pub(super) fn divided(
+        &mut self,
+        now: Millis,
+        shuffle: ShuffleId,
+        (task, by): (TaskId, BufferId),
+        last: BTreeMap<PoolSlot, u64>,
+    ) {
+        let writer = Writer::Division(task, by);
+        let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
+        let mut under_way = led.dividing.values_mut().filter(|one| !one.is_done);
+        let Some(one) = under_way.find(|one| one.division.task == task) else { return };
+        one.is_done = true;
+        let Division { slot, tags, upto, .. } = one.division.as_ref().clone();
+        let tags: Vec<Tag> = tags.into_keys().collect();
+        if planted::is(Planted::TwoSteps) {
+            let (writer, none) = (writer.clone(), BTreeMap::new());
+            let first = Superseded { slot, tags, upto, writer: writer.clone(), last: none };
+            let second = Superseded { slot, tags: Vec::new(), upto: BTreeMap::new(), writer, last };
+            led.done.extend([first, second]);
+        } else {
+            led.done.push_back(Superseded { slot, tags, upto, writer, last });
+        }
+        self.advance(now, shuffle);
+    }
+}

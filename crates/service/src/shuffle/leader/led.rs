@@ -1,0 +1,111 @@
+//! What a leader knows of one shuffle.
+
+use super::sealing::Sealing;
+use crate::shuffle::bounds::{Tag, Versions};
+use crate::shuffle::log::{Decision, Superseded};
+use crate::shuffle::message::Word;
+use crate::shuffle::plan::{Division, Plan};
+use crate::shuffle::record::EndMark;
+use crate::shuffle::sketch::Sketch;
+use crate::shuffle::{Failure, PoolSlot, Terms, Writer};
+use partage_core::base::id::Incarnation;
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// How far a shuffle is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    Open,
+    Sealed(Arc<Plan>),
+    Failed(Failure),
+}
+
+/// A shuffle that is led.
+#[derive(Debug, Clone)]
+pub(super) struct Led {
+    pub(super) terms: Terms,
+    pub(super) state: State,
+    pub(super) versions: Versions,
+    /// Up to which batch of each writer a tag was divided.
+    pub(super) divided: BTreeMap<Tag, BTreeMap<Writer, u64>>,
+    /// The divisions that count, and their last batch in each slot.
+    pub(super) divisions: BTreeMap<Writer, BTreeMap<PoolSlot, u64>>,
+    /// Whole attempts of each partition, the first heard first.
+    pub(super) marks: BTreeMap<u32, Vec<EndMark>>,
+    pub(super) samples: BTreeMap<NodeId, (Incarnation, Arc<Sketch>)>,
+    /// Keys that the last bounds were made from.
+    pub(super) sampled: u64,
+    pub(super) is_deciding: bool,
+    pub(super) dividing: BTreeMap<PoolSlot, UnderWay>,
+    pub(super) divide_at: Millis,
+    /// Divisions that are done and not decided yet.
+    pub(super) done: VecDeque<Superseded>,
+    pub(super) seal: Option<Sealing>,
+    pub(super) touched: Millis,
+}
+
+/// A division that a replica was asked for.
+#[derive(Debug, Clone)]
+pub(super) struct UnderWay {
+    pub(super) division: Arc<Division>,
+    /// How many replicas were asked before.
+    pub(super) asked: usize,
+    pub(super) sent: Millis,
+    /// When that one was asked last.
+    pub(super) again: Millis,
+    pub(super) is_done: bool,
+}
+
+impl Led {
+    pub(super) fn new(now: Millis, terms: Terms) -> Led {
+        Led {
+            terms,
+            state: State::Open,
+            versions: Versions::new(terms.stashes),
+            divided: BTreeMap::new(),
+            divisions: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            samples: BTreeMap::new(),
+            sampled: 0,
+            is_deciding: false,
+            dividing: BTreeMap::new(),
+            divide_at: now,
+            done: VecDeque::new(),
+            seal: None,
+            touched: now,
+        }
+    }
+
+    /// A decision counts.
+    pub(super) fn apply(&mut self, decision: &Decision) {
+        match decision {
+            Decision::Start(_) | Decision::Ended(_) => {}
+            Decision::Bounds(bounds) => {
+                self.versions.push(bounds.as_ref().clone());
+            }
+            Decision::Superseded(superseded) => {
+                for tag in &superseded.tags {
+                    let divided = self.divided.entry(*tag).or_default();
+                    for (writer, upto) in &superseded.upto {
+                        let before = divided.entry(writer.clone()).or_default();
+                        *before = (*before).max(*upto);
+                    }
+                }
+                self.divisions.entry(superseded.writer.clone()).or_default().extend(superseded.last.clone());
+                self.dividing.remove(&superseded.slot);
+            }
+            Decision::Sealed(plan) => self.state = State::Sealed(plan.clone()),
+            Decision::Failed(failure) => self.state = State::Failed(*failure),
+        }
+    }
+
+    pub(super) fn word(&self) -> Word {
+        match &self.state {
+            State::Open => Word::Open(Arc::new(self.versions.current().clone())),
+            State::Sealed(plan) => Word::Sealed(plan.clone()),
+            State::Failed(failure) => Word::Failed(*failure),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What the nodes of a pool say to each other. Messages may be lost, late, doubled, and overtake each other.
+
+use super::bounds::Bounds;
+use super::log::{Append, Refused};
+use super::plan::{Division, Plan};
+use super::record::{Batch, BatchKey, EndMark, Numbers, Stream};
+use super::sketch::Sketch;
+use super::{BufferId, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId};
+use partage_core::base::id::{Epoch, Incarnation};
+use partage_core::base::name::NodeId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the leader says of a shuffle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// It takes records, by these bounds.
+    Open(Arc<Bounds>),
+    /// It is sealed.
+    Sealed(Arc<Plan>),
+    /// It has failed, and is read by nobody.
+    Failed(Failure),
+    /// It has ended: all that it has goes.
+    Ended(Ended),
+}
+
+/// What one node says to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Store it.
+    Batch(Arc<Batch>),
+    /// It is on disk.
+    Stored(BatchKey),
+    /// The shuffle of it has ended: it is not stored.
+    Refused(BatchKey, Ended),
+    /// What the sender has on disk of a slot.
+    Inventory {
+        /// The slot.
+        slot: PoolSlot,
+        /// The round of the one that asked.
+        round: u64,
+        /// Whether the receiver is to say what it has.
+        asks: bool,
+        /// The batches, by their streams.
+        has: BTreeMap<Stream, Numbers>,
+    },
+    /// Send these batches.
+    Fetch(Vec<BatchKey>),
+    /// Decisions of the leader of a slot.
+    Append(Append),
+    /// A replica has synced the decisions up to that one.
+    Appended(PoolSlot, Epoch, u64),
+    /// A replica has not taken decisions.
+    NotAppended(PoolSlot, Epoch, Refused),
+    /// What is the state of this shuffle? To the leader of its home.
+    Ask(ShuffleId),
+    /// The state of a shuffle. From a leader.
+    Word(ShuffleId, Word),
+    /// The node has dropped all that it had of the shuffle that has ended.
+    Dropped(ShuffleId),
+    /// Which end marks are there? From a leader.
+    AskMarks(ShuffleId),
+    /// Those that the node has.
+    Marks(ShuffleId, Vec<EndMark>),
+    /// The keys that a buffer has sampled so far.
+    Sample(ShuffleId, NodeId, Incarnation, Arc<Sketch>),
+    /// Divide.
+    Divide(Arc<Division>),
+    /// It is done, by that process: its last batch in each slot, all of them on R nodes.
+    Divided(ShuffleId, TaskId, BufferId, BTreeMap<PoolSlot, u64>),
+    /// Count records and bytes of the ranges in this slot, by the one plan without counts that the leader has under that epoch.
+    Count(Epoch, Arc<Plan>, PoolSlot),
+    /// They are these.
+    Counted(ShuffleId, Epoch, PoolSlot, BTreeMap<RangeId, (u64, u64)>),
+}

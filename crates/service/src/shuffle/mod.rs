@@ -1,0 +1,161 @@
+//! Shuffles: records that come from clients which may vanish are re-ordered by key and divided anew, and no node's death loses
+//! one.
+//!
+//! The machines are pure: an event and the time go in, effects come out. One long-lived keyspace, the *pool*, places the data of
+//! all shuffles: a range goes to a slot of the pool by hash of its identity, and a slot to its nodes by the map ([`pool`]). Each
+//! shuffle is led by the node that leads the slot of its id, its *home*.
+//!
+//! ```text
+//!  client ── frames ──► buffer ── batches ──► R holders ──► their disks
+//!     ▲                   │  ▲                  │    ▲
+//!     └──── success ──────┘  └─ bounds ┐        │    └── a slice of a range ── reader
+//!                                    leader ◄───┘ end marks, counts
+//! ```
+//!
+//! | rule | where |
+//! |---|---|
+//! | 1. An attempt succeeds when R nodes have every batch up to its last one in each slot, and its end mark. No leader is asked (X6) | `buffer`, `sending` |
+//! | 2. A node that does not answer is replaced by a stand-in, at once; the stand-in keeps what it has until all replicas of the slot have it (X12) | `sending`, `holder` |
+//! | 3. A holder has each batch once, and serves only from streams without a gap; gaps are fetched (X8) | `holder`, [`record::Numbers`] |
+//! | 4. What has a tag that is wanted no more is divided and stored anew, and one decision replaces the old by the new (X5, X11) | [`bounds`], `leader` |
+//! | 5. A decision counts when every replica of the home has it synced under the epoch; a replica that has heard of a later epoch, by a leader or by its map, refuses (X10, O2) | [`log`] |
+//! | 6. The first whole attempt of a partition that the leader hears of wins; the choice is final with the decision to seal (X7) | `leader` |
+//! | 7. Seal needs a whole attempt of each partition expected, everything divided, and counts that agree; else it names what lacks, or the shuffle fails by name (D6) | `leader` |
+//! | 8. A reader and a holder go by the sealed plan alone; records of losers are left out; the order is by key, partition and place, so it is the same at each replica (X9) | [`plan`], `reader` |
+//! | 9. What a deleted shuffle had goes from everywhere; what nobody knows is asked about at its home, and goes when that decides so (D7) | `leader`, `holder` |
+//!
+//! The driver, in numbered sentences:
+//! 1. It gives each process an incarnation of its own, and each leader of a slot an epoch of its own: a process that starts leads
+//!    nothing before the map has given it a later epoch. A leader begins with the copy that [`log::Replicas::lead`] gives it.
+//! 2. It says that something is stored after it is on disk, and hands in what is on disk when a process starts.
+//! 3. It drops what overtaken maps say, and hands in later ones to all machines of the node.
+//! 4. It calls with a tick at `wake_at`.
+//! 5. It reads the batches that an effect names from disk, checks their checksums, and says when one is damaged.
+//!
+//! What was not done: the log of a table's replica ([`crate::table::replication`]) does not carry the decisions. It
+//! elects an in-sync set by wishes to the coordinator, and a pool asks the coordinator nothing. Reducing on write, input order
+//! and attempts by stream are not here; neither are drivers and files (`crates/shuffle`) and forms on the network
+//! (`crates/shuffle-wire`).
+
+use partage_core::base::id::{Epoch, Incarnation};
+use partage_core::base::name::NodeId;
+use std::fmt;
+use std::sync::Arc;
+
+pub mod bounds;
+pub mod buffer;
+pub mod holder;
+pub mod leader;
+pub mod log;
+pub mod message;
+pub mod partition;
+pub mod plan;
+pub mod pool;
+pub mod reader;
+pub mod record;
+pub mod sending;
+pub mod settings;
+pub mod sketch;
+
+/// Bytes that are shared and never changed.
+pub type Bytes = Arc<[u8]>;
+
+/// A shuffle. The driver draws its number at random, and it is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShuffleId(pub u128);
+
+impl fmt::Display for ShuffleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// The identity of a range of one shuffle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RangeId(pub u64);
+
+/// A slot of the pool: a shard of its keyspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolSlot(pub u32);
+
+/// A process that buffers. Its numbers of batches and attempts end with it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BufferId {
+    /// Its node.
+    pub node: NodeId,
+    /// Which start of it.
+    pub incarnation: Incarnation,
+}
+
+/// How a client calls an attempt. It never uses one twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId(pub u128);
+
+/// What a buffer calls an attempt, for it and only for it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptKey {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// Counts its attempts.
+    pub number: u64,
+}
+
+/// A division that a leader has ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId {
+    /// Under which epoch.
+    pub epoch: Epoch,
+    /// Counts the divisions under it.
+    pub number: u64,
+}
+
+/// Who numbers the batches of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Writer {
+    /// A buffer.
+    Buffer(BufferId),
+    /// A division, by a process: another that was asked for the same may put the same records into other batches.
+    Division(TaskId, BufferId),
+}
+
+/// What a shuffle is started with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Terms {
+    /// Ranges before anything is known of keys: ten for each follower (X3).
+    pub stashes: u32,
+    /// About so many ranges afterwards.
+    pub ranges: u32,
+}
+
+/// Why there is nothing of a shuffle any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+pub enum Ended {
+    /// Somebody deleted it.
+    #[error("the shuffle was deleted: start another one")]
+    Deleted,
+    /// Nobody asked for it for its time to live.
+    #[error("the shuffle has expired, as no client has asked for it: start another one, and keep it alive")]
+    Expired,
+    /// Its home knows nothing of it.
+    #[error("the shuffle is unknown: look at its number, or start it")]
+    Unknown,
+}
+
+/// Why a shuffle is read by nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
+pub enum Failure {
+    /// D6: what was counted is not what was acknowledged.
+    #[error(
+        "the holders have {found} records and {found_bytes} bytes of the shuffle, and {acknowledged} records and {acknowledged_bytes} bytes were acknowledged: start another shuffle, and report this"
+    )]
+    Differs {
+        /// Records that the holders have.
+        found: u64,
+        /// Their bytes.
+        found_bytes: u64,
+        /// Records of the winners.
+        acknowledged: u64,
+        /// Their bytes.
+        acknowledged_bytes: u64,
+    },
+}

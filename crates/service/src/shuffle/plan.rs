@@ -1,0 +1,186 @@
+//! What a sealed shuffle is read by, and what a range is divided by. Both say exactly which batches count; nothing is inferred
+//! from what happens to lie on a disk (rules 3, 4 and 8).
+
+use super::bounds::{Bounds, Tag};
+use super::record::{Batch, Body, Record, Segment};
+use super::{AttemptKey, Bytes, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
+use partage_core::base::planted::{self, Planted};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// An attempt that is read.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Winner {
+    /// Its input partition.
+    pub partition: u32,
+    /// Its records.
+    pub records: u64,
+    /// Their keys and values, in bytes.
+    pub bytes: u64,
+}
+
+/// A range of a sealed shuffle.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PlanRange {
+    /// Its identity.
+    pub id: RangeId,
+    /// What was written by this version of the bounds or a later one lies in it.
+    pub since: u32,
+    /// Its first key.
+    pub begins: Bytes,
+    /// Its slot.
+    pub slot: PoolSlot,
+    /// Records of winners in it.
+    pub records: u64,
+    /// Their keys and values, in bytes.
+    pub bytes: u64,
+}
+
+/// How far each stream of a slot is needed.
+pub type Needed = BTreeMap<PoolSlot, BTreeMap<Writer, u64>>;
+
+/// What a sealed shuffle is read by. It is final, and everybody who has it may serve or read.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Plan {
+    /// The shuffle.
+    pub shuffle: ShuffleId,
+    /// The attempts that are read: one for each input partition.
+    pub winners: BTreeMap<AttemptKey, Winner>,
+    /// Of each slot and writer, the number up to which batches are needed.
+    pub needed: Needed,
+    /// In the order of their keys.
+    pub ranges: Vec<PlanRange>,
+}
+
+/// A record with its place in the order of a range.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Placed {
+    /// Its key.
+    pub key: Bytes,
+    /// Its input partition.
+    pub partition: u32,
+    /// The frame of the attempt.
+    pub frame: u64,
+    /// Its place among those of that frame that lie together.
+    pub index: usize,
+    /// Its value.
+    pub value: Bytes,
+}
+
+/// A holder's records are not those that the plan counts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "range {range:?} has {found:?} records and bytes, and the plan counts {counted:?}: ask another replica, and tell an operator"
+)]
+pub struct Differs {
+    /// The range.
+    pub range: RangeId,
+    /// Records and bytes that were found.
+    pub found: (u64, u64),
+    /// Those that are counted.
+    pub counted: (u64, u64),
+}
+
+impl Plan {
+    /// All records.
+    pub fn records(&self) -> u64 {
+        self.winners.values().map(|winner| winner.records).sum()
+    }
+
+    /// The records of each range.
+    pub fn counts(&self) -> Vec<u64> {
+        self.ranges.iter().map(|range| range.records).collect()
+    }
+
+    /// The records of a range, in order, from the batches of its slot. Others may be among these; each must be there once.
+    pub fn collect<'a>(
+        &self,
+        range: &PlanRange,
+        batches: impl IntoIterator<Item = &'a Arc<Batch>>,
+    ) -> Vec<Placed> {
+        let needed = self.needed.get(&range.slot);
+        let counts = |batch: &Batch| {
+            let stream = &batch.key.stream;
+            stream.shuffle == self.shuffle
+                && stream.slot == range.slot
+                && needed
+                    .and_then(|needed| needed.get(&stream.writer))
+                    .is_some_and(|q| batch.key.number <= *q)
+        };
+        let mut placed = Vec::new();
+        for batch in batches.into_iter().filter(|batch| counts(batch)) {
+            let Body::Records(tagged) = &batch.body else { continue };
+            let wanted = tagged.iter().filter(|(tag, _)| tag.range == range.id && tag.version >= range.since);
+            for segment in wanted.flat_map(|(_, segments)| segments) {
+                if self.winners.contains_key(&segment.attempt) || planted::is(Planted::LoserRead) {
+                    placed.extend(place(segment));
+                }
+            }
+        }
+        placed.sort();
+        placed
+    }
+
+    /// The same, and compares it with what is counted.
+    pub fn check(&self, range: &PlanRange, placed: &[Placed]) -> Result<(), Differs> {
+        let (found, counted) = (sizes(placed), (range.records, range.bytes));
+        if found == counted { Ok(()) } else { Err(Differs { range: range.id, found, counted }) }
+    }
+}
+
+/// Records and bytes.
+pub fn sizes(placed: &[Placed]) -> (u64, u64) {
+    let bytes = placed.iter().map(|one| (one.key.len() + one.value.len()) as u64).sum();
+    (placed.len() as u64, bytes)
+}
+
+fn place(segment: &Segment) -> impl Iterator<Item = Placed> {
+    let placed = |(index, record): (usize, &Record)| Placed {
+        key: record.key.clone(),
+        partition: segment.partition,
+        frame: segment.frame,
+        index,
+        value: record.value.clone(),
+    };
+    segment.records.iter().enumerate().map(placed)
+}
+
+/// What a holder divides: what lies in a slot under tags that are wanted no more.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Division {
+    /// The task; what it writes is a stream of its own.
+    pub task: TaskId,
+    /// The shuffle.
+    pub shuffle: ShuffleId,
+    /// The slot.
+    pub slot: PoolSlot,
+    /// The tags, and up to which batch of each writer they were divided before.
+    pub tags: BTreeMap<Tag, BTreeMap<Writer, u64>>,
+    /// Up to which batch of each writer they are divided now.
+    pub upto: BTreeMap<Writer, u64>,
+    /// The bounds by which they are divided.
+    pub to: Arc<Bounds>,
+}
+
+impl Division {
+    /// What is to be divided, from the batches of the slot. Others may be among these; each must be there once.
+    pub fn collect<'a>(&self, batches: impl IntoIterator<Item = &'a Arc<Batch>>) -> Vec<Segment> {
+        let mut segments = Vec::new();
+        for batch in batches {
+            let (stream, number) = (&batch.key.stream, batch.key.number);
+            let is_upto = self.upto.get(&stream.writer).is_some_and(|upto| number <= *upto);
+            let Body::Records(tagged) = &batch.body else { continue };
+            if stream.shuffle != self.shuffle || stream.slot != self.slot || !is_upto {
+                continue;
+            }
+            for (tag, found) in tagged {
+                let before =
+                    self.tags.get(tag).map(|before| before.get(&stream.writer).copied().unwrap_or(0));
+                if before.is_some_and(|before| number > before) {
+                    segments.extend(found.iter().cloned());
+                }
+            }
+        }
+        segments
+    }
+}

@@ -1,0 +1,77 @@
+//! Where a pool has its data: ranges to slots by hash, slots to nodes by the map.
+
+use super::{PoolSlot, RangeId, ShuffleId};
+use partage_core::base::id::Epoch;
+use partage_core::base::name::NodeId;
+use partage_core::keyspace::hash::HashFunction;
+
+/// The nodes of a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotPlace {
+    /// Of its leader: each process that leads a slot has one of its own.
+    pub epoch: Epoch,
+    /// The replicas in `Live`; the first one leads.
+    pub live: Vec<NodeId>,
+    /// Those in `Load`: they get new batches and do not count.
+    pub loading: Vec<NodeId>,
+}
+
+/// The map of a pool, as far as shuffles look at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolMap {
+    /// Grows with each change.
+    pub generation: u64,
+    /// R: on so many nodes everything is stored.
+    pub replicas: usize,
+    /// Of each slot.
+    pub places: Vec<SlotPlace>,
+    /// The nodes that the pool may use.
+    pub nodes: Vec<NodeId>,
+}
+
+impl PoolMap {
+    /// The nodes of a slot.
+    pub fn place(&self, slot: PoolSlot) -> Option<&SlotPlace> {
+        self.places.get(slot.0 as usize)
+    }
+
+    /// The replicas in `Live`; the first one leads.
+    pub fn live(&self, slot: PoolSlot) -> &[NodeId] {
+        self.place(slot).map_or(&[], |place| &place.live)
+    }
+
+    /// Whether the map names the node for the slot.
+    pub fn has(&self, slot: PoolSlot, node: &NodeId) -> bool {
+        self.place(slot).is_some_and(|place| place.live.contains(node) || place.loading.contains(node))
+    }
+
+    /// The slot of a shuffle's id.
+    pub fn home(&self, shuffle: ShuffleId) -> PoolSlot {
+        self.slot(&shuffle.0.to_be_bytes())
+    }
+
+    /// The slot of a range: of its shuffle's number and its own, most significant byte first.
+    pub fn slot_of(&self, shuffle: ShuffleId, range: RangeId) -> PoolSlot {
+        let mut key = [0; 24];
+        key[..16].copy_from_slice(&shuffle.0.to_be_bytes());
+        key[16..].copy_from_slice(&range.0.to_be_bytes());
+        self.slot(&key)
+    }
+
+    fn slot(&self, key: &[u8]) -> PoolSlot {
+        let slots = u32::try_from(self.places.len()).unwrap_or(u32::MAX).max(1);
+        PoolSlot(HashFunction::Xxh3_64.slot(key, slots))
+    }
+
+    /// The nodes that may stand in for replicas of a slot, in rendezvous order (Thaler, Ravishankar 1996), which is another for
+    /// each slot.
+    pub fn stand_ins(&self, slot: PoolSlot) -> Vec<NodeId> {
+        let lot = |node: &NodeId| {
+            let key = [node.as_str().as_bytes(), &slot.0.to_be_bytes()].concat();
+            HashFunction::Xxh3_64.point(&key)
+        };
+        let mut nodes: Vec<_> = self.nodes.iter().filter(|node| !self.has(slot, node)).cloned().collect();
+        nodes.sort_by_key(|node| (std::cmp::Reverse(lot(node)), node.clone()));
+        nodes
+    }
+}

@@ -1,0 +1,152 @@
+//! Batches under way to their nodes, until R of them have each on disk (rules 1 and 2).
+
+use super::message::Message;
+use super::pool::PoolMap;
+use super::record::{Batch, BatchKey, Stream};
+use super::settings::Settings;
+use partage_core::base::name::NodeId;
+use partage_core::base::planted::{self, Planted};
+use partage_core::base::time::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Debug, Clone)]
+struct UnderWay {
+    batch: Arc<Batch>,
+    /// Since when a node has had it to store, and when it was sent to it last.
+    targets: BTreeMap<NodeId, (Millis, Millis)>,
+    stored: BTreeSet<NodeId>,
+}
+
+/// The batches of one process that are under way.
+#[derive(Debug, Clone, Default)]
+pub struct Sending {
+    batches: BTreeMap<BatchKey, UnderWay>,
+    bytes: u64,
+}
+
+impl Sending {
+    /// Keys and values under way, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether nothing of a stream is under way up to that number.
+    pub fn has_stored(&self, stream: &Stream, upto: u64) -> bool {
+        let first = BatchKey { stream: stream.clone(), number: 0 };
+        let last = BatchKey { stream: stream.clone(), number: upto };
+        self.batches.range(first..=last).next().is_none()
+    }
+
+    /// Sends a batch to the replicas of its slot.
+    pub fn send(&mut self, now: Millis, map: &PoolMap, batch: Batch, out: &mut Vec<(NodeId, Message)>) {
+        let (key, batch) = (batch.key.clone(), Arc::new(batch));
+        self.bytes += batch.bytes();
+        let mut sent = UnderWay { batch, targets: BTreeMap::new(), stored: BTreeSet::new() };
+        sent.add_replicas(now, map, out);
+        self.batches.insert(key, sent);
+    }
+
+    /// A node has it on disk.
+    pub fn stored(&mut self, node: NodeId, key: &BatchKey) {
+        if let Some(sent) = self.batches.get_mut(key) {
+            sent.stored.insert(node);
+        }
+    }
+
+    /// Whether enough nodes have it on disk: it is under way no more then. With another map other nodes count.
+    pub fn is_done(&mut self, map: &PoolMap, key: &BatchKey) -> bool {
+        let Some(sent) = self.batches.get(key) else { return false };
+        let is_loading =
+            |node: &&NodeId| map.place(key.stream.slot).is_some_and(|place| place.loading.contains(node));
+        let have = sent.stored.iter().filter(|node| !is_loading(node)).count();
+        let is_enough = have >= map.replicas - usize::from(planted::is(Planted::AckedBelowR));
+        if is_enough && let Some(done) = self.batches.remove(key) {
+            self.bytes -= done.batch.bytes();
+        }
+        is_enough
+    }
+
+    /// What is under way.
+    pub fn keys(&self) -> impl Iterator<Item = &BatchKey> {
+        self.batches.keys()
+    }
+
+    /// What there is of these streams is not sent any more.
+    pub fn forget(&mut self, is_over: impl Fn(&Stream) -> bool) {
+        let bytes = &mut self.bytes;
+        self.batches.retain(|key, sent| {
+            let stays = !is_over(&key.stream);
+            *bytes -= if stays { 0 } else { sent.batch.bytes() };
+            stays
+        });
+    }
+
+    /// Sends again what was not answered, and to stand-ins what nodes do not store.
+    pub fn tick(
+        &mut self,
+        now: Millis,
+        map: &PoolMap,
+        settings: &Settings,
+        out: &mut Vec<(NodeId, Message)>,
+    ) {
+        for sent in self.batches.values_mut() {
+            sent.add_replicas(now, map, out);
+            sent.add_stand_ins(now, map, settings, out);
+            let batch = sent.batch.clone();
+            let waiting = sent.targets.iter_mut().filter(|(node, (_, last))| {
+                !sent.stored.contains(*node)
+                    && now.since(*last) >= settings.resend_ms
+                    && map.nodes.contains(node)
+            });
+            for (node, (_, last)) in waiting {
+                *last = now;
+                out.push((node.clone(), Message::Batch(batch.clone())));
+            }
+        }
+    }
+
+    /// When something is to be sent again.
+    pub fn wake_at(&self, settings: &Settings) -> Millis {
+        let targets = self.batches.values().flat_map(|sent| sent.targets.values());
+        let next = settings.resend_ms.min(settings.stand_in_ms);
+        targets.map(|(_, last)| *last + next).min().unwrap_or(Millis::NEVER)
+    }
+}
+
+impl UnderWay {
+    fn add(&mut self, now: Millis, node: &NodeId, out: &mut Vec<(NodeId, Message)>) {
+        if !self.targets.contains_key(node) {
+            self.targets.insert(node.clone(), (now, now));
+            out.push((node.clone(), Message::Batch(self.batch.clone())));
+        }
+    }
+
+    fn add_replicas(&mut self, now: Millis, map: &PoolMap, out: &mut Vec<(NodeId, Message)>) {
+        if let Some(place) = map.place(self.batch.key.stream.slot) {
+            place.live.iter().chain(&place.loading).for_each(|node| self.add(now, node, out));
+        }
+    }
+
+    /// As many stand-ins as there are nodes too few that answer.
+    fn add_stand_ins(
+        &mut self,
+        now: Millis,
+        map: &PoolMap,
+        settings: &Settings,
+        out: &mut Vec<(NodeId, Message)>,
+    ) {
+        let slot = self.batch.key.stream.slot;
+        let is_loading = |node: &NodeId| map.place(slot).is_some_and(|place| place.loading.contains(node));
+        let answers = self.targets.iter().filter(|(node, (since, _))| {
+            let is_fresh = now.since(*since) < settings.stand_in_ms && map.nodes.contains(node);
+            !is_loading(node) && (is_fresh || self.stored.contains(*node))
+        });
+        let lacking = map.replicas.saturating_sub(answers.count());
+        if lacking > 0 {
+            let others = map.stand_ins(slot).into_iter().filter(|node| !self.targets.contains_key(node));
+            let others: Vec<_> = others.take(lacking).collect();
+            others.iter().for_each(|node| self.add(now, node, out));
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Replication: how the replicas of one shard of a table keep one log, and who may write and read.
+//!
+//! The map of the keyspace is the configuration (vertical Paxos, Lamport et al. 2009; PacificA, Lin et al. 2008; Kafka's
+//! in-sync replicas): the coordinator alone says who leads, under which epoch, and which replicas are the *in-sync set*. The
+//! replicas hold no votes. The leader appends entries, and an entry is *committed* when every in-sync replica has it on
+//! disk. So each of them can lead without losing anything, and the coordinator makes no other replica the leader.
+//!
+//! ```text
+//!            order: epoch, configuration, leader, in-sync set
+//!               │                                 ▲ wish: another set, on that epoch and configuration
+//!  write ──► leader ── append (before, entries, committed) ──► follower ──► its disk
+//!               ▲                                                  │
+//!               └──────── reply (matched and synced, promise) ─────┘
+//! ```
+//!
+//! | rule | where |
+//! |---|---|
+//! | 1. The leader counts on the set that it last heard of and on all that it has asked for since, until an order of a later configuration comes | `lead.rs`: `required` |
+//! | 2. An entry is committed when all of these have it on disk. While fewer than `min_in_sync` are in the set, writes are refused before they enter the log, and of what is in it only the first entry of the epoch, and what is before that, is committed | `commit.rs`; `writes.rs` |
+//! | 3. A follower compares the entry before; what differs is cut, never what it knows to be committed; an epoch below its *fence* is refused, a higher one raises the fence on disk before the follower replies | `follower.rs`, `log.rs` |
+//! | 4. A new leader raises its fence, waits for its promise (6), appends `Begin`, and acknowledges, reads and asks for newcomers when that is committed | `lead.rs` |
+//! | 5. One wish at a time, on an epoch and configuration; a newcomer has all that is committed when it is asked for, and rests if it has left again and again | `wishes.rs`, `rest.rs` |
+//! | 6. A reply is a promise to lead under no later epoch for `promise_ms`; linearizable reads and acknowledgements rest on the promises of all required replicas | `promise.rs`, `reads.rs`, `lead.rs`: `advance` |
+//! | 7. A follower reports that its leader is silent | `follower.rs`: `report_silence` |
+//! | 9. A follower that is behind gets entries; one for which the log does not reach back gets a snapshot | `sending.rs` |
+//! | 4a. The *closer* of a shard that was split or merged begins with `Close` instead of `Begin`: that is the last entry of the log, admits nothing, and is committed as any | `closing.rs` |
+//! | 10. A leader that is to hand over stops admitting until the heir has all; a former leader tells the next one that it has let go, which takes the place of the wait for the promise | `transfer.rs` |
+//!
+//! A write that its leader has admitted and that is not committed when it stops to lead is answered by that replica all the same,
+//! when it learns what became of the entry (`outliving.rs`).
+//!
+//! The driver, in numbered sentences:
+//! 1. It begins with [`Replica::recover`], with what the disk has. Each process has an incarnation of its own.
+//! 2. It reads the clock after it has received what it hands in, and carries out the effects in their order.
+//! 3. It carries out the [`Effect::Write`]s in their order, and says [`Event::Synced`] with the number of the last one that is
+//!    on disk. If a sync fails, it ends the process.
+//! 4. It calls with [`Event::Tick`] at [`Replica::wake_at`].
+//! 5. It hands in orders in the order of the maps that they are made from; those that later ones have overtaken it drops.
+//! 6. It reads for an [`Answer::Read`] from the state to which all that was to be applied before has been applied.
+//! 7. It says when the coordinator gives the process another incarnation ([`Replica::renamed`]), before it hands in orders to
+//!    that.
+//! 8. It stores the position of what it has flushed with what it has flushed, atomically ([`Stored::flushed`]).
+//! 9. When the disk wants room for its log, it says [`Event::Trim`] after [`Event::Flushed`].
+//! 10. What [`Effect::Apply`] gives it also gives to the children of the shard, and keeps the replica open while the shard
+//!     closes: see [`super::split`].
+//!
+//! What was not done: entries are not written to followers before the leader's own disk has them, nor applied before they
+//! are on the own disk, though both could be, for a shorter latency. A leader gives nothing up by itself when its own disk is
+//! slow.
+
+use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};
+use partage_core::base::name::NodeId;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+mod closing;
+mod commit;
+mod durable;
+mod follower;
+mod lead;
+mod log;
+pub mod message;
+mod outliving;
+mod promise;
+mod reads;
+mod replica;
+mod rest;
+mod sending;
+pub mod settings;
+mod transfer;
+mod wishes;
+mod writes;
+
+pub use message::Message;
+pub use replica::{Replica, Status};
+pub use settings::Settings;
+
+/// The number of a request that waits for an answer.
+pub type Request = u64;
+
+/// What a write carries; opaque here.
+pub type Payload = Arc<[u8]>;
+
+/// A place in a log. Of two places the one with the higher epoch is the later one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct LogPosition {
+    /// Of the leader that appended the entry.
+    pub epoch: Epoch,
+    /// Counts entries, from 1; 0 is before the first.
+    pub index: u64,
+}
+
+impl fmt::Display for LogPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/{}", self.epoch, self.index))
+    }
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// The first entry of an epoch.
+    Begin,
+    /// A write of a client.
+    Write(Payload),
+    /// The first entry of an epoch under which the shard closes. Behind one there are only others.
+    Close,
+}
+
+/// One entry of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// Where it is.
+    pub position: LogPosition,
+    /// What it is.
+    pub kind: EntryKind,
+}
+
+impl Entry {
+    /// What it counts against limits, in bytes: its payload, and what stands around it.
+    pub fn bytes(&self) -> usize {
+        const AROUND: usize = 48;
+        match &self.kind {
+            EntryKind::Begin | EntryKind::Close => AROUND,
+            EntryKind::Write(payload) => AROUND + payload.len(),
+        }
+    }
+}
+
+/// A replica of the shard, as an order names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its placement.
+    pub placement: PlacementId,
+    /// Its node.
+    pub node: NodeId,
+    /// The process that has it. Replies of others are not listened to.
+    pub incarnation: Incarnation,
+    /// Whether the leader may ask it into the in-sync set: not so for replicas that are there to be read from.
+    pub may_join: bool,
+}
+
+/// What the coordinator says of the shard, from one map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// Of the leader.
+    pub epoch: Epoch,
+    /// Grows with each change of leader or set.
+    pub configuration: Configuration,
+    /// The replica that leads.
+    pub leader: PlacementId,
+    /// The replicas that have all that is committed; the leader is one of them.
+    pub in_sync: BTreeSet<PlacementId>,
+    /// All replicas of the shard, this one too.
+    pub peers: Vec<Peer>,
+    /// The shard was split or merged: the leader is its closer.
+    pub closes: bool,
+}
+
+/// The in-sync set that a leader asks the coordinator for. The coordinator takes it only if epoch and configuration are
+/// still those of the map.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Wish {
+    /// The replica that asks.
+    pub placement: PlacementId,
+    /// The epoch under which it leads.
+    pub epoch: Epoch,
+    /// The configuration that it knows.
+    pub configuration: Configuration,
+    /// The set. Where it is the present one, a later epoch is asked for.
+    pub in_sync: BTreeSet<PlacementId>,
+}
+
+/// How fresh a read must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Consistency {
+    /// It sees all that was acknowledged before it began. Only the leader answers.
+    Linearizable,
+    /// It sees all that was acknowledged so many milliseconds before it is answered. Any replica may answer.
+    Bounded(u64),
+    /// It sees some state that was committed.
+    Any,
+}
+
+/// What is on the disk of a replica when its process starts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stored {
+    /// The position before the first entry.
+    pub base: LogPosition,
+    /// The entries that were synced.
+    pub entries: Vec<Entry>,
+    /// The highest epoch that was seen.
+    pub fence: Epoch,
+    /// Up to which index entries are noted to be committed. May lag.
+    pub committed: u64,
+    /// Up to where what was applied is stored: entries behind it are applied again.
+    pub flushed: LogPosition,
+}
+
+impl Stored {
+    /// A write to the log is on the disk.
+    pub fn write(&mut self, write: LogWrite) {
+        match write {
+            LogWrite::Fence(epoch) => self.fence = epoch,
+            LogWrite::Append(entries) => self.entries.extend(entries),
+            LogWrite::Truncate(after) => self.entries.retain(|entry| entry.position.index <= after),
+            LogWrite::Trim(base) => {
+                self.entries.retain(|entry| entry.position.index > base.index);
+                self.base = base;
+            }
+            LogWrite::Restart(base) => (self.base, self.entries) = (base, Vec::new()),
+        }
+    }
+
+    /// Whether an entry closes the shard. Its children are told of that entry from the log, so it is not trimmed.
+    pub fn has_close(&self) -> bool {
+        self.entries.iter().any(|entry| entry.kind == EntryKind::Close)
+    }
+
+    /// What is wrong with the log, or with how it joins what was flushed: [`Replica::recover`] finds the same.
+    pub fn damage(&self) -> Option<Damage> {
+        let mut last = self.base;
+        for entry in &self.entries {
+            if entry.position.index != last.index + 1 || entry.position.epoch < last.epoch {
+                return Some(Damage::NotInOrder { after: last, found: entry.position });
+            }
+            last = entry.position;
+        }
+        let (base, flushed) = (self.base, self.flushed);
+        (flushed.index < base.index).then_some(Damage::Gap { base, flushed })
+    }
+}
+
+/// A write to the log on disk. Each is done after those before it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum LogWrite {
+    /// The fence is at this epoch.
+    Fence(Epoch),
+    /// These entries follow.
+    Append(Vec<Entry>),
+    /// The entries behind this index are no part of the log.
+    Truncate(u64),
+    /// The entries up to this one are needed no more. Need not be done.
+    Trim(LogPosition),
+    /// The log begins anew behind this position: what was before came as a snapshot.
+    Restart(LogPosition),
+}
+
+/// What has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// An order of the coordinator.
+    Order(Order),
+    /// The coordinator does not take the wish that was made on this epoch and configuration.
+    WishRefused(Epoch, Configuration),
+    /// A message of another replica.
+    Message(PlacementId, Message),
+    /// All writes up to that number are on disk.
+    Synced(u64),
+    /// Clients have writes, in this order.
+    Write(Vec<(Request, Payload)>),
+    /// A client reads, at that index or a later one (0: any).
+    Read(Request, Consistency, u64),
+    /// What was applied up to there is stored.
+    Flushed(LogPosition),
+    /// A snapshot up to there, which [`Replica::takes_snapshot`] has said to be of use, is stored and is now what was applied.
+    Installed(LogPosition),
+    /// The lead is to go to that replica: the coordinator asks, and changes the map when it hears [`Effect::HeirIsReady`].
+    Transfer(PlacementId),
+    /// The disk wants room: entries that are applied and flushed are let go of, also those that a follower which is behind
+    /// would need. It gets a snapshot.
+    Trim,
+    /// Time has passed.
+    Tick,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Write this to the log; the number grows by one with each.
+    Write(u64, LogWrite),
+    /// Send to another replica. Messages may be lost, late, doubled, and overtake each other.
+    Send(PlacementId, Message),
+    /// Apply these entries, which are committed and on the own disk. That they are committed may be noted there
+    /// ([`Stored::committed`]): of no others, as what is not on disk yet may replace others that still are.
+    Apply(Vec<Entry>),
+    /// Answer a request.
+    Answer(Request, Result<Answer, Failed>),
+    /// Tell the coordinator what set is wished for.
+    Wish(Wish),
+    /// Tell the coordinator that the leader of that epoch is silent.
+    LeaderSilent(Epoch),
+    /// The replica leads, and serves, under that epoch.
+    Began(Epoch),
+    /// The closing entry of that epoch is committed: the log of the shard has come to its end.
+    Closed(Epoch),
+    /// The follower needs what was applied as a snapshot: send it one, if none is under way.
+    Snapshot(PlacementId),
+    /// Tell the coordinator that the heir has all that there is. Nothing is admitted meanwhile.
+    HeirIsReady(PlacementId),
+    /// The heir did not get ready in time, or the coordinator did not go on: the replica admits again.
+    TransferEnded(PlacementId),
+    /// The replica takes part in nothing any more: tell the coordinator.
+    Damaged(Damage),
+}
+
+/// What a client asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The write is committed, and applied here.
+    Written(LogPosition),
+    /// Read now.
+    Read {
+        /// All entries up to this index were applied.
+        applied: u64,
+        /// How old that may be, in milliseconds: none if that is not known.
+        age_ms: Option<u64>,
+    },
+}
+
+/// Why a request fails.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failed {
+    /// Another replica leads.
+    #[error("this replica does not lead the shard: ask {}", .0.map_or_else(|| "the coordinator who does".to_owned(), |leader| leader.to_string()))]
+    NotLeader(Option<PlacementId>),
+    /// The leader has not begun.
+    #[error("the leader of the shard has just changed and has not begun: try again")]
+    NotBegun,
+    /// The shard was split or merged.
+    #[error("the shard was split or merged: look up the key again")]
+    Closed,
+    /// The lead is about to go to another replica.
+    #[error("the shard is being handed over: try again")]
+    HandingOver,
+    /// The in-sync set is too small; nothing was logged.
+    #[error(
+        "{have} replicas of the shard are in sync and a write needs {need} (min_in_sync): wait until more have caught up"
+    )]
+    TooFewInSync {
+        /// So many are.
+        have: usize,
+        /// So many must be.
+        need: usize,
+    },
+    /// A queue is full.
+    #[error("{0}: try again later")]
+    Full(&'static str),
+    /// The leader has not heard from all in-sync replicas, so it may have been replaced.
+    #[error(
+        "the leader has not heard from all in-sync replicas in time, so it cannot know that it still leads: try again, or read with a bound"
+    )]
+    NoPromises,
+    /// What is here is older than the bound of the read.
+    #[error("what this replica has may be older than the bound of the read: ask another one")]
+    TooOld,
+    /// What is here is before what the client has seen.
+    #[error(
+        "this replica has applied entries up to {applied}, which the client has seen beyond: ask another one"
+    )]
+    Behind {
+        /// Up to here.
+        applied: u64,
+    },
+    /// The replica is damaged.
+    #[error("this replica is damaged: ask another one")]
+    Damaged,
+    /// The write is in the log, and may or may not come to be committed.
+    #[error("the outcome of the write is unknown: {0}")]
+    Unknown(&'static str),
+}
+
+impl Failed {
+    /// Whether it is certain that a write that failed so has done nothing.
+    pub fn is_definite(&self) -> bool {
+        !matches!(self, Failed::Unknown(_))
+    }
+}
+
+/// Why a replica takes part in nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// A leader has another entry where one is committed here.
+    #[error(
+        "the leader has an entry before {leader} that differs from a committed one here: committed up to {committed}"
+    )]
+    CommittedDiffers {
+        /// Where the leader's entry is.
+        leader: LogPosition,
+        /// Up to which index entries are committed here.
+        committed: u64,
+    },
+    /// The log on disk has an entry where another one must be.
+    #[error("in the log {found} follows on {after}: fill the replica from another one")]
+    NotInOrder {
+        /// The last entry that is in order.
+        after: LogPosition,
+        /// The one behind it.
+        found: LogPosition,
+    },
+    /// The log on disk does not join what was flushed.
+    #[error(
+        "the log begins behind {base}, and what was applied is stored up to {flushed} only: fill the replica from another one"
+    )]
+    Gap {
+        /// The position before its first entry.
+        base: LogPosition,
+        /// Up to where what was applied is stored.
+        flushed: LogPosition,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,393 @@
+//! The machine of one stored replica.
+//!
+//! | event | while it follows, or has no order | while it leads |
+//! |---|---|---|
+//! | an order under which it leads | raises its fence, waits for its promise, appends `Begin` | the same epoch: takes up set and peers; a later one: begins again, and what is in flight stays so |
+//! | an order under which it closes | the same, with `Close` for `Begin` | begins again so |
+//! | an order under which another leads | takes it up | lets go, says so to the next leader, and follows |
+//! | an append of its fence's epoch | compares, appends, replies | (cannot be: an epoch has one leader) |
+//! | an append of a higher epoch | raises its fence, then as above | steps down, then as above |
+//! | an append of a lower epoch | refuses | refuses |
+//! | a reply | nothing | commits, answers, sends what is next; under a higher epoch it steps down |
+//! | writes are on disk | applies, replies | commits, answers |
+//! | a write | refuses | appends, once it has begun |
+//! | a read | answers if its state is fresh enough | answers, or waits for promises |
+//! | a snapshot is installed | goes on behind it | nothing |
+//! | a damage | takes part in nothing any more | the same |
+
+use super::durable::Durable;
+use super::follower::Following;
+use super::lead::{Lead, Phase};
+use super::log::Log;
+use super::promise::Promise;
+use super::reads::WaitingRead;
+use super::rest::Rests;
+use super::writes::Uncommitted;
+use super::{Damage, Effect, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored, Wish};
+use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};
+use partage_core::base::planted::{self, Planted};
+use partage_core::base::time::Millis;
+use std::collections::VecDeque;
+
+/// One stored replica.
+#[derive(Debug, Clone)]
+pub struct Replica {
+    pub(super) me: PlacementId,
+    pub(super) incarnation: Incarnation,
+    pub(super) settings: Settings,
+    pub(super) log: Log,
+    pub(super) durable: Durable,
+    pub(super) committed: u64,
+    /// Up to which index entries were given out to be applied.
+    pub(super) applied: u64,
+    /// Up to which index what was applied is stored.
+    pub(super) flushed: u64,
+    pub(super) promise: Promise,
+    pub(super) order: Option<Order>,
+    pub(super) rests: Rests,
+    pub(super) lead: Option<Lead>,
+    /// The last epoch under which this process led and leads no more, if the next leader has not been told.
+    pub(super) let_go: Option<Epoch>,
+    /// Writes that this replica admitted as a leader, and that were not committed when it stopped to lead: see `outliving.rs`.
+    pub(super) outliving: VecDeque<Uncommitted>,
+    pub(super) following: Following,
+    pub(super) reads: VecDeque<WaitingRead>,
+    pub(super) damage: Option<Damage>,
+    pub(super) effects: Vec<Effect>,
+    /// When it was called last.
+    called: Millis,
+}
+
+/// What there is to say of a replica, in reports and to people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The highest epoch that it has seen.
+    pub fence: Epoch,
+    /// The configuration of its order.
+    pub configuration: Configuration,
+    /// The epoch under which it leads, if it does.
+    pub leads: Option<Epoch>,
+    /// Whether it leads and serves.
+    pub has_begun: bool,
+    /// The end of its log.
+    pub end: LogPosition,
+    /// Up to which index the log is on disk.
+    pub synced: u64,
+    /// Up to which index entries are known to be committed.
+    pub committed: u64,
+    /// Up to which index entries were applied.
+    pub applied: u64,
+    /// Bytes of log.
+    pub log_bytes: usize,
+}
+
+impl Replica {
+    /// A process starts with what its disk has. `is_new`: no process had this placement before. What is to be done comes with
+    /// the first event.
+    pub fn recover(
+        (me, incarnation): (PlacementId, Incarnation),
+        settings: Settings,
+        stored: Stored,
+        now: Millis,
+        is_new: bool,
+    ) -> Replica {
+        let damage = stored.damage();
+        let Stored { base, entries, fence, committed, flushed } = stored;
+        let mut log = Log::new(base, entries);
+        let mut durable = Durable::recovered(fence, log.end().index);
+        let mut effects = Vec::new();
+        // What came as a snapshot was stored, and the log was not begun anew any more. It is now, before anything else is
+        // written.
+        if damage.is_none() && log.position(flushed.index) != Some(flushed) {
+            log.restart(flushed);
+            let number = durable.restart(flushed.index);
+            effects.push(Effect::Write(number, LogWrite::Restart(flushed)));
+        }
+        let forgets = is_new || planted::is(Planted::PromiseForgotten);
+        let promise = match forgets {
+            true => Promise::none(),
+            false => Promise::of_start(fence, now, settings.promise_ms),
+        };
+        let end = log.end();
+        let mut replica = Replica {
+            me,
+            incarnation,
+            settings,
+            durable,
+            committed: committed.min(end.index).max(flushed.index),
+            applied: flushed.index,
+            flushed: flushed.index,
+            log,
+            promise,
+            order: None,
+            rests: Rests::default(),
+            lead: None,
+            let_go: None,
+            outliving: VecDeque::new(),
+            following: Following::begin(Epoch(0), now),
+            reads: VecDeque::new(),
+            damage: None,
+            effects,
+            called: now,
+        };
+        if let Some(damage) = damage {
+            replica.damaged(damage);
+        }
+        replica
+    }
+
+    /// Takes in what has come at `now`, and says what to do.
+    pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        if self.damage.is_some() {
+            self.refuse_all(event);
+            return std::mem::take(&mut self.effects);
+        }
+        match event {
+            Event::Order(order) => self.on_order(now, order),
+            Event::WishRefused(epoch, configuration) => self.on_wish_refused(epoch, configuration),
+            Event::Message(from, Message::Append(append)) => self.on_append(now, from, append),
+            Event::Message(from, Message::Reply(reply)) => self.on_reply(now, from, reply),
+            Event::Message(_, Message::LetGo(epoch)) => self.on_let_go(now, epoch),
+            Event::Synced(number) => self.on_synced(now, number),
+            Event::Write(writes) => self.on_write(now, writes),
+            Event::Read(request, consistency, at_least) => self.on_read(now, request, consistency, at_least),
+            Event::Flushed(position) => self.on_flushed(position),
+            Event::Installed(position) => self.on_installed(position),
+            Event::Transfer(heir) => self.on_transfer(now, heir),
+            Event::Trim => self.trim(0),
+            Event::Tick => {}
+        }
+        self.on_time(now);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// The coordinator took the process for dead and has registered it anew, as `incarnation`. The process has lost nothing,
+    /// neither its log nor its promises, so the replica goes on; orders and replies name the new incarnation from now on.
+    pub fn renamed(&mut self, incarnation: Incarnation) {
+        self.incarnation = incarnation;
+    }
+
+    /// When to call with [`Event::Tick`] at the latest.
+    pub fn wake_at(&self) -> Millis {
+        if self.damage.is_some() {
+            return Millis::NEVER;
+        }
+        let reads = self.reads.front().map_or(Millis::NEVER, |read| read.until);
+        let other = match &self.lead {
+            Some(lead) => lead.wake_at(self),
+            None if self.silence_at() == Millis::NEVER => Millis::NEVER,
+            // So often at least, to know by that whether it was called in time.
+            None => self.silence_at().min(self.called + self.called_every()),
+        };
+        reads.min(other).min(self.outliving_until())
+    }
+
+    /// What there is to say of it.
+    pub fn status(&self) -> Status {
+        Status {
+            fence: self.durable.fence(),
+            configuration: self.order.as_ref().map_or(Configuration(0), |order| order.configuration),
+            leads: self.lead.as_ref().map(|lead| lead.epoch),
+            has_begun: self.lead.as_ref().is_some_and(Lead::has_begun),
+            end: self.log.end(),
+            synced: self.durable.synced(),
+            committed: self.committed,
+            applied: self.applied,
+            log_bytes: self.log.bytes(),
+        }
+    }
+
+    /// What the disk has when all writes that were given out are on it, so that the replica can be closed and recovered while
+    /// its process goes on. `flushed` is the position up to which its rows are stored.
+    pub fn stored(&self, flushed: LogPosition) -> Stored {
+        let (base, end) = (self.log.base(), self.log.end().index);
+        Stored {
+            base,
+            entries: self.log.between(base.index, end),
+            fence: self.durable.fence(),
+            committed: self.committed.min(self.applied),
+            flushed,
+        }
+    }
+
+    /// Why it takes part in nothing any more.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    fn on_time(&mut self, now: Millis) {
+        self.excuse_others(now);
+        self.try_begin(now);
+        self.lead_on(now);
+        self.report_silence(now);
+        self.settle_outliving(now);
+        self.end_waiting_reads(now);
+    }
+
+    /// How often it asks to be called, at least, while it leads, or waits for its leader as a member.
+    fn called_every(&self) -> u64 {
+        // A follower is called with each append: where these come, it asks for nothing more.
+        if self.lead.is_some() { self.settings.append_ms } else { 2 * self.settings.append_ms }
+    }
+
+    /// A replica whose own machine is so busy that it was not called in time learns nothing from the silence until then: what
+    /// others have said may be there, and come in next. Without this a leader would ask out followers that wait for it, and a
+    /// follower would report a leader that leads.
+    fn excuse_others(&mut self, now: Millis) {
+        let late = now.since(self.called).saturating_sub(self.called_every());
+        self.called = now;
+        if late == 0 {
+            return;
+        }
+        self.following.heard = (self.following.heard + late).min(now);
+        let followers = self.lead.iter_mut().flat_map(|lead| lead.followers.values_mut());
+        followers.for_each(|follower| follower.excuse(late, now));
+    }
+
+    fn on_order(&mut self, now: Millis, order: Order) {
+        let known = self.order.as_ref().map(|order| (order.epoch, order.configuration));
+        let names_me = |peer: &super::Peer| peer.placement == self.me && peer.incarnation == self.incarnation;
+        let is_overtaken = known.is_some_and(|known| (order.epoch, order.configuration) < known);
+        // An order that names another process of this replica is for that one, or was.
+        if is_overtaken || !order.peers.iter().any(names_me) {
+            return;
+        }
+        let (epoch, leader) = (order.epoch, order.leader);
+        if known.is_none_or(|(known, _)| known < epoch) {
+            // The next leader has as long as the last one had.
+            self.following.heard = now;
+        }
+        self.rests.on_order(&order, &self.settings, now);
+        self.order = Some(order);
+        let leads = self.lead.as_ref().map(|lead| lead.epoch);
+        if leader == self.me && leads == Some(epoch) {
+            self.take_up_configuration(now);
+            return;
+        }
+        // Under an epoch that it has seen before, as the leader of an earlier process, it never leads, and asks for a later one.
+        if leader == self.me && epoch > self.durable.fence() {
+            self.raise_fence(epoch);
+            self.lead = Some(Lead::begin(epoch, self.lead.take(), now));
+            self.take_up_configuration(now);
+            return;
+        }
+        if leads.is_some_and(|leads| leads <= epoch) {
+            self.step_down();
+        }
+        self.tell_let_go(leader);
+        if leader == self.me
+            && let Some(Order { epoch, configuration, in_sync, .. }) = self.order.clone()
+        {
+            self.effects.push(Effect::Wish(Wish { placement: self.me, epoch, configuration, in_sync }));
+        }
+    }
+
+    pub(super) fn raise_fence(&mut self, epoch: Epoch) {
+        let number = self.durable.raise_fence(epoch);
+        self.effects.push(Effect::Write(number, LogWrite::Fence(epoch)));
+    }
+
+    fn on_synced(&mut self, now: Millis, number: u64) {
+        self.durable.complete(number);
+        self.apply();
+        if self.lead.is_some() {
+            self.advance(now);
+        } else {
+            self.reply_to_sync(now);
+        }
+    }
+
+    /// Applies what is committed and on the own disk.
+    pub(super) fn apply(&mut self) {
+        let to = self.committed.min(self.durable.synced());
+        if to > self.applied {
+            let entries = self.log.between(self.applied, to);
+            self.applied = to;
+            self.effects.push(Effect::Apply(entries));
+        }
+    }
+
+    pub(super) fn commit_to(&mut self, index: u64) {
+        self.committed = self.committed.max(index);
+        self.apply();
+    }
+
+    fn on_flushed(&mut self, position: LogPosition) {
+        self.flushed = self.flushed.max(position.index.min(self.applied));
+        self.trim(self.settings.catch_up_log_bytes);
+    }
+
+    /// Lets go of entries that were applied and flushed, and that no peer needs or that have more than so many bytes.
+    pub(super) fn trim(&mut self, most: usize) {
+        // The children of the shard are told of the closing entry from the log.
+        if self.log.first_of_close().is_some() {
+            return;
+        }
+        let all_have = self.lead.as_ref().map_or(0, |lead| lead.all_have(self.durable.synced()));
+        if self.log.trim(self.flushed, all_have.min(self.flushed), most) {
+            let base = self.log.base();
+            let number = self.durable.begin(self.durable.end());
+            self.effects.push(Effect::Write(number, LogWrite::Trim(base)));
+        }
+    }
+
+    /// Whether a snapshot up to there is of use: else it must not be installed.
+    pub fn takes_snapshot(&self, position: LogPosition) -> bool {
+        self.lead.is_none() && self.damage.is_none() && position.index > self.applied
+    }
+
+    /// What was before comes as a snapshot, which only a leader that had applied it can have made.
+    fn on_installed(&mut self, position: LogPosition) {
+        if !self.takes_snapshot(position) {
+            return;
+        }
+        self.applied = position.index;
+        self.flushed = position.index;
+        self.committed = self.committed.max(position.index);
+        if self.log.position(position.index) != Some(position) {
+            self.log.restart(position);
+            let number = self.durable.restart(position.index);
+            self.effects.push(Effect::Write(number, LogWrite::Restart(position)));
+        }
+    }
+
+    pub(super) fn damaged(&mut self, damage: Damage) {
+        self.step_down();
+        self.give_up_outliving();
+        self.damage = Some(damage.clone());
+        self.effects.push(Effect::Damaged(damage));
+    }
+
+    fn refuse_all(&mut self, event: Event) {
+        let requests = match event {
+            Event::Write(writes) => writes.into_iter().map(|(request, _)| request).collect(),
+            Event::Read(request, ..) => vec![request],
+            _ => Vec::new(),
+        };
+        let refused = requests.into_iter().map(|request| Effect::Answer(request, Err(Failed::Damaged)));
+        self.effects.extend(refused);
+    }
+
+    /// Leads no more: from now on nothing is read or acknowledged under its epoch. Writes that are in the log may or may not come
+    /// to be committed, and wait to hear of it. If it had begun, it has let go, as only then had leaders before it let go, too.
+    pub(super) fn step_down(&mut self) {
+        let Some(lead) = self.lead.take() else { return };
+        if lead.has_begun() || lead.phase == Phase::Closed || planted::is(Planted::HastyLetGo) {
+            self.let_go = Some(lead.epoch);
+        }
+        self.outlive(lead.uncommitted);
+        let leader = self.leader_elsewhere();
+        for read in self.reads.drain(..) {
+            self.effects.push(Effect::Answer(read.request, Err(Failed::NotLeader(leader))));
+        }
+    }
+
+    /// Who leads, as far as is known, if it is another replica.
+    pub(super) fn leader_elsewhere(&self) -> Option<PlacementId> {
+        self.order.as_ref().map(|order| order.leader).filter(|leader| *leader != self.me)
+    }
+
+    pub(super) fn phase(&self) -> Option<&Phase> {
+        self.lead.as_ref().map(|lead| &lead.phase)
+    }
+}
