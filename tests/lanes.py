@@ -22,7 +22,7 @@ import threading
 import time
 
 # Packages whose integration tests compute too.
-COMPUTE = {"partage-core", "sim", "fuzz", "house", "partage-wire"}
+COMPUTE = {"partage-core", "partage-service", "sim", "fuzz", "house", "partage-wire"}
 WAITING_LANES = 2
 # A program that runs for longer hangs: the longest takes three minutes.
 LIMIT_S = 1200

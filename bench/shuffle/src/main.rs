@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 /// That of `partage`: the floor is no slower for its allocator.
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const USAGE: &str = "bench-shuffle [all | floor | peers] [--gb GB] [--rounds N] [--ranges N] [--only NAME,NAME] [--folder FOLDER] [--quick]";
 

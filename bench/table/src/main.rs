@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 /// That of `partage`: the floor is no slower for its allocator.
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const USAGE: &str = "bench-table [writes | indexed | latency | reads | killed | restart | away | reshape] [--quick] \
     [--seconds N] [--rounds N] [--shards N] [--keys N] [--times N] [--mib N] [--only NAME,NAME] [--folder FOLDER]";

@@ -27,9 +27,8 @@
 //!    the next step of a move is. Placement and plan do not know each other.
 //! 6. **[`cluster`]**, **[`worker`]** and **[`routing`]** act: they are the state machines of coordinator, worker and router.
 //!    None of them uses another; they have only what they exchange in common. Each has a driver in the crate of its process.
-//! 7. **[`service`]**: the state machines of what stands on all this, [`dataset`](service::dataset),
-//!    [`metadata`](service::metadata), [`shuffle`](service::shuffle), [`table`](service::table) and
-//!    [`whatif`](service::whatif).
+//!
+//! The state machines of what stands on all this, or beside it, are in `crates/service`: pure as well, and held to the same rules.
 
 pub mod base;
 pub mod cluster;
@@ -39,5 +38,4 @@ pub mod node;
 pub mod placement;
 pub mod plan;
 pub mod routing;
-pub mod service;
 pub mod worker;

@@ -1,8 +1,8 @@
 //! Public types of one crate have different names: one name, one thing.
 //!
 //! A reader who meets `Plan` in a file of `core` should not have to look which of two plans it is. The crates that still have
-//! such names are listed with them; a list may only shrink. The state machines of services name what goes in and comes out of
-//! them alike, and that is a term: each may have its own `Event`, `Effect` and `Settings`.
+//! such names are listed with them; a list may only shrink. Each state machine of a service counts as a crate. The machines of one
+//! service name what goes in and comes out of them alike, and that is a term: each may have its own `Event`, `Effect` and `Settings`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const OF_MACHINES: [&str; 3] = ["Effect", "Event", "Settings"];
 
 /// Where the state machines of services are.
-const MACHINES: &str = "crates/core/src/service/";
+const MACHINES: &str = "crates/service/src/";
 
 /// Crates that are not looked at, and why.
 const EXEMPT: [(&str, &str); 1] = [("cli", "each command has its arguments in a module of its own")];
@@ -95,9 +95,7 @@ pub fn findings<'a>(types: impl IntoIterator<Item = PublicType<'a>>) -> Vec<Stri
     let mut places: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     let mut machines: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for (file, name, line) in types {
-        let Some(own) = file.strip_prefix("crates/").and_then(|below| below.split('/').next()) else {
-            continue;
-        };
+        let Some(own) = owner(file) else { continue };
         let place = format!("{file}:{line}");
         if file.starts_with(MACHINES) && OF_MACHINES.contains(&name) {
             let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -121,6 +119,15 @@ pub fn findings<'a>(types: impl IntoIterator<Item = PublicType<'a>>) -> Vec<Stri
             format!("crates/{own}: has `{name}` once; take it off the list in tests/house/src/duplicates.rs")
         });
     new.chain(unique).collect()
+}
+
+/// The crate that a file belongs to, or the service in the crate of services.
+fn owner(file: &str) -> Option<&str> {
+    let below = file.strip_prefix("crates/")?;
+    match file.strip_prefix(MACHINES).and_then(|below| below.split_once('/')) {
+        Some((service, _)) => Some(&below[..MACHINES.len() - "crates/".len() + service.len()]),
+        None => below.split('/').next(),
+    }
 }
 
 #[cfg(test)]
@@ -164,10 +171,10 @@ mod tests {
     #[test]
     fn each_state_machine_has_its_own_events() {
         let of = |file: &'static str| (file, "Event", 1);
-        let (one, other) = ("crates/core/src/service/a/mod.rs", "crates/core/src/service/a/b/mod.rs");
+        let (one, other) = ("crates/service/src/a/mod.rs", "crates/service/src/a/b/mod.rs");
         let none: [String; 0] = [];
         assert_eq!(found(&[of(one), of(other), of("crates/core/src/cluster/event.rs")]), none);
-        let found = found(&[of(one), of("crates/core/src/service/a/c.rs")]);
+        let found = found(&[of(one), of("crates/service/src/a/c.rs")]);
         assert!(found.len() == 1 && found[0].contains("`Event` is also"), "{found:?}");
     }
 

@@ -6,11 +6,12 @@
 //! start a router.
 //!
 //! ```text
-//! 5  cli                                        the one binary
-//! 4  dataset  table  shuffle                    services; examples/* stand here too
-//! 3  coordinator  worker  router  engine  resp  processes, their storage and protocols
-//! 2  metadata  maps  door  shuffle-wire
-//! 1  wire  clock  dialer  log  coordination     coordination depends on the clock: its sessions end by it
+//! 6  cli                                        the one binary
+//! 5  dataset  table  shuffle                    services; examples/* stand here too
+//! 4  coordinator  worker  router  engine  resp  processes, their storage and protocols
+//! 3  metadata  maps  door  shuffle-wire
+//! 2  wire  clock  dialer  log  coordination     coordination depends on the clock: its sessions end by it
+//! 1  service                                    decisions of the services
 //! 0  core  journal  random                      decisions; files that are only added to; random numbers
 //!    tests/*  bench/*                           outside: depend on all, no crate depends on them
 //! ```
@@ -51,31 +52,32 @@ pub enum Kind {
 }
 
 /// Floor of tests and benches: above everything.
-const OUTSIDE: u8 = 6;
+const OUTSIDE: u8 = 7;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 21] = [
+const FLOORS: [(&str, u8); 22] = [
     ("core", 0),
+    ("service", 1),
     ("random", 0),
-    ("clock", 1),
+    ("clock", 2),
     ("journal", 0),
-    ("log", 1),
-    ("wire", 1),
-    ("dialer", 1),
-    ("coordination", 1),
-    ("door", 2),
-    ("shuffle-wire", 2),
-    ("metadata", 2),
-    ("maps", 2),
-    ("coordinator", 3),
-    ("worker", 3),
-    ("router", 3),
-    ("engine", 3),
-    ("resp", 3),
-    ("dataset", 4),
-    ("table", 4),
-    ("shuffle", 4),
-    ("cli", 5),
+    ("log", 2),
+    ("wire", 2),
+    ("dialer", 2),
+    ("coordination", 2),
+    ("door", 3),
+    ("shuffle-wire", 3),
+    ("metadata", 3),
+    ("maps", 3),
+    ("coordinator", 4),
+    ("worker", 4),
+    ("router", 4),
+    ("engine", 4),
+    ("resp", 4),
+    ("dataset", 5),
+    ("table", 5),
+    ("shuffle", 5),
+    ("cli", 6),
 ];
 
 /// Pairs on one floor that are allowed: sessions end by the clock by which leases end.
@@ -91,10 +93,13 @@ const REFUSED: [(&str, &[&str], &str); 6] = [
     ("dataset", &["coordinator"], "services know `worker` and `wire` only"),
 ];
 
-/// What `core` may link. It decides; it needs no clock, no randomness, no I/O, no runtime.
-const CORE_MAY_LINK: [&str; 4] = ["thiserror", "md-5", "xxhash-rust", "triomphe"];
+/// The crates that decide, and do nothing else. They need no clock, no randomness, no I/O, no runtime.
+pub const PURE: [&str; 2] = ["crates/core", "crates/service"];
 
-/// Every edge that goes up or sideways, every crate without a floor, and what `core` links beyond its list.
+/// What they may link.
+const PURE_MAY_LINK: [&str; 4] = ["thiserror", "md-5", "xxhash-rust", "triomphe"];
+
+/// Every edge that goes up or sideways, every crate without a floor, and what `core` and `service` link beyond their list.
 pub fn findings(packages: &[Package]) -> Vec<String> {
     let folders: BTreeMap<&str, &str> =
         packages.iter().map(|p| (p.name.as_str(), p.folder.as_str())).collect();
@@ -110,15 +115,16 @@ pub fn findings(packages: &[Package]) -> Vec<String> {
         for edge in &package.dependencies {
             if let Some(&target) = folders.get(edge.name.as_str()) {
                 found.extend(edge_finding(&package.folder, floor, target, edge.kind));
-            } else if package.folder == "crates/core"
+            } else if PURE.contains(&package.folder.as_str())
                 && edge.kind != Kind::Dev
-                && !CORE_MAY_LINK.contains(&edge.name.as_str())
+                && !PURE_MAY_LINK.contains(&edge.name.as_str())
             {
                 found.push(format!(
-                    "crates/core/Cargo.toml: `{}` is not on core's list ({}); move what needs it up to wire or \
-                     a driver, or show that it is pure and add it in tests/house/src/graph.rs",
+                    "{}/Cargo.toml: `{}` is not on the list of crates that decide ({}); move what needs it up to wire \
+                     or a driver, or show that it is pure and add it in tests/house/src/graph.rs",
+                    package.folder,
                     edge.name,
-                    CORE_MAY_LINK.join(", ")
+                    PURE_MAY_LINK.join(", ")
                 ));
             }
         }
@@ -129,7 +135,7 @@ pub fn findings(packages: &[Package]) -> Vec<String> {
 fn floor(folder: &str) -> Option<u8> {
     match folder.split_once('/') {
         Some(("crates", name)) => FLOORS.iter().find(|(n, _)| *n == name).map(|(_, floor)| *floor),
-        Some(("examples", _)) => Some(4),
+        Some(("examples", _)) => Some(5),
         Some(("tests" | "bench", _)) => Some(OUTSIDE),
         _ => (folder == "bench").then_some(OUTSIDE),
     }
@@ -186,7 +192,9 @@ mod tests {
     fn down_is_fine_and_up_or_sideways_is_not() {
         assert_eq!(pair("crates/wire", "crates/core", Kind::Normal), "");
         assert_eq!(pair("crates/cli", "crates/coordinator", Kind::Normal), "");
-        assert!(pair("crates/core", "crates/wire", Kind::Normal).contains("floor 0 on floor 1"));
+        assert!(pair("crates/core", "crates/wire", Kind::Normal).contains("floor 0 on floor 2"));
+        assert_eq!(pair("crates/service", "crates/core", Kind::Normal), "");
+        assert!(pair("crates/core", "crates/service", Kind::Normal).contains("floor 0 on floor 1"));
         assert!(pair("crates/worker", "crates/router", Kind::Normal).contains("edges go down only"));
         assert!(pair("crates/wire", "crates/core", Kind::Build).is_empty());
         assert!(pair("crates/core", "crates/wire", Kind::Build).contains("floor"));
@@ -195,7 +203,7 @@ mod tests {
     #[test]
     fn tests_may_depend_sideways_but_not_up() {
         assert_eq!(pair("crates/worker", "crates/router", Kind::Dev), "");
-        assert!(pair("crates/worker", "crates/cli", Kind::Dev).contains("floor 3 on floor 5"));
+        assert!(pair("crates/worker", "crates/cli", Kind::Dev).contains("floor 4 on floor 6"));
         assert_eq!(pair("tests/chaos", "crates/cli", Kind::Normal), "");
         assert!(pair("crates/cli", "tests/chaos", Kind::Normal).contains("floor"));
     }
@@ -217,19 +225,22 @@ mod tests {
     #[test]
     fn coordination_alone_depends_on_a_crate_of_its_floor() {
         assert_eq!(pair("crates/coordination", "crates/clock", Kind::Normal), "");
-        assert!(pair("crates/clock", "crates/coordination", Kind::Normal).contains("floor 1 on floor 1"));
-        assert!(pair("crates/log", "crates/wire", Kind::Normal).contains("floor 1 on floor 1"));
+        assert!(pair("crates/clock", "crates/coordination", Kind::Normal).contains("floor 2 on floor 2"));
+        assert!(pair("crates/log", "crates/wire", Kind::Normal).contains("floor 2 on floor 2"));
     }
 
     #[test]
-    fn core_links_only_its_list() {
+    fn what_decides_links_only_its_list() {
         assert_eq!(
             of(&[package("crates/core", &[("thiserror", Kind::Normal), ("proptest", Kind::Dev)])]),
             ""
         );
         assert!(
-            of(&[package("crates/core", &[("tokio", Kind::Normal)])])
-                .contains("`tokio` is not on core's list")
+            of(&[package("crates/core", &[("tokio", Kind::Normal)])]).contains("`tokio` is not on the list")
+        );
+        assert!(
+            of(&[package("crates/service", &[("tokio", Kind::Normal)])])
+                .starts_with("crates/service/Cargo.toml")
         );
         assert!(of(&[package("crates/core", &[("cc", Kind::Build)])]).contains("`cc`"));
     }

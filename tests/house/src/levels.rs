@@ -5,7 +5,7 @@
 //! Tests may look everywhere: a test of the cluster may ask a router's table.
 //!
 //! ```text
-//! 5  cluster  worker  routing  service          state machines: of the three processes, and of services
+//! 5  cluster  worker  routing                   state machines of the three processes
 //! 4  placement  plan                            what we want, how we get there
 //! 3  node                                       what we see
 //! 2  keyspace                                   what is
@@ -19,7 +19,7 @@ use crate::source::Source;
 const CORE: &str = "crates/core/src/";
 
 /// The floor of each folder of `core`, or file where there is no folder.
-const FLOORS: [(&str, u8); 10] = [
+const FLOORS: [(&str, u8); 9] = [
     ("limits", 0),
     ("base", 1),
     ("keyspace", 2),
@@ -29,7 +29,6 @@ const FLOORS: [(&str, u8); 10] = [
     ("cluster", 5),
     ("worker", 5),
     ("routing", 5),
-    ("service", 5),
 ];
 
 /// Every path in a file of `core` that leads up or sideways, and every file without a floor.
@@ -78,7 +77,7 @@ mod tests {
             ("limits.rs", "fn f() { assert!(crate::base::time::is()); }", "`limits` leans on `base`"),
             ("node/mod.rs", "use super::worker;", "`node` leans on `worker`"),
             ("node/load.rs", "use super::super::{base::id, cluster};", "`node` leans on `cluster`"),
-            ("plan/check/mod.rs", "fn f() { super::super::service::x() }", "`plan` leans on `service`"),
+            ("plan/check/mod.rs", "fn f() { super::super::cluster::x() }", "`plan` leans on `cluster`"),
         ] {
             let found = found(file, text);
             assert_eq!(found.len(), 1, "{file}: {found:?}");
@@ -93,7 +92,7 @@ mod tests {
         for (file, text) in [
             ("plan/mod.rs", "use crate::node::load::Load; use crate::limits; use crate::plan::check;"),
             ("cluster/mod.rs", "#[cfg(test)] mod tests { use crate::routing::table; }"),
-            ("lib.rs", "pub mod base; fn f() { crate::service::x() }"),
+            ("lib.rs", "pub mod base; fn f() { crate::cluster::x() }"),
             ("node/mod.rs", "use super::base; use other::cluster;"),
             ("node/load.rs", "use super::worker;"),
         ] {
