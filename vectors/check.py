@@ -800,6 +800,24 @@ SHUFFLE_FRAMES = [
     ]),
     frame_case("alive", 106, CALL),
     frame_case("deleted", 107, CALL),
+    frame_case("a seal for a client", 34, [
+        "fixed 0000000000000008", "fixed 02", "count 3", "fixed 00000000", "fixed 00000001", "fixed 00000007",
+    ]),
+    frame_case("an overview for a client", 35, [
+        "fixed 0000000000000008", "fixed 01", "fixed 06", "fixed " + FRAME_SHUFFLE.hex(), "fixed 02",
+        "fixed 0000000000000002", "fixed 0000000000000003", "fixed 0000000000000028", "fixed 0000000000000fa0",
+        "fixed 00000001", "fixed 0000005a", "fixed 00000005", "fixed 00000001", "count 1", "fixed 00000007",
+    ], False),
+    frame_case("a refusal of a leader", 35, ["fixed 0000000000000008", "fixed 00", "fixed 02", "fixed 02"], False),
+    frame_case("a slice for a client", 36, [
+        "fixed 0000000000000008", "fixed " + FRAME_SHUFFLE.hex(), "fixed 0000000000000004",
+        "fixed 01", "bytes 61", "fixed 00", "fixed 000000000000000a", "fixed 0000000000000014",
+    ]),
+    frame_case("records for a client", 37, [
+        "fixed 0000000000000008", "fixed 01", "count 1",
+        "bytes 6b", "fixed 00000002", "fixed 0000000000000001", "count 300", "bytes 76",
+    ], False),
+    frame_case("a refusal of a holder", 37, ["fixed 0000000000000008", "fixed 00", "fixed 02"], False),
 ]
 
 

@@ -49,6 +49,26 @@ pub fn follow(
     keyspaces: BTreeSet<KeyspaceName>,
     kept: Option<Kept>,
 ) -> (Arc<Cache>, Following) {
+    begin(coordinators, keyspaces, kept, None)
+}
+
+/// The same for somebody who needs more of the maps than their routes: `listener` hears of each change, with all that is known
+/// then. Of what was kept it hears with the first change.
+pub fn follow_with(
+    coordinators: Vec<String>,
+    keyspaces: BTreeSet<KeyspaceName>,
+    kept: Option<Kept>,
+    listener: impl Listener,
+) -> (Arc<Cache>, Following) {
+    begin(coordinators, keyspaces, kept, Some(Box::new(listener)))
+}
+
+fn begin(
+    coordinators: Vec<String>,
+    keyspaces: BTreeSet<KeyspaceName>,
+    kept: Option<Kept>,
+    listener: Option<Box<dyn Listener>>,
+) -> (Arc<Cache>, Following) {
     let (keep, table) = kept.map(Kept::into_parts).unzip();
     let table = table.unwrap_or_default();
     let (cache, refreshes) = cache();
@@ -63,7 +83,7 @@ pub fn follow(
         keyspaces,
         cache: cache.clone(),
         table,
-        listener: None,
+        listener,
         keep,
         refreshes,
         resync,

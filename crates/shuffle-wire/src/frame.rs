@@ -25,7 +25,8 @@ use partage_service::shuffle::ShuffleId;
 pub const VERSION: u8 = 1;
 /// Bytes of a header; the body follows.
 pub const HEADER_BYTES: usize = 44;
-const MAGIC: [u8; 4] = *b"PSHF";
+/// The first bytes of each frame: of no request of HTTP.
+pub const MAGIC: [u8; 4] = *b"PSHF";
 /// The frame names a shuffle.
 const HAS_SHUFFLE: u16 = 1;
 
@@ -133,6 +134,14 @@ kinds! {
     Count = 32, Node, LONG_BYTES;
     /// It is counted.
     Counted = 33, Node, LONG_BYTES;
+    /// A client of the sender asks the leader of a shuffle.
+    AskLeader = 34, Node, LONG_BYTES;
+    /// The leader answers.
+    LeaderAnswers = 35, Node, LONG_BYTES;
+    /// A client of the sender reads.
+    AskHolder = 36, Node, SHORT_BYTES;
+    /// The holder answers.
+    HolderAnswers = 37, Node, LONG_BYTES;
     /// A shuffle is to begin.
     Start = 64, Client, LONG_BYTES;
     /// An attempt begins.

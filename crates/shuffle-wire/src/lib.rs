@@ -12,6 +12,7 @@
 //! | how values look in bytes, and why so | [`form`](mod@form) |
 //! | records and batches that stay where they lie | [`records`], [`batch`] |
 //! | between nodes: core's messages, and how a connection begins and ends | [`node`] |
+//! | between nodes, for their clients: questions to leaders and holders | [`relay`] |
 //! | from clients and back: calls, answers, refusals | [`client`] |
 //! | connections, queues, back-off, servers | [`transport`] |
 //! | what can be wrong | [`FrameError`], [`Malformed`] |
@@ -48,6 +49,7 @@ pub mod limits;
 mod malformed;
 pub mod node;
 pub mod records;
+pub mod relay;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]

@@ -5,12 +5,13 @@
 //! | [`store`] | the files in which a holder keeps batches |
 //! | [`log`] | the decisions of leaders, on disk |
 //! | [`node`] | one node: what comes in, the machines, what goes out; and the client in the same process |
+//! | [`network`] | the node over sockets: packets as frames, calls of clients |
+//! | `pool` | the node as a service of the shard manager: maps in, loads out; status and metrics |
+//! | [`server`] | all of it together: `partage shuffle serve` |
 //!
 //! Decisions are the machines'. Here are the clock, randomness and what reads and writes.
 //!
 //! # What was not done
-//!
-//! No listener and no command uses this crate yet. Before one does:
 //!
 //! | what | where |
 //! |---|---|
@@ -22,10 +23,19 @@
 //! | a job reads all batches of a slot into memory; plans are counted, not weighed | `node/reading.rs` |
 //! | a thread that panics leaves a node that looks alive | `node/storing.rs`, `node/reading.rs` |
 //! | a slot that this node may not lead after a restart waits for a later epoch, and the coordinator hears nothing | `node/event_loop/mod.rs` |
+//! | a node without a slot is not known to the others, so it neither stands in nor takes its share before the coordinator has placed something on it | `pool/map.rs` |
+//! | records of Arrow, and partitions that are cut at bytes or between keys, are refused | `network/calls.rs` |
+//! | what is told of a slot that was moved says nothing of bytes: the placement knows no sizes | `pool/handler.rs` |
+//! | nothing goes to an object store, and there are no quotas and weights | `pool/disk.rs`, `network/session.rs` |
 #![forbid(unsafe_code)]
 
 mod forms;
 mod limits;
 pub mod log;
+pub mod network;
 pub mod node;
+mod pool;
+pub mod server;
 pub mod store;
+
+pub use pool::{DiskLimits, PoolError};

@@ -1,5 +1,7 @@
 //! The numbers of this crate that no setting changes. Those that a caller may change are in [`crate::node::NodeSettings`],
-//! [`crate::store::StoreSettings`] and [`crate::log::DecisionSettings`]. Times are in milliseconds.
+//! [`crate::store::StoreSettings`] and [`crate::log::DecisionSettings`]. Times are in milliseconds, or durations.
+
+use std::time::Duration;
 
 /// Answers that wait for the disk, for each slot.
 pub(crate) const LOGGED_WAITING: usize = 256;
@@ -15,7 +17,47 @@ pub(crate) const REQUEST_REST_MS: u64 = 20;
 pub(crate) const NOTES: usize = 8;
 /// A frame that found no room comes again after so long, in milliseconds: a buffer gets room with each batch that is stored.
 pub(crate) const FULL_REST_MS: u64 = 5;
+/// Keys and values in one answer of a holder to another node: a frame has room for it, and its reader goes on where it ends.
+pub(crate) const ANSWER_BYTES: usize = 8 << 20;
 /// Answers that wait: one question is open at a time, and others may be late.
 pub(crate) const ANSWERS: usize = 4;
 /// A reader looks for the end of its node at least so often, in milliseconds.
 pub(crate) const READER_LOOK_MS: u64 = 200;
+/// Batches and answers with records that wait for one other node.
+pub(crate) const BULK_PACKETS: usize = 1_024;
+/// Their keys and values: while so many wait, further ones are dropped, and sent again later. As much as a connection keeps.
+pub(crate) const BULK_BYTES: u64 = 32 << 20;
+/// Calls of one client that are being answered at a time; beyond that its connection is not read.
+pub(crate) const CALLS_AT_ONCE: usize = 64;
+/// Attempts that are open on one connection.
+pub(crate) const ATTEMPTS_OF_CLIENT: usize = 1_024;
+/// Keys and values in one answer to a reader: large enough that a frame costs little, small against what a connection holds.
+pub(crate) const READ_BYTES: usize = 1 << 20;
+/// Partitions of which a client may ask the bounds at once: each is a read of one record.
+pub(crate) const BOUNDS: u64 = 16_384;
+/// How long a coordinator may take to answer a question about the pool.
+pub(crate) const COORDINATOR_ANSWER: Duration = Duration::from_secs(5);
+/// Between two questions about the pool: how soon nodes go by another number of replicas.
+pub(crate) const POOL_LOOK: Duration = Duration::from_secs(10);
+/// Between two such questions of a node that starts.
+pub(crate) const POOL_WAIT: Duration = Duration::from_millis(300);
+/// Between two looks at the disk.
+pub(crate) const DISK_LOOK: Duration = Duration::from_secs(1);
+/// A node leaves a limit of its disk when so much less is used.
+pub(crate) const DISK_HYSTERESIS: f64 = 0.01;
+/// How long other nodes may take to say which shuffles they lead.
+pub(crate) const LIST_ANSWER: Duration = Duration::from_secs(3);
+/// Bytes of such an answer: some 400 for each shuffle.
+pub(crate) const LIST_BYTES: usize = 64 << 20;
+/// How long requests in flight have when a node ends.
+pub(crate) const DRAIN: Duration = Duration::from_secs(5);
+/// How long the listener may take to end.
+pub(crate) const SERVER_END: Duration = Duration::from_secs(10);
+/// Connections that are being told apart or served over HTTP; beyond that new ones are closed.
+pub(crate) const UNDER_WAY: usize = 16_384;
+/// Within this time the first bytes of a connection come.
+pub(crate) const FIRST_BYTES: Duration = Duration::from_secs(5);
+/// Between two looks for the first bytes, where fewer came.
+pub(crate) const FIRST_BYTES_REST: Duration = Duration::from_millis(2);
+/// Between two looks whether the node has ended by itself.
+pub(crate) const END_LOOK: Duration = Duration::from_millis(500);

@@ -237,12 +237,6 @@ pub const MEDIAN_CHANGE: u64 = 8;
 /// Entries of an index of which the middle row is taken, where the middle of a store is in an index.
 pub const MEDIAN_ENTRIES: usize = 101;
 
-/// The file of what is known of stored replicas is written anew when it is larger than this, and four times what it was then.
-pub const MEMBERS_BYTES: u64 = 1 << 20;
-
-/// By so many bytes that file grows.
-pub const MEMBERS_STEP: u32 = 64 << 10;
-
 /// How long requests in flight have when a node ends.
 pub const DRAIN: Duration = Duration::from_secs(5);
 

@@ -11,6 +11,7 @@
 //! | [`request`] | headers and refusals that routers and nodes exchange on each request of a client |
 //! | [`replication`] | packets between the replicas of tables |
 //! | [`table`](mod@table) | pages of scans of tables, to clients and between nodes |
+//! | [`shuffle`] | how the shuffles of a pool are |
 //! | [`dataset`] | manifests of store files, and what dataset nodes publish and remember |
 //! | [`stored`] | checksummed bytes in the coordination store |
 //! | [`backup`] | checksummed lines: everything durable in one file |
@@ -41,6 +42,7 @@ pub mod map;
 pub mod proto;
 pub mod replication;
 pub mod request;
+pub mod shuffle;
 pub mod stored;
 pub mod table;
 #[cfg(any(test, feature = "testing"))]

@@ -59,6 +59,8 @@ enum Program {
     KeyValue(Vec<String>),
     /// Tables, stored in that folder.
     Tables(PathBuf),
+    /// Shuffles, stored in that folder.
+    Shuffles(PathBuf),
 }
 
 impl Cluster {
@@ -74,6 +76,12 @@ impl Cluster {
             cluster.add_node(&format!("n{number}"), &[]).await;
         }
         cluster
+    }
+
+    /// The coordinator alone, which moves replicas to nodes that join.
+    pub async fn balanced() -> Cluster {
+        let settings = SETTINGS.replace("rebalance_ms = 3600000", "rebalance_ms = 1000");
+        Cluster::begin(None, None, &settings).await
     }
 
     /// The coordinator alone, with its state on a server that others could share, and leases as sessions there need them.
@@ -166,8 +174,14 @@ impl Cluster {
         self.add(id, Program::Tables(folder)).await;
     }
 
+    /// Starts a node of shuffles, called `s1` or so, and waits until the coordinator has it.
+    pub async fn add_shuffle_node(&mut self, id: &str) {
+        let folder = self.path(id);
+        self.add(id, Program::Shuffles(folder)).await;
+    }
+
     async fn add(&mut self, id: &str, program: Program) {
-        let number: u32 = id.trim_start_matches(['n', 't']).parse().unwrap();
+        let number: u32 = id.trim_start_matches(['n', 't', 's']).parse().unwrap();
         let address = format!("{}.1:{}", self.subnet, 7500 + number);
         let link = Link::open(&format!("{}.1:{}", self.subnet, 7600 + number), &self.address()).await;
         let process = self.start_node(id, &address, link.address(), &program);
@@ -204,6 +218,14 @@ impl Cluster {
                 command.args(["table", "serve", "--id", id, "--listen", address, "--join", coordinator]);
                 command.arg("--data-dir").arg(folder);
                 // The disk of a machine that tests is as full as it is.
+                command.args(["--disk-nearly-full", "1", "--disk-full", "1"]);
+                Process::start(id, outlives_its_limits(&command), &self.path(&format!("{id}.log")))
+            }
+            Program::Shuffles(folder) => {
+                let mut command = std::process::Command::new(binary("partage"));
+                command.args(["shuffle", "serve", "--id", id, "--listen", address, "--join", coordinator]);
+                command.arg("--data-dir").arg(folder);
+                command.args(["--slots", "24", "--memory", "128MiB"]);
                 command.args(["--disk-nearly-full", "1", "--disk-full", "1"]);
                 Process::start(id, outlives_its_limits(&command), &self.path(&format!("{id}.log")))
             }

@@ -82,6 +82,7 @@ const KNOWN: [(&str, &[&str]); 5] = [
     ),
     ("dataset", &["Error", "Input", "Object", "Options", "Place"]),
     ("engine", &["Options"]),
+    ("shuffle", &["StartError"]),
     ("table", &["StartError"]),
     ("wire", &["Known", "Manifest", "ManifestError", "Node", "Presence", "ShardPage"]),
 ];

@@ -6,11 +6,12 @@
 //! start a router.
 //!
 //! ```text
-//! 5  cli                                        the one binary
-//! 4  dataset  table  shuffle                    services; examples/* stand here too
-//! 3  coordinator  worker  router  engine  resp  processes, their storage and protocols; shuffle-client, which links none
-//! 2  metadata  maps  door  shuffle-wire
-//! 1  wire  clock  dialer  log  coordination     coordination depends on the clock: its sessions end by it
+//! 6  cli                                        the one binary
+//! 5  dataset  table  shuffle                    services; examples/* stand here too
+//! 4  coordinator  worker  router  engine  resp  processes, their storage and protocols; shuffle-client, which links none
+//! 3  metadata  maps  door  shuffle-wire
+//! 2  wire  clock  dialer  log  coordination     coordination depends on the clock: its sessions end by it
+//! 1  service                                    decisions of the services
 //! 0  core  journal  random                      decisions; files that are only added to; random numbers
 //!    tests/*  bench/*                           outside: depend on all, no crate depends on them
 //! ```
@@ -54,30 +55,30 @@ pub enum Kind {
 const OUTSIDE: u8 = 7;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 22] = [
+const FLOORS: [(&str, u8); 23] = [
     ("core", 0),
     ("service", 1),
     ("random", 0),
     ("clock", 2),
     ("journal", 0),
-    ("log", 1),
-    ("wire", 1),
-    ("dialer", 1),
-    ("coordination", 1),
-    ("door", 2),
-    ("shuffle-wire", 2),
-    ("metadata", 2),
-    ("maps", 2),
-    ("coordinator", 3),
-    ("worker", 3),
-    ("router", 3),
-    ("engine", 3),
-    ("resp", 3),
-    ("dataset", 4),
-    ("table", 4),
-    ("shuffle", 4),
-    ("shuffle-client", 3),
-    ("cli", 5),
+    ("log", 2),
+    ("wire", 2),
+    ("dialer", 2),
+    ("coordination", 2),
+    ("door", 3),
+    ("shuffle-wire", 3),
+    ("metadata", 3),
+    ("maps", 3),
+    ("coordinator", 4),
+    ("worker", 4),
+    ("router", 4),
+    ("engine", 4),
+    ("resp", 4),
+    ("shuffle-client", 4),
+    ("dataset", 5),
+    ("table", 5),
+    ("shuffle", 5),
+    ("cli", 6),
 ];
 
 /// Pairs on one floor that are allowed: sessions end by the clock by which leases end.

@@ -201,7 +201,12 @@ impl Reader {
         let Some(part) = self.parts.front_mut() else { return };
         let count = records.len() as u64;
         part.from += count;
-        let is_last = part.from >= part.to || count < self.settings.read_records;
+        // By ranks it is known how many there are, and a holder may give fewer at once than were asked for.
+        let is_end = match part.keys {
+            Some(_) => count < self.settings.read_records,
+            None => count == 0,
+        };
+        let is_last = part.from >= part.to || is_end;
         (self.failed, self.rounds) = (0, 0);
         self.budget = (self.budget + 1).min(10 * self.settings.retry_budget);
         if is_last {
@@ -345,6 +350,16 @@ mod tests {
         let last = reader.handle(Millis(2_004), Event::Answer(5, Ok(records(2))));
         assert_eq!(last, [Effect::Records(records(2)), Effect::Done]);
         assert_eq!(reader.wake_at(), Millis::NEVER);
+    }
+
+    #[test]
+    fn r1_a_holder_may_give_fewer_records_than_were_asked_for() {
+        let mut reader = reader(Settings::default());
+        reader.handle(Millis(0), Event::Tick);
+        let next = reader.handle(Millis(1), Event::Answer(1, Ok(records(3))));
+        assert_eq!(asked(&next), Some(("a".to_owned(), 2, 3)));
+        let last = reader.handle(Millis(2), Event::Answer(2, Ok(records(RECORDS - 3))));
+        assert_eq!(last, [Effect::Records(records(RECORDS - 3)), Effect::Done]);
     }
 
     #[test]

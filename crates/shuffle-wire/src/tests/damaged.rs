@@ -6,6 +6,7 @@ use crate::frame::{Frame, HEADER_BYTES, Header, Kind, Sequence};
 use crate::limits::SHORT_BYTES;
 use crate::node::{self, Control, Received};
 use crate::records::PackedRecords;
+use crate::relay::Relay;
 use crate::{FrameError, Malformed, testing};
 use bytes::Bytes;
 use partage_core::base::id::Incarnation;
@@ -23,6 +24,7 @@ fn read_all(frame: &Frame) {
     let _ = Call::<Request>::of(frame);
     let _ = Call::<Answer>::of(frame);
     let _ = Control::of(frame);
+    let _ = Relay::of(frame);
 }
 
 fn decoded(bytes: &[u8]) -> Result<(Frame, u64), FrameError> {

@@ -9,13 +9,16 @@ use crate::client::{
 use crate::frame::{Frame, Kind};
 use crate::node::{self, Control, Hello, Peer, Received};
 use crate::records::PackedRecords;
+use crate::relay::{Relay, SliceOf};
 use bytes::Bytes;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::bounds::{Bounds, Range, Tag};
+use partage_service::shuffle::holder::NotRead;
+use partage_service::shuffle::leader::{self, ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
 use partage_service::shuffle::message::{Message, Word};
-use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
+use partage_service::shuffle::plan::{Division, Placed, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
@@ -35,6 +38,7 @@ enum Said {
     Message(Message),
     Request(Call<Request>),
     Answer(Call<Answer>),
+    Relay(Relay),
 }
 
 impl Said {
@@ -44,6 +48,7 @@ impl Said {
             Said::Message(message) => node::frame(message).unwrap(),
             Said::Request(call) => call.frame().unwrap(),
             Said::Answer(call) => call.frame().unwrap(),
+            Said::Relay(relay) => relay.frame().unwrap(),
         }
     }
 
@@ -53,6 +58,7 @@ impl Said {
             Said::Message(_) => Said::Message(Received::of(frame).unwrap().message()),
             Said::Request(_) => Said::Request(Call::<Request>::of(frame).unwrap()),
             Said::Answer(_) => Said::Answer(Call::<Answer>::of(frame).unwrap()),
+            Said::Relay(_) => Said::Relay(Relay::of(frame).unwrap()),
         }
     }
 }
@@ -323,13 +329,43 @@ fn of_servers() -> Vec<(&'static str, Said)> {
     ]
 }
 
+fn of_relays() -> Vec<(&'static str, Said)> {
+    let slice = SliceOf { shuffle: SHUFFLE, range: 4, keys: Some((shared("a"), None)), from: 10, to: 20 };
+    let placed = Placed { key: shared("k"), partition: 2, frame: 1, index: 300, value: shared("v") };
+    let overview = ShuffleOverview {
+        shuffle: SHUFFLE,
+        stage: ShuffleStage::Sealing,
+        partitions: 2,
+        attempts: 3,
+        records: 40,
+        bytes: 4_000,
+        version: 1,
+        ranges: 90,
+        dividing: 5,
+        short_slots: 1,
+        lacking: vec![7],
+    };
+    let answered = |answer| Relay::Answered(8, answer);
+    vec![
+        ("a seal for a client", Relay::Request(8, SHUFFLE, leader::Request::Seal([0, 1, 7].into()))),
+        ("an overview for a client", answered(Ok(leader::Answer::Overview(overview)))),
+        ("a refusal of a leader", answered(Err(leader::Failed::Over(Ended::Expired)))),
+        ("a slice for a client", Relay::Read(8, slice)),
+        ("records for a client", Relay::Records(8, Ok(vec![placed]))),
+        ("a refusal of a holder", Relay::Records(8, Err(NotRead::Busy))),
+    ]
+    .into_iter()
+    .map(|(name, relay)| (name, Said::Relay(relay)))
+    .collect()
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// All values that have a case.
 fn all() -> Vec<(&'static str, Said)> {
-    [of_connections(), of_nodes(), of_logs_and_leaders(), of_clients(), of_servers()].concat()
+    [of_connections(), of_nodes(), of_logs_and_leaders(), of_clients(), of_servers(), of_relays()].concat()
 }
 
 fn cases() -> Vec<Value> {

@@ -57,7 +57,7 @@ pub(super) type ReadHalf = Box<dyn AsyncRead + Send + Sync + Unpin>;
 /// The other one.
 pub(super) type WriteHalf = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 
-fn of_tcp(stream: TcpStream) -> (ReadHalf, WriteHalf) {
+pub(super) fn of_tcp(stream: TcpStream) -> (ReadHalf, WriteHalf) {
     let (read, write) = stream.into_split();
     (Box::new(read), Box::new(write))
 }

@@ -13,7 +13,7 @@
 //! | one connection of nodes, or of clients, more than may be | the same |
 
 use super::Timing;
-use super::address::{Listener, ReadHalf, WriteHalf};
+use super::address::{Listener, ReadHalf, WriteHalf, of_tcp};
 use super::counts::{ServerCounters, ServerCounts, add};
 use super::framed::{Closed, FrameReader, FrameWriter, Room};
 use crate::client::{Again, Answer, Call, Refusal, RefusalWord, Request};
@@ -23,9 +23,11 @@ use crate::limits::{
 };
 use crate::malformed::{FrameError, Malformed};
 use crate::node::{Control, Hello, Peer, Received};
+use crate::relay::Relay;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -41,6 +43,12 @@ pub trait Service: Send + Sync + 'static {
     /// message of that node, which would stand behind this one: room for batches may depend on the own disk, not on what others
     /// have stored.
     fn received(&self, from: &Peer, received: Received) -> impl Future<Output = ()> + Send;
+
+    /// Another node asks for one of its clients, or answers. As of [`Service::received`]; one that relays nothing drops it.
+    fn relayed(&self, from: &Peer, relay: Relay) -> impl Future<Output = ()> + Send {
+        let _ = (from, relay);
+        async {}
+    }
 
     /// A client has connected. It is let go when this is done.
     fn client(&self, calls: &mut Calls<'_>, answers: Answers) -> impl Future<Output = ()> + Send;
@@ -153,6 +161,22 @@ impl<S: Service> Server<S> {
         }
         drop(listener);
         while connections.join_next().await.is_some() {}
+    }
+
+    /// Serves a connection that somebody else has accepted, as who listens for other protocols at the same address, until it is
+    /// over or is to end. Nothing may have been read from it.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub async fn serve_stream(
+        &self,
+        stream: TcpStream,
+        ending: CancellationToken,
+    ) -> Result<(), std::io::Error> {
+        stream.set_nodelay(true)?;
+        let Some(permit) = self.opening_permit(&ending).await else { return Ok(()) };
+        self.connection(of_tcp(stream), permit, ending).await;
+        Ok(())
     }
 
     /// Waits for room for a connection of which it is not known yet whose it is. None: the server is to end.
@@ -287,6 +311,10 @@ impl<S: Service> Server<S> {
         while let Some(frame) = reader.next().await? {
             match (frame.kind(), frame.kind().side()) {
                 (Kind::Ping, _) => writer.lock().await.write(std::slice::from_ref(&pong)).await?,
+                (kind, Side::Node) if Relay::is(kind) => {
+                    add(&self.counters.received, 1);
+                    self.service.relayed(from, Relay::of(&frame)?).await;
+                }
                 (_, Side::Node) => {
                     add(&self.counters.received, 1);
                     self.service.received(from, Received::of(&frame)?).await;

@@ -325,6 +325,15 @@ impl DecisionLog {
         Ok(())
     }
 
+    /// The pool of the slot is gone: the epochs of another one count from the first on again.
+    ///
+    /// # Errors
+    /// The log has ended.
+    pub fn forget_epochs(&mut self, slot: PoolSlot) -> Result<(), SubmitError> {
+        self.before.remove(&slot);
+        self.forget(slot)
+    }
+
     fn fence(&mut self, slot: PoolSlot, epoch: Epoch) -> Result<(), SubmitError> {
         if self.slots.get(&slot).is_some_and(|log| log.fence >= epoch) {
             return Ok(());

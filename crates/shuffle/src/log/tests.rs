@@ -130,6 +130,19 @@ fn o2_an_epoch_that_was_led_under_or_heard_of_is_kept() {
 }
 
 #[test]
+fn a_pool_that_is_made_anew_counts_its_epochs_from_the_first_on() {
+    let disk = FaultyDisk::default();
+    let mut opened = open(&disk);
+    assert_eq!(opened.take(7, whole(7, 2)), logged(7, 2));
+    drop(opened);
+    let mut opened = open(&disk);
+    assert_eq!(opened.take(1, whole(1, 1)), Some(Err(Refused::Stale(Epoch(7)))));
+    opened.log.forget_epochs(SLOT).unwrap();
+    assert!(opened.log.may_lead(SLOT, Epoch(1)));
+    assert_eq!(opened.take(1, whole(1, 1)), logged(1, 1));
+}
+
+#[test]
 fn a_shuffle_that_has_ended_leaves_the_disk() {
     let disk = FaultyDisk::default();
     let mut opened = open(&disk);

@@ -7,22 +7,24 @@
 //!
 //! So no thread of the node waits for another one in a circle: who adds to `done` never waits.
 
+use super::hears::Hears;
 use super::transport::Packet;
 use crate::store::{Damage, Written};
 use partage_core::base::name::NodeId;
 use partage_log::Report;
-use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::buffer::{self, Attempt, Input};
 use partage_service::shuffle::holder::{NotRead, Slice};
-use partage_service::shuffle::leader::{Answer, Failed, Request};
+use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview};
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::plan::{Division, Placed};
 use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::record::{Batch, BatchKey, Record, Segment};
+use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::collections::VecDeque;
-use std::sync::mpsc::SyncSender;
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
 
 /// What a client hears of its attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,10 +49,16 @@ pub(crate) type ReadAnswer = (u64, Result<Vec<Placed>, NotRead>);
 pub(crate) enum Event {
     Packet(NodeId, Packet),
     Map(Arc<PoolMap>),
-    Input(Attempt, Input, SyncSender<Note>),
-    Request(ShuffleId, Request, SyncSender<Result<Answer, Failed>>),
-    Read(NodeId, Slice, u64, SyncSender<ReadAnswer>),
-    Status(ShuffleId, SyncSender<Word>),
+    Input(Attempt, Input, Hears<Note>),
+    Request(ShuffleId, Request, Hears<Result<Answer, Failed>>),
+    Read(NodeId, Slice, u64, Hears<ReadAnswer>),
+    Status(ShuffleId, Hears<Word>),
+    /// The shuffles that are led here.
+    Overviews(oneshot::Sender<Vec<ShuffleOverview>>),
+    /// A replica in `Load` begins anew; the sender hears when that is so.
+    LoadBegins(PoolSlot, oneshot::Sender<()>),
+    /// The pool is gone, and with it the slot.
+    SlotDeleted(PoolSlot),
 }
 
 impl Event {
@@ -99,14 +107,16 @@ pub(crate) struct Inbox {
     state: Mutex<State>,
     filled: Condvar,
     emptied: Condvar,
+    /// The same for tasks.
+    has_room: Notify,
     most_events: usize,
     most_bytes: u64,
 }
 
 impl Inbox {
     pub(crate) fn new(most_events: usize, most_bytes: u64) -> Inbox {
-        let (state, filled, emptied) = Default::default();
-        Inbox { state, filled, emptied, most_events, most_bytes }
+        let (state, filled, emptied, has_room) = Default::default();
+        Inbox { state, filled, emptied, has_room, most_events, most_bytes }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -148,6 +158,26 @@ impl Inbox {
         Ok(())
     }
 
+    /// The same for a task. One that is dropped before it is done has added nothing.
+    pub(crate) async fn push_when_room(&self, event: Event) -> Result<(), Closed> {
+        let bytes = event.bytes();
+        loop {
+            let mut has_room = pin!(self.has_room.notified());
+            has_room.as_mut().enable();
+            {
+                let state = self.lock();
+                if state.is_closed {
+                    return Err(Closed);
+                }
+                if !self.is_full(&state, bytes) {
+                    self.add(state, event);
+                    return Ok(());
+                }
+            }
+            has_room.await;
+        }
+    }
+
     /// Adds what is done.
     pub(crate) fn done(&self, done: Done) {
         let mut state = self.lock();
@@ -172,6 +202,7 @@ impl Inbox {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         self.emptied.notify_all();
+        self.has_room.notify_waiters();
         Some(waiting)
     }
 
@@ -195,6 +226,7 @@ impl Inbox {
         drop(waiting);
         self.filled.notify_all();
         self.emptied.notify_all();
+        self.has_room.notify_waiters();
     }
 }
 
@@ -207,7 +239,7 @@ mod tests {
     fn frame(bytes: usize) -> Event {
         let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
         let record = Record { key: vec![0; bytes].into(), value: Vec::new().into() };
-        Event::Input(attempt, Input::Frame(1, vec![record]), sync_channel(1).0)
+        Event::Input(attempt, Input::Frame(1, vec![record]), sync_channel(1).0.into())
     }
 
     #[test]
@@ -221,6 +253,22 @@ mod tests {
         inbox.done(Done::Ended(String::new()));
         let waiting = inbox.take(Duration::ZERO).unwrap();
         assert_eq!((waiting.events.len(), waiting.done.len()), (3, 1));
+    }
+
+    #[tokio::test]
+    async fn a_task_waits_for_room_and_is_let_go_when_the_node_ends() {
+        let inbox = Arc::new(Inbox::new(1, 100));
+        inbox.push_when_room(frame(1)).await.unwrap();
+        let other = Arc::clone(&inbox);
+        let pushing = tokio::spawn(async move {
+            (other.push_when_room(frame(2)).await, other.push_when_room(frame(3)).await)
+        });
+        while inbox.take(Duration::ZERO).unwrap().events.is_empty() {}
+        while inbox.lock().waiting.events.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        inbox.close();
+        assert_eq!(pushing.await.unwrap(), (Ok(()), Err(Closed)));
     }
 
     #[test]

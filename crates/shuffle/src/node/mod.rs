@@ -23,17 +23,18 @@
 
 pub mod client;
 mod event_loop;
-mod inbox;
+pub(crate) mod hears;
+pub(crate) mod inbox;
 mod reading;
 mod settings;
-mod shared;
+pub(crate) mod shared;
 mod storing;
-mod transport;
+pub(crate) mod transport;
 
 pub use client::Client;
-pub use settings::NodeSettings;
+pub use settings::{LEAST_MEMORY, NodeSettings};
 pub use shared::NodeStatus;
-pub use transport::{Packet, Transport};
+pub use transport::{Packet, SliceOf, Transport};
 
 use crate::log::{DecisionLog, DecisionSettings, DecisionsError};
 use crate::store::{Store, StoreError};
@@ -45,6 +46,7 @@ use partage_core::base::time::Millis;
 use partage_journal::Disk;
 use partage_service::shuffle::buffer::Buffer;
 use partage_service::shuffle::holder::{Holder, Stored};
+use partage_service::shuffle::leader::ShuffleOverview;
 use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::{BufferId, PoolSlot};
 use reading::Reading;
@@ -54,6 +56,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use storing::Storing;
+use tokio::sync::oneshot;
 
 /// What a node is made of.
 #[derive(Debug, Clone)]
@@ -100,6 +103,11 @@ impl Delivery {
     pub fn deliver(&self, from: NodeId, packet: Packet) -> bool {
         self.0.inbox.try_push(Event::Packet(from, packet))
     }
+
+    /// The same, but waits while too much waits: who reads from a connection so holds the sender back.
+    pub async fn deliver_when_room(&self, from: NodeId, packet: Packet) -> bool {
+        self.0.inbox.push_when_room(Event::Packet(from, packet)).await.is_ok()
+    }
 }
 
 impl Node {
@@ -131,7 +139,10 @@ impl Node {
         decisions.named(named).map_err(DecisionsError::from)?;
         let damages = found.damages.into_iter().chain(places.into_iter().map(|place| place.damage));
         damages.for_each(|damage| shared.tell_damage(damage, settings.damages));
-        shared.tell(|status| status.unfinished = found.unfinished);
+        shared.tell(|status| {
+            status.unfinished = found.unfinished;
+            status.unfit = decisions.unfit().collect();
+        });
         let jobs = (settings.reading_jobs, settings.reading_threads, settings.range_bytes);
         let reading = Reading::start(&store.reader(), &inbox, jobs)?;
         let storing = Storing::start(store, inbox, (settings.storing_orders, settings.group_bytes))?;
@@ -185,9 +196,55 @@ impl Node {
         let _ = self.shared.inbox.push(Event::Map(map));
     }
 
+    /// The same for a task.
+    pub async fn set_map_when_room(&self, map: Arc<PoolMap>) {
+        let _ = self.shared.inbox.push_when_room(Event::Map(map)).await;
+    }
+
+    /// Why the node has ended, if it has.
+    pub fn ended(&self) -> Option<String> {
+        let why = || self.status().ended.unwrap_or_else(|| "its thread has stopped".to_owned());
+        self.shared.inbox.is_closed().then(why)
+    }
+
+    /// Ends it: what was not stored is then not stored. Its threads are waited for when it is dropped.
+    pub fn end(&self) {
+        self.shared.inbox.close();
+    }
+
     /// How it is.
     pub fn status(&self) -> NodeStatus {
         self.shared.status()
+    }
+
+    /// The disk is at the limit that the owner has set, or below it again: at the limit the node takes no new attempts.
+    pub fn set_at_limit(&self, is_at_limit: bool) {
+        self.shared.set_at_limit(is_at_limit);
+    }
+
+    /// The shuffles that this node leads. None: it has ended.
+    pub async fn overviews(&self) -> Option<Vec<ShuffleOverview>> {
+        let (sender, overviews) = oneshot::channel();
+        self.shared.inbox.push_when_room(Event::Overviews(sender)).await.ok()?;
+        overviews.await.ok()
+    }
+
+    /// A replica of the slot in `Load` begins anew. When this returns, [`Transport::ready`] is called for the slot only when the
+    /// replica has everything of now. False: the node has ended.
+    pub async fn begin_load(&self, slot: PoolSlot) -> bool {
+        let (sender, begun) = oneshot::channel();
+        let pushed = self.shared.inbox.push_when_room(Event::LoadBegins(slot, sender)).await;
+        pushed.is_ok() && begun.await.is_ok()
+    }
+
+    /// The pool is gone, and with it the slot: what is here of it goes.
+    pub async fn delete_slot(&self, slot: PoolSlot) {
+        // What a node that has ended has goes with its folder.
+        let _ = self.shared.inbox.push_when_room(Event::SlotDeleted(slot)).await;
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
     }
 }
 

@@ -48,6 +48,39 @@ pub struct NodeSettings {
     pub damages: usize,
 }
 
+/// The least memory that a node runs with: below it a buffer has no room for the frames of some clients.
+pub const LEAST_MEMORY: u64 = 64 << 20;
+
+impl NodeSettings {
+    /// The defaults with keys and values of `memory` bytes in all, at least [`LEAST_MEMORY`]. What stands around records comes on
+    /// top.
+    ///
+    /// | share | for |
+    /// |---|---|
+    /// | 8/16 | the buffer: all that clients have sent and is not stored yet |
+    /// | 3/16 | batches that are being stored |
+    /// | 3/16 | ranges that were read and sorted |
+    /// | 1/16 | what waits for the node |
+    /// | 1/16 | what waits for other nodes |
+    pub fn of_memory(memory: u64) -> NodeSettings {
+        let part = memory.max(LEAST_MEMORY) / 16;
+        let default = NodeSettings::default();
+        let machines = Settings {
+            buffer_bytes: 8 * part,
+            chunk_bytes: default.machines.chunk_bytes.min(part),
+            ..default.machines.clone()
+        };
+        NodeSettings {
+            machines,
+            storing_bytes: 3 * part,
+            range_bytes: 3 * part,
+            inbox_bytes: part,
+            group_bytes: default.group_bytes.min(part),
+            ..default
+        }
+    }
+}
+
 impl Default for NodeSettings {
     fn default() -> NodeSettings {
         NodeSettings {
@@ -71,5 +104,24 @@ impl Default for NodeSettings {
             plans: 4_096,
             damages: 64,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_the_parts_of_the_memory_are_no_more_than_it() {
+        for memory in [LEAST_MEMORY, 1 << 30, 64 << 30] {
+            let settings = NodeSettings::of_memory(memory);
+            let parts = settings.machines.buffer_bytes
+                + settings.storing_bytes
+                + settings.range_bytes
+                + settings.inbox_bytes;
+            assert!(parts <= memory && parts >= memory / 16 * 15, "{parts} of {memory}");
+            assert!(settings.machines.chunk_bytes <= settings.machines.buffer_bytes / 8);
+        }
+        assert_eq!(NodeSettings::of_memory(0), NodeSettings::of_memory(LEAST_MEMORY));
     }
 }

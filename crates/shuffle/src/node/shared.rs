@@ -7,6 +7,7 @@ use partage_clock::Clock;
 use partage_service::shuffle::PoolSlot;
 use partage_service::shuffle::pool::PoolMap;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a node is.
@@ -37,11 +38,14 @@ pub(crate) struct Shared {
     pub(crate) settings: NodeSettings,
     map: Mutex<Arc<PoolMap>>,
     status: Mutex<NodeStatus>,
+    /// The disk is at the limit that its owner has set.
+    is_at_limit: AtomicBool,
 }
 
 impl Shared {
     pub(crate) fn new(inbox: Arc<Inbox>, clock: Clock, settings: NodeSettings, map: Arc<PoolMap>) -> Shared {
-        Shared { inbox, clock, settings, map: Mutex::new(map), status: Mutex::default() }
+        let (status, is_at_limit) = Default::default();
+        Shared { inbox, clock, settings, map: Mutex::new(map), status, is_at_limit }
     }
 
     pub(crate) fn map(&self) -> Arc<PoolMap> {
@@ -50,6 +54,14 @@ impl Shared {
 
     pub(crate) fn set_map(&self, map: Arc<PoolMap>) {
         *self.map.lock().unwrap_or_else(PoisonError::into_inner) = map;
+    }
+
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.is_at_limit.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_at_limit(&self, is_at_limit: bool) {
+        self.is_at_limit.store(is_at_limit, Ordering::Relaxed);
     }
 
     pub(crate) fn status(&self) -> NodeStatus {

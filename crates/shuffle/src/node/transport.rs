@@ -5,8 +5,22 @@ use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{Answer, Failed, Request};
 use partage_service::shuffle::message::Message;
-use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
+pub use partage_shuffle_wire::relay::SliceOf;
+use std::sync::Arc;
+
+/// What a slice is to another node, which has the plan or asks for it.
+pub(crate) fn slice_of(slice: &Slice) -> SliceOf {
+    let Slice { plan, range, keys, from, to } = slice;
+    SliceOf { shuffle: plan.shuffle, range: *range as u64, keys: keys.clone(), from: *from, to: *to }
+}
+
+/// The slice, with the plan of its shuffle. A range that there is not is one beyond all.
+pub(crate) fn slice(of: SliceOf, plan: Arc<Plan>) -> Slice {
+    let SliceOf { range, keys, from, to, .. } = of;
+    Slice { plan, range: usize::try_from(range).unwrap_or(usize::MAX), keys, from, to }
+}
 
 /// What one node sends to another. Questions have a number of the node that asks; the answer has the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +32,7 @@ pub enum Packet {
     /// The leader answers.
     Answered(u64, Result<Answer, Failed>),
     /// A client of the sender reads.
-    Read(u64, Slice),
+    Read(u64, SliceOf),
     /// The holder answers.
     Records(u64, Result<Vec<Placed>, NotRead>),
 }

@@ -1,4 +1,5 @@
-//! Shuffles on three nodes in one process: real files, real threads, a network in memory, and maps made by hand.
+//! Shuffles on three nodes in one process: real files, real threads, a network in memory or of sockets (`sockets.rs`), and maps
+//! made by hand.
 //!
 //! A node that is killed loses what it had not synced (`disk.rs`). Clients write records of a fixed length, run attempts again
 //! that fail, and read partitions; what is read must be the input in its one order, record for record (`job.rs`).
@@ -9,6 +10,7 @@ mod disk;
 mod job;
 mod killing;
 mod nodes;
+mod sockets;
 mod troubles;
 
 use job::Job;

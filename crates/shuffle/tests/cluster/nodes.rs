@@ -1,6 +1,7 @@
-//! Three nodes, their disks, a network in memory, and a coordinator that makes maps.
+//! Three nodes, their disks, a network in memory or of sockets, and a coordinator that makes maps.
 
 use crate::disk::PowerDisk;
+use crate::sockets::{Socket, Sockets};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_log::{LogSettings, WriterSettings};
@@ -12,6 +13,8 @@ use partage_shuffle::node::{
     Client, Delivery, Node, NodeConfig, NodeSettings, NodeStatus, Packet, Transport,
 };
 use partage_shuffle::store::StoreSettings;
+use partage_shuffle_wire::node::Peer;
+use partage_shuffle_wire::transport::Address;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -61,6 +64,8 @@ struct Place {
     incarnation: Incarnation,
     disk: PowerDisk,
     node: Option<Node>,
+    /// Its connections, where the network is of sockets.
+    socket: Option<Socket>,
 }
 
 struct State {
@@ -72,6 +77,7 @@ pub struct Cluster {
     folder: TempDir,
     network: Arc<Network>,
     state: Mutex<State>,
+    sockets: Option<Sockets>,
 }
 
 pub fn settings() -> NodeSettings {
@@ -107,6 +113,15 @@ pub fn settings() -> NodeSettings {
 
 impl Cluster {
     pub fn start() -> Cluster {
+        Cluster::start_on(None)
+    }
+
+    /// The same with nodes that reach each other over TCP.
+    pub fn start_over_sockets() -> Cluster {
+        Cluster::start_on(Some(Sockets::default()))
+    }
+
+    fn start_on(sockets: Option<Sockets>) -> Cluster {
         let names: Vec<NodeId> = (0..NODES).map(|at| NodeId::new(&format!("n{at}")).unwrap()).collect();
         let place = |slot: usize| {
             let live = (0..2).map(|at| names[(slot + at) % NODES].clone()).collect();
@@ -114,11 +129,16 @@ impl Cluster {
         };
         let places = (0..SLOTS as usize).map(place).collect();
         let map = PoolMap { generation: 1, replicas: 2, places, nodes: names.clone() };
-        let place =
-            |name| Place { name, incarnation: Incarnation(0), disk: PowerDisk::default(), node: None };
+        let place = |name| Place {
+            name,
+            incarnation: Incarnation(0),
+            disk: PowerDisk::default(),
+            node: None,
+            socket: None,
+        };
         let state = State { map, places: names.into_iter().map(place).collect() };
         let folder = tempfile::tempdir().unwrap();
-        let cluster = Cluster { folder, network: Arc::default(), state: Mutex::new(state) };
+        let cluster = Cluster { folder, network: Arc::default(), state: Mutex::new(state), sockets };
         (0..NODES).for_each(|node| cluster.start_node(node));
         cluster
     }
@@ -148,10 +168,19 @@ impl Cluster {
             disk: Arc::new(place.disk.clone()),
             settings: settings(),
         };
-        let link = Arc::new(Link(Arc::clone(&self.network), place.name.clone()));
-        let node = Node::start(config, Arc::clone(&shared), link).unwrap();
-        self.network.0.lock().unwrap().insert(place.name.clone(), node.delivery());
-        place.node = Some(node);
+        let own = Peer { node: place.name.clone(), incarnation: place.incarnation };
+        if let Some(sockets) = &self.sockets {
+            let transport = sockets.transport(own.clone());
+            let node = Node::start(config, Arc::clone(&shared), transport.clone()).unwrap();
+            place.socket = Some(sockets.serve(own, &node, transport));
+            place.node = Some(node);
+            Socket::introduce(places.iter().filter_map(|place| place.socket.as_ref()));
+        } else {
+            let link = Arc::new(Link(Arc::clone(&self.network), place.name.clone()));
+            let node = Node::start(config, Arc::clone(&shared), link).unwrap();
+            self.network.0.lock().unwrap().insert(place.name.clone(), node.delivery());
+            place.node = Some(node);
+        }
         for node in places.iter().filter_map(|place| place.node.as_ref()) {
             node.set_map(Arc::clone(&shared));
         }
@@ -163,6 +192,7 @@ impl Cluster {
         let place = &mut state.places[at];
         place.disk.kill();
         self.network.0.lock().unwrap().remove(&place.name);
+        drop(place.socket.take());
         let node = place.node.take();
         place.disk = PowerDisk::default();
         drop(state);
@@ -181,6 +211,11 @@ impl Cluster {
         let state = self.state.lock().unwrap();
         let mut up = (0..NODES).filter_map(|at| state.places[(from + at) % NODES].node.as_ref());
         up.next().unwrap().client()
+    }
+
+    /// Where a node is reached over the network.
+    pub fn address(&self, at: usize) -> Address {
+        self.state.lock().unwrap().places[at].socket.as_ref().unwrap().address()
     }
 
     pub fn disk(&self, at: usize) -> PowerDisk {
@@ -207,6 +242,7 @@ impl Cluster {
         });
         let mut state = self.state.lock().unwrap();
         let nodes: Vec<Node> = state.places.iter_mut().filter_map(|place| place.node.take()).collect();
+        state.places.iter_mut().for_each(|place| drop(place.socket.take()));
         drop(state);
         drop(nodes);
         for at in 0..NODES {

@@ -14,9 +14,8 @@
 use super::Tables;
 use crate::limits::{DISK_HYSTERESIS, DISK_LOOK, LOG_LOOK, LOG_STALL, LOG_STALL_REFUSES, ROOM_LOOK};
 use crate::settings::DiskLimits;
+use partage_door::state::used_share;
 use partage_worker::Worker;
-use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
@@ -78,14 +77,6 @@ impl AtLimits {
             full: is_at(limits.full, self.full),
         }
     }
-}
-
-/// The share that is used of what a file system has for processes without privileges, as `df` has it; 0 if it says of no block.
-fn used_share(folder: &Path) -> io::Result<f64> {
-    let found = rustix::fs::statvfs(folder)?;
-    let used = found.f_blocks.saturating_sub(found.f_bfree) as f64;
-    let all = used + found.f_bavail as f64;
-    Ok(if all > 0.0 { used / all } else { 0.0 })
 }
 
 impl Tables {
@@ -184,6 +175,7 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
 
     #[test]
     fn a_limit_holds_until_a_hundredth_less_is_used() {

@@ -9,7 +9,7 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | what a node knows of its stored replicas before it hears a coordinator | `memberships.rs` |
+//! | what a node knows of its stored replicas before it hears a coordinator | [`Memberships`], of the worker |
 //! | what becomes of what the replicas say | `notices.rs` |
 //! | what it does with children and parents, of splits and merges; where a shard would be cut | `children.rs` |
 //! | a disk that is full or nearly full, or stores nothing | `disk.rs` |
@@ -23,12 +23,11 @@ mod clock;
 mod counts;
 mod disk;
 mod index;
-mod memberships;
 mod notices;
 mod read_replicas;
 mod requests;
 
-pub use memberships::{MembersError, Membership, Memberships};
+pub use partage_worker::{MembersError, Membership, Memberships};
 pub use requests::{Refusal, Refused};
 
 use crate::error::{OpenError, ReplicaError};

@@ -10,6 +10,7 @@
 
 use super::AdminError;
 use crate::cluster::{Cluster, KeyspaceState, Moment};
+use crate::keyspace::KeyspaceKind;
 use crate::keyspace::hash::HashFunction;
 use crate::keyspace::map::Shard;
 use crate::keyspace::sharding::slot::common_multiple;
@@ -81,6 +82,15 @@ impl KeyspaceState {
     fn check_number(&self, to: u32) -> Result<HashFunction, AdminError> {
         let settings = &self.record.keyspace;
         let name = &settings.name;
+        if settings.kind == KeyspaceKind::Shuffle {
+            // What a shuffle has stored lies in the slots of the number that its nodes know.
+            return Err(AdminError::Refused {
+                problem: format!(
+                    "keyspace {name} is a pool of shuffles: its number of slots does not change"
+                ),
+                way_out: "create another pool, and delete this one when its shuffles have ended".into(),
+            });
+        }
         let Sharding::Fixed { hash, .. } = settings.sharding else {
             return Err(AdminError::Invalid {
                 problem: format!(

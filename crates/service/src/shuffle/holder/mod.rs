@@ -68,6 +68,11 @@ pub enum Event {
     Damaged(BatchKey),
     /// The decisions of this slot are on disk, taken under that epoch.
     Logged(PoolSlot, Epoch),
+    /// A replica in `Load` begins anew: of the decisions of that slot it knows nothing any more. What an earlier stay had taken
+    /// under the same epoch does not make it ready, as the leader may have gone on without it.
+    LoadBegins(PoolSlot),
+    /// The pool is gone, and with it the slot: all that is here of it goes.
+    SlotDeleted(PoolSlot),
     /// A reader wants this; the number is the driver's.
     Read(u64, Slice),
     /// The next map.
@@ -181,6 +186,8 @@ impl Holder {
             Event::NotStored(key) => drop(self.storing.remove(&key)),
             Event::Damaged(key) => self.damaged(&key),
             Event::Logged(slot, epoch) => drop(self.logged.insert(slot, epoch)),
+            Event::LoadBegins(slot) => drop(self.logged.remove(&slot)),
+            Event::SlotDeleted(slot) => self.drop_slot(slot),
             Event::Read(number, slice) => self.read(number, slice),
             Event::Map(map) => self.map = map,
             Event::Tick => self.upkeep(now),

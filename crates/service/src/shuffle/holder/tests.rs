@@ -27,3 +27,46 @@ fn a_batch_that_found_no_room_is_stored_when_it_comes_again() {
     let stored = holder.handle(Millis(5), Event::Stored(key.clone()));
     assert_eq!(stored, [Effect::Send(sender, Message::Stored(key))]);
 }
+
+/// A holder that loads slot 0 from the other node.
+fn loading() -> (Holder, NodeId) {
+    let (mut holder, other) = holder();
+    let mut map = holder.map.as_ref().clone();
+    map.generation += 1;
+    map.places[0] =
+        SlotPlace { epoch: Epoch(7), live: vec![other.clone()], loading: vec![holder.me.clone()] };
+    holder.handle(Millis(0), Event::Map(map.into()));
+    (holder, other)
+}
+
+/// What it does when the replica in `Live` has said in a round that it has nothing.
+fn round(holder: &mut Holder, other: &NodeId, now: u64) -> Vec<Effect> {
+    holder.handle(Millis(now), Event::Tick);
+    let has = Inventory::new();
+    let says = Message::Inventory { slot: PoolSlot(0), round: holder.round, asks: false, has };
+    holder.handle(Millis(now), Event::Message(other.clone(), says))
+}
+
+#[test]
+fn o2_a_replica_that_loads_anew_is_not_ready_by_what_an_earlier_stay_had_taken() {
+    let (mut holder, other) = loading();
+    holder.handle(Millis(0), Event::Logged(PoolSlot(0), Epoch(7)));
+    assert_eq!(round(&mut holder, &other, 10_000), [Effect::Ready(PoolSlot(0), Epoch(7))]);
+    assert_eq!(holder.handle(Millis(10_000), Event::LoadBegins(PoolSlot(0))), []);
+    assert_eq!(round(&mut holder, &other, 20_000), []);
+    holder.handle(Millis(20_000), Event::Logged(PoolSlot(0), Epoch(7)));
+    assert_eq!(round(&mut holder, &other, 30_000), [Effect::Ready(PoolSlot(0), Epoch(7))]);
+}
+
+#[test]
+fn a_slot_of_a_pool_that_was_deleted_goes_though_nobody_else_has_it() {
+    let (mut holder, sender) = holder();
+    let writer = Writer::Buffer(BufferId { node: sender.clone(), incarnation: Incarnation(1) });
+    let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer }, number: 1 };
+    let batch = Arc::new(Batch { key: key.clone(), body: Body::Records(Tagged::new()) });
+    holder.handle(Millis(1), Event::Message(sender, Message::Batch(batch)));
+    holder.handle(Millis(1), Event::Stored(key));
+    let effects = holder.handle(Millis(2), Event::SlotDeleted(PoolSlot(0)));
+    assert_eq!(effects, [Effect::DropSlot(PoolSlot(0))]);
+    assert!(holder.slots().is_empty());
+}

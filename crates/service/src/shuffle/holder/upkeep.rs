@@ -120,13 +120,17 @@ impl Holder {
                 self.effects.push(Effect::Ready(slot, place.epoch));
             }
         } else if !is_live && self.may_drop(slot) {
-            self.streams.retain(|stream, _| stream.slot != slot);
-            self.logged.remove(&slot);
-            for marks in self.marks.iter_mut().filter(|(shuffle, _)| self.map.home(**shuffle) == slot) {
-                marks.1.clear();
-            }
-            self.effects.push(Effect::DropSlot(slot));
+            self.drop_slot(slot);
         }
+    }
+
+    pub(super) fn drop_slot(&mut self, slot: PoolSlot) {
+        self.streams.retain(|stream, _| stream.slot != slot);
+        self.logged.remove(&slot);
+        for marks in self.marks.iter_mut().filter(|(shuffle, _)| self.map.home(**shuffle) == slot) {
+            marks.1.clear();
+        }
+        self.effects.push(Effect::DropSlot(slot));
     }
 
     /// Whether all that each replica in `Live` has said in this round is here.

@@ -23,9 +23,11 @@ use std::sync::Arc;
 
 mod dividing;
 mod led;
+mod overview;
 mod sealing;
 
 use led::{Led, State, UnderWay};
+pub use overview::{ShuffleOverview, ShuffleStage};
 
 /// What somebody asks the leader for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub enum Request {
     Delete,
     /// It is in use.
     KeepAlive,
+    /// How is it? Who asks this does not use it.
+    Overview,
 }
 
 /// What the leader answers.
@@ -53,6 +57,8 @@ pub enum Answer {
     Deleted,
     /// It lives.
     Alive,
+    /// How it is.
+    Overview(ShuffleOverview),
 }
 
 /// Why the leader does not do it.
@@ -291,7 +297,7 @@ impl Leader {
     }
 
     fn request(&mut self, now: Millis, number: u64, shuffle: ShuffleId, request: Request) {
-        if let Some(led) = self.shuffles.get_mut(&shuffle) {
+        if let Some(led) = self.shuffles.get_mut(&shuffle).filter(|_| request != Request::Overview) {
             led.touched = now;
         }
         if self.is_under_way(shuffle) && !matches!(request, Request::Seal(_)) {
@@ -318,6 +324,9 @@ impl Leader {
                 }
             },
             (Request::KeepAlive, Some(_)) => Ok(Answer::Alive),
+            (Request::Overview, Some(_)) => {
+                self.overview(shuffle).map(Answer::Overview).ok_or(Failed::NotLeading)
+            }
             (Request::Seal(_), Some((_, State::Sealed(plan)))) => Ok(Answer::Sealed(plan)),
             (Request::Seal(_), Some((_, State::Failed(failure)))) => Err(Failed::Failed(failure)),
             (Request::Seal(expected), Some((_, State::Open))) => {

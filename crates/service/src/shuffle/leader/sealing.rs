@@ -50,6 +50,14 @@ impl Led {
         }
     }
 
+    /// The first partitions that a seal which is under way waits for.
+    pub(super) fn lacks_for_seal(&self, most: usize) -> Vec<u32> {
+        let sealing = self.seal.as_ref().filter(|sealing| sealing.winners.is_none());
+        let mut lacking = sealing.map(|sealing| self.lacking(&sealing.expected)).unwrap_or_default();
+        lacking.truncate(most);
+        lacking
+    }
+
     fn lacking(&self, expected: &BTreeSet<u32>) -> Vec<u32> {
         expected.iter().copied().filter(|partition| !self.marks.contains_key(partition)).collect()
     }

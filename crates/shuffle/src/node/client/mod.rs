@@ -13,6 +13,7 @@ mod read;
 
 pub use put::{Put, PutError};
 pub use read::{ReadError, Reading};
+pub(crate) use read::{Step, Steps, Wanted};
 
 use super::inbox::{Closed, Event};
 use super::shared::Shared;
@@ -147,8 +148,8 @@ impl Client {
     pub fn status(&self, shuffle: ShuffleId) -> Result<Word, ClientError> {
         let begun = self.now();
         loop {
-            let (sender, answer) = sync_channel(1);
-            self.shared.inbox.push(Event::Status(shuffle, sender))?;
+            let (sender, answer) = sync_channel::<Word>(1);
+            self.shared.inbox.push(Event::Status(shuffle, sender.into()))?;
             match answer.recv_timeout(self.patience()) {
                 Ok(word) => return Ok(word),
                 Err(_) => self.rest(begun)?,
@@ -171,19 +172,19 @@ impl Client {
 
     /// Reads partition `i` of `n`: the ranks ⌊i·N/n⌋ to ⌊(i+1)·N/n⌋ of all N records, in their order.
     pub fn read(&self, plan: &Arc<Plan>, i: u64, n: u64) -> Reading {
-        Reading::of_partition(Arc::clone(&self.shared), plan, (i, n))
+        Reading::new(Arc::clone(&self.shared), plan, Wanted::Partition(i, n))
     }
 
     /// Reads the keys from `first`, included, to `end`, or to the last one.
     pub fn read_keys(&self, plan: &Arc<Plan>, first: Bytes, end: Option<Bytes>) -> Reading {
-        Reading::of_keys(Arc::clone(&self.shared), plan, (first, end))
+        Reading::new(Arc::clone(&self.shared), plan, Wanted::Keys(first, end))
     }
 
     fn request(&self, shuffle: ShuffleId, request: &Request) -> Result<Answer, ClientError> {
         let begun = self.now();
         loop {
-            let (sender, answer) = sync_channel(1);
-            self.shared.inbox.push(Event::Request(shuffle, request.clone(), sender))?;
+            let (sender, answer) = sync_channel::<Result<Answer, Failed>>(1);
+            self.shared.inbox.push(Event::Request(shuffle, request.clone(), sender.into()))?;
             match answer.recv_timeout(self.patience()) {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(Failed::Over(how))) => return Err(ClientError::Over(how)),

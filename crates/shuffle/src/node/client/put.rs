@@ -71,8 +71,8 @@ pub struct Put {
 
 impl Put {
     pub(super) fn open(shared: Arc<Shared>, attempt: Attempt, terms: Terms) -> Result<Put, Closed> {
-        let (sender, notes) = sync_channel(limits::NOTES);
-        shared.inbox.push(Event::Input(attempt, Input::Open(terms), sender.clone()))?;
+        let (sender, notes) = sync_channel::<Note>(limits::NOTES);
+        shared.inbox.push(Event::Input(attempt, Input::Open(terms), sender.clone().into()))?;
         Ok(Put { shared, attempt, sender, notes, frames: 0, records: 0, bytes: 0, over: None })
     }
 
@@ -123,7 +123,7 @@ impl Put {
     }
 
     fn push(&self, input: Input) -> Result<(), Closed> {
-        self.shared.inbox.push(Event::Input(self.attempt, input, self.sender.clone()))
+        self.shared.inbox.push(Event::Input(self.attempt, input, self.sender.clone().into()))
     }
 
     /// What the buffer says next; none: it says nothing for long.
@@ -145,7 +145,7 @@ impl Drop for Put {
     fn drop(&mut self) {
         if self.over.is_none() {
             // If there is no room for it, the buffer gives the attempt up when it is silent for long.
-            let event = Event::Input(self.attempt, Input::Abort, self.sender.clone());
+            let event = Event::Input(self.attempt, Input::Abort, self.sender.clone().into());
             let _ = self.shared.inbox.try_push(event);
         }
     }

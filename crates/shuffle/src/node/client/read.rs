@@ -1,6 +1,7 @@
-//! One read: the machine of a reader, in the thread of the client that reads.
+//! One read: the machine of a reader, in the thread or the task of the client that reads.
 
 use crate::limits;
+use crate::node::hears::Hears;
 use crate::node::inbox::{Event, ReadAnswer};
 use crate::node::shared::Shared;
 use partage_service::shuffle::Bytes;
@@ -8,7 +9,7 @@ use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::reader::{self, Effect, Failed, Reader};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 /// Why a read ends without all of its records.
@@ -22,56 +23,112 @@ pub enum ReadError {
     Stopped,
 }
 
-/// The records of a read, in pieces, in their order.
+/// What is to be read of a sealed shuffle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Partition `i` of `n`.
+    Partition(u64, u64),
+    /// Keys from the first, included, to the second, or to the last one.
+    Keys(Bytes, Option<Bytes>),
+}
+
+/// What comes next.
 #[derive(Debug)]
-pub struct Reading {
+pub(crate) enum Step {
+    /// Records.
+    Piece(Vec<Placed>),
+    /// No more.
+    Over(Result<(), ReadError>),
+    /// An answer has to come, within that time.
+    Wait(Duration),
+}
+
+/// The machine, and what it wants done.
+#[derive(Debug)]
+pub(crate) struct Steps {
     shared: Arc<Shared>,
     reader: Reader,
     generation: u64,
-    sender: SyncSender<ReadAnswer>,
-    answers: Receiver<ReadAnswer>,
+    hears: Hears<ReadAnswer>,
     effects: VecDeque<Effect>,
-    is_over: bool,
+    over: Option<Result<(), ReadError>>,
+}
+
+impl Steps {
+    /// The answers come to `hears`, which has room for [`limits::ANSWERS`].
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        plan: &Arc<Plan>,
+        wanted: Wanted,
+        hears: Hears<ReadAnswer>,
+    ) -> Steps {
+        let map = shared.map();
+        let generation = map.generation;
+        let (with, settings) = ((Arc::clone(plan), map), shared.settings.machines.clone());
+        let reader = match wanted {
+            // Readers of different partitions begin with different holders.
+            Wanted::Partition(i, n) => {
+                Reader::of_partition(with, settings, (i, n), usize::try_from(i).unwrap_or(0))
+            }
+            Wanted::Keys(first, end) => Reader::of_keys(with, settings, (first, end), 0),
+        };
+        Steps { shared, reader, generation, hears, effects: VecDeque::new(), over: None }
+    }
+
+    /// What comes next.
+    pub(crate) fn next(&mut self) -> Step {
+        loop {
+            if let Some(over) = self.over {
+                return Step::Over(over);
+            }
+            match self.effects.pop_front() {
+                Some(Effect::Records(records)) => return Step::Piece(records),
+                Some(Effect::Ask(node, number, slice)) => {
+                    // Without room for the question the machine asks another holder in time.
+                    let question = Event::Read(node, slice, number, self.hears.clone());
+                    self.shared.inbox.try_push(question);
+                }
+                Some(Effect::Done) => self.over = Some(Ok(())),
+                Some(Effect::Failed(failed)) => self.over = Some(Err(ReadError::Failed(failed))),
+                None if self.shared.inbox.is_closed() => self.over = Some(Err(ReadError::Stopped)),
+                None => {
+                    let (now, map) = (self.shared.clock.now(), self.shared.map());
+                    if map.generation > self.generation {
+                        self.generation = map.generation;
+                        self.handle(reader::Event::Map(map));
+                    } else if now >= self.reader.wake_at() {
+                        self.handle(reader::Event::Tick);
+                    } else {
+                        let wait = self.reader.wake_at().since(now).min(limits::READER_LOOK_MS);
+                        return Step::Wait(Duration::from_millis(wait));
+                    }
+                }
+            }
+        }
+    }
+
+    /// An answer has come.
+    pub(crate) fn answered(&mut self, (number, answer): ReadAnswer) {
+        self.handle(reader::Event::Answer(number, answer));
+    }
+
+    fn handle(&mut self, event: reader::Event) {
+        let now = self.shared.clock.now();
+        self.effects.extend(self.reader.handle(now, event));
+    }
+}
+
+/// The records of a read, in pieces, in their order.
+#[derive(Debug)]
+pub struct Reading {
+    steps: Steps,
+    answers: Receiver<ReadAnswer>,
 }
 
 impl Reading {
-    pub(super) fn of_partition(shared: Arc<Shared>, plan: &Arc<Plan>, part: (u64, u64)) -> Reading {
-        let with = (Arc::clone(plan), shared.map());
-        // Readers of different partitions begin with different holders.
-        let turn = usize::try_from(part.0).unwrap_or(0);
-        let reader = Reader::of_partition(with, shared.settings.machines.clone(), part, turn);
-        Reading::new(shared, reader)
-    }
-
-    pub(super) fn of_keys(shared: Arc<Shared>, plan: &Arc<Plan>, keys: (Bytes, Option<Bytes>)) -> Reading {
-        let with = (Arc::clone(plan), shared.map());
-        let reader = Reader::of_keys(with, shared.settings.machines.clone(), keys, 0);
-        Reading::new(shared, reader)
-    }
-
-    fn new(shared: Arc<Shared>, reader: Reader) -> Reading {
-        let (sender, answers) = sync_channel(limits::ANSWERS);
-        let generation = shared.map().generation;
-        Reading { shared, reader, generation, sender, answers, effects: VecDeque::new(), is_over: false }
-    }
-
-    /// Hands the machine what has come, or waits for it.
-    fn go_on(&mut self) {
-        let (now, map) = (self.shared.clock.now(), self.shared.map());
-        let event = if map.generation > self.generation {
-            self.generation = map.generation;
-            reader::Event::Map(map)
-        } else if now >= self.reader.wake_at() {
-            reader::Event::Tick
-        } else {
-            let wait = self.reader.wake_at().since(now).min(limits::READER_LOOK_MS);
-            match self.answers.recv_timeout(Duration::from_millis(wait)) {
-                Ok((number, answer)) => reader::Event::Answer(number, answer),
-                Err(_) => return,
-            }
-        };
-        let now = self.shared.clock.now();
-        self.effects.extend(self.reader.handle(now, event));
+    pub(super) fn new(shared: Arc<Shared>, plan: &Arc<Plan>, wanted: Wanted) -> Reading {
+        let (sender, answers) = sync_channel::<ReadAnswer>(limits::ANSWERS);
+        Reading { steps: Steps::new(shared, plan, wanted, sender.into()), answers }
     }
 }
 
@@ -79,26 +136,19 @@ impl Iterator for Reading {
     type Item = Result<Vec<Placed>, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while !self.is_over {
-            match self.effects.pop_front() {
-                Some(Effect::Records(records)) => return Some(Ok(records)),
-                Some(Effect::Ask(node, number, slice)) => {
-                    // Without room for the question the machine asks another holder in time.
-                    let question = Event::Read(node, slice, number, self.sender.clone());
-                    let _ = self.shared.inbox.try_push(question);
+        // An error is said once.
+        let is_said = self.steps.over.is_some();
+        loop {
+            match self.steps.next() {
+                Step::Piece(records) => return Some(Ok(records)),
+                Step::Over(Err(error)) if !is_said => return Some(Err(error)),
+                Step::Over(_) => return None,
+                Step::Wait(wait) => {
+                    if let Ok(answer) = self.answers.recv_timeout(wait) {
+                        self.steps.answered(answer);
+                    }
                 }
-                Some(Effect::Done) => self.is_over = true,
-                Some(Effect::Failed(failed)) => {
-                    self.is_over = true;
-                    return Some(Err(ReadError::Failed(failed)));
-                }
-                None if self.shared.inbox.is_closed() => {
-                    self.is_over = true;
-                    return Some(Err(ReadError::Stopped));
-                }
-                None => self.go_on(),
             }
         }
-        None
     }
 }

@@ -1,8 +1,10 @@
 //! What clients want, of this node and by way of others.
 
 use super::{EventLoop, Result};
+use crate::limits;
+use crate::node::hears::Hears;
 use crate::node::inbox::{Note, ReadAnswer};
-use crate::node::transport::Packet;
+use crate::node::transport::{Packet, SliceOf, slice, slice_of};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_service::shuffle::ShuffleId;
@@ -12,18 +14,18 @@ use partage_service::shuffle::leader::{self, Answer, Failed, Request};
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::plan::Placed;
 use std::collections::BTreeMap;
-use std::sync::mpsc::SyncSender;
 
 /// Who waits for an answer of a leader.
 enum Asker {
-    Client(SyncSender<std::result::Result<Answer, Failed>>),
+    Client(Hears<std::result::Result<Answer, Failed>>),
     Node(NodeId, u64),
 }
 
 /// Who waits for records.
 enum Reader {
-    Client(u64, SyncSender<ReadAnswer>),
-    Node(NodeId, u64),
+    Client(u64, Hears<ReadAnswer>),
+    /// Whether it goes on where an answer ends.
+    Node(NodeId, u64, bool),
 }
 
 /// Questions without an answer, by the numbers of this node, and since when.
@@ -35,7 +37,7 @@ pub(in crate::node) struct Questions {
     requests: BTreeMap<u64, (Asker, Millis)>,
     reads: BTreeMap<u64, (Reader, Millis)>,
     /// Who waits for the state of a shuffle.
-    looks: BTreeMap<ShuffleId, Vec<(SyncSender<Word>, Millis)>>,
+    looks: BTreeMap<ShuffleId, Vec<(Hears<Word>, Millis)>>,
 }
 
 impl Questions {
@@ -56,7 +58,7 @@ impl Questions {
     }
 
     /// Those who wait for the state of a shuffle wait no more.
-    pub(super) fn looks(&mut self, shuffle: ShuffleId) -> impl Iterator<Item = SyncSender<Word>> + use<> {
+    pub(super) fn looks(&mut self, shuffle: ShuffleId) -> impl Iterator<Item = Hears<Word>> + use<> {
         self.looks.remove(&shuffle).unwrap_or_default().into_iter().map(|(client, _)| client)
     }
 
@@ -76,19 +78,33 @@ impl Questions {
     }
 }
 
+/// The first of the records: as many as one answer may have by their bytes, and one at least.
+fn bounded(mut records: Vec<Placed>) -> Vec<Placed> {
+    let mut bytes = 0;
+    let mut is_within = |one: &Placed| {
+        bytes += one.key.len() + one.value.len();
+        bytes <= limits::ANSWER_BYTES
+    };
+    let count = records.iter().take_while(|one| is_within(one)).count();
+    records.truncate(count.max(1));
+    records
+}
+
 impl EventLoop {
     fn has_room_for_question(&self) -> bool {
         self.questions.len() < self.config.settings.questions
     }
 
-    pub(super) fn input(&mut self, attempt: Attempt, input: Input, client: SyncSender<Note>) -> Result {
+    pub(super) fn input(&mut self, attempt: Attempt, input: Input, client: Hears<Note>) -> Result {
         let refused = match &input {
-            Input::Open(_) if self.now() < self.full_until => Some(Note::DiskFull),
+            Input::Open(_) if self.now() < self.full_until || self.shared.is_at_limit() => {
+                Some(Note::DiskFull)
+            }
             Input::Open(_) if self.attempts.len() >= self.config.settings.attempts => Some(Note::TooMany),
             _ => None,
         };
         if let Some(note) = refused {
-            let _ = client.try_send(note);
+            client.tell(note);
             return Ok(());
         }
         match &input {
@@ -102,11 +118,11 @@ impl EventLoop {
         &mut self,
         shuffle: ShuffleId,
         request: Request,
-        client: SyncSender<std::result::Result<Answer, Failed>>,
+        client: Hears<std::result::Result<Answer, Failed>>,
     ) -> Result {
         let (now, home) = (self.now(), self.map.home(shuffle));
         let Some(node) = self.map.live(home).first().cloned().filter(|_| self.has_room_for_question()) else {
-            let _ = client.try_send(Err(Failed::NotLeading));
+            client.tell(Err(Failed::NotLeading));
             return Ok(());
         };
         let number = self.questions.request(now, Asker::Client(client));
@@ -129,8 +145,11 @@ impl EventLoop {
     }
 
     pub(super) fn answer_request(&mut self, number: u64, answer: std::result::Result<Answer, Failed>) {
+        if let Ok(Answer::Sealed(plan)) = &answer {
+            self.keep_plan(plan);
+        }
         match self.questions.requests.remove(&number) {
-            Some((Asker::Client(client), _)) => drop(client.try_send(answer)),
+            Some((Asker::Client(client), _)) => client.tell(answer),
             Some((Asker::Node(node, asked), _)) => {
                 self.transport.send(&node, Packet::Answered(asked, answer))
             }
@@ -142,10 +161,10 @@ impl EventLoop {
         &mut self,
         node: NodeId,
         slice: Slice,
-        (asked, client): (u64, SyncSender<ReadAnswer>),
+        (asked, client): (u64, Hears<ReadAnswer>),
     ) -> Result {
         if !self.has_room_for_question() {
-            let _ = client.try_send((asked, Err(NotRead::Busy)));
+            client.tell((asked, Err(NotRead::Busy)));
             return Ok(());
         }
         let now = self.now();
@@ -153,35 +172,44 @@ impl EventLoop {
         if node == self.name {
             return self.holder(holder::Event::Read(number, slice));
         }
-        self.transport.send(&node, Packet::Read(number, slice));
+        // The holder may ask for the plan.
+        self.keep_plan(&slice.plan);
+        self.transport.send(&node, Packet::Read(number, slice_of(&slice)));
         Ok(())
     }
 
     /// A client of another node reads here.
-    pub(super) fn node_reads(&mut self, from: (NodeId, u64), slice: Slice) -> Result {
+    pub(super) fn node_reads(&mut self, from: (NodeId, u64), of: SliceOf) -> Result {
+        let Some(plan) = self.plans.get(&of.shuffle).cloned() else {
+            // The node that asks has the plan. It asks again, as of one that is busy.
+            self.send(from.0.clone(), Message::Ask(of.shuffle));
+            self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
+            return Ok(());
+        };
         if !self.has_room_for_question() {
             self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
             return Ok(());
         }
         let now = self.now();
-        let number = self.questions.read(now, Reader::Node(from.0, from.1));
-        self.holder(holder::Event::Read(number, slice))
+        let number = self.questions.read(now, Reader::Node(from.0, from.1, of.keys.is_none()));
+        self.holder(holder::Event::Read(number, slice(of, plan)))
     }
 
     pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<Placed>, NotRead>) {
         match self.questions.reads.remove(&number) {
-            Some((Reader::Client(asked, client), _)) => drop(client.try_send((asked, answer))),
-            Some((Reader::Node(node, asked), _)) => {
-                self.transport.send(&node, Packet::Records(asked, answer))
+            Some((Reader::Client(asked, client), _)) => client.tell((asked, answer)),
+            Some((Reader::Node(node, asked, goes_on), _)) => {
+                let answer = if goes_on { answer.map(bounded) } else { answer };
+                self.transport.send(&node, Packet::Records(asked, answer));
             }
             None => {}
         }
     }
 
     /// A client wants the state of a shuffle: the leader says it, unless the shuffle is sealed.
-    pub(super) fn client_looks(&mut self, shuffle: ShuffleId, client: SyncSender<Word>) {
+    pub(super) fn client_looks(&mut self, shuffle: ShuffleId, client: Hears<Word>) {
         if let Some(plan) = self.plans.get(&shuffle) {
-            return drop(client.try_send(Word::Sealed(plan.clone())));
+            return client.tell(Word::Sealed(plan.clone()));
         }
         let Some(leader) = self.map.live(self.map.home(shuffle)).first().cloned() else { return };
         if self.has_room_for_question() {

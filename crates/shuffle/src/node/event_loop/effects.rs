@@ -19,7 +19,7 @@ impl EventLoop {
                 buffer::Effect::Send(to, message) => self.send(to, message),
                 buffer::Effect::Answer(attempt, answer) => {
                     if let Some(client) = self.attempts.remove(&attempt) {
-                        let _ = client.try_send(Note::Answer(answer));
+                        client.tell(Note::Answer(answer));
                     }
                 }
                 buffer::Effect::Taken(attempt, number) => self.note(&attempt, Note::Taken(number)),
@@ -32,7 +32,7 @@ impl EventLoop {
     /// A client that does not listen asks again.
     fn note(&self, attempt: &buffer::Attempt, note: Note) {
         if let Some(client) = self.attempts.get(attempt) {
-            let _ = client.try_send(note);
+            client.tell(note);
         }
     }
 
@@ -81,6 +81,18 @@ impl EventLoop {
         if let Err(Job::Read(number, _)) = self.reading.job(job) {
             self.answer_read(number, Err(NotRead::Busy));
         }
+    }
+
+    /// What an earlier stay of the replica had taken of decisions counts no more.
+    pub(super) fn begin_load(&mut self, slot: PoolSlot) -> Result {
+        self.decisions.forget(slot).map_err(|error| Ends(error.to_string()))?;
+        self.holder(holder::Event::LoadBegins(slot))
+    }
+
+    pub(super) fn delete_slot(&mut self, slot: PoolSlot) -> Result {
+        self.leaders.remove(&slot);
+        self.holder(holder::Event::SlotDeleted(slot))?;
+        self.decisions.forget_epochs(slot).map_err(|error| Ends(error.to_string()))
     }
 
     fn drop_slot(&mut self, slot: PoolSlot) -> Result {

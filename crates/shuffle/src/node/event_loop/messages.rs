@@ -7,6 +7,7 @@ use partage_core::base::name::NodeId;
 use partage_service::shuffle::log::Append;
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::{PoolSlot, ShuffleId, buffer, holder, leader};
+use std::sync::Arc;
 
 impl EventLoop {
     pub(super) fn packet(&mut self, from: NodeId, packet: Packet) -> Result {
@@ -40,8 +41,8 @@ impl EventLoop {
             Message::Appended(slot, ..) | Message::NotAppended(slot, ..) => {
                 self.leader(slot, leader::Event::Message(from, message))
             }
-            Message::Ask(shuffle)
-            | Message::Sample(shuffle, ..)
+            Message::Ask(shuffle) => self.asked(from, shuffle),
+            Message::Sample(shuffle, ..)
             | Message::Marks { shuffle, .. }
             | Message::Divided(shuffle, ..)
             | Message::Counted(shuffle, ..)
@@ -52,6 +53,19 @@ impl EventLoop {
         }
     }
 
+    /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan: it is final.
+    fn asked(&mut self, from: NodeId, shuffle: ShuffleId) -> Result {
+        let home = self.map.home(shuffle);
+        match self.plans.get(&shuffle) {
+            Some(plan) if !self.leaders.contains_key(&home) => {
+                let word = Word::Sealed(Arc::clone(plan));
+                self.send(from, Message::Word(shuffle, word));
+                Ok(())
+            }
+            _ => self.leader(home, leader::Event::Message(from, Message::Ask(shuffle))),
+        }
+    }
+
     fn hear_word(&mut self, shuffle: ShuffleId, word: &Word) {
         match word {
             Word::Sealed(plan) => self.keep_plan(plan),
@@ -59,7 +73,7 @@ impl EventLoop {
             Word::Open(_) | Word::Failed(_) => {}
         }
         for client in self.questions.looks(shuffle) {
-            let _ = client.try_send(word.clone());
+            client.tell(word.clone());
         }
     }
 

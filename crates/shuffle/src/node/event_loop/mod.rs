@@ -15,6 +15,7 @@ mod effects;
 mod messages;
 
 use super::NodeConfig;
+use super::hears::Hears;
 use super::inbox::{Event, Note};
 use super::reading::Reading;
 use super::shared::Shared;
@@ -35,7 +36,6 @@ use partage_service::shuffle::record::BatchKey;
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 /// The node cannot go on.
@@ -60,7 +60,7 @@ pub(super) struct EventLoop {
     pub(super) reading: Reading,
     pub(super) local: VecDeque<Message>,
     /// Where the client of each attempt listens.
-    pub(super) attempts: BTreeMap<Attempt, SyncSender<Note>>,
+    pub(super) attempts: BTreeMap<Attempt, Hears<Note>>,
     pub(super) questions: Questions,
     /// Batches that are being stored, and their bytes.
     pub(super) stored_soon: BTreeMap<BatchKey, u64>,
@@ -108,6 +108,15 @@ impl EventLoop {
             Event::Request(shuffle, request, client) => self.client_asks(shuffle, request, client)?,
             Event::Read(node, slice, number, client) => self.client_reads(node, slice, (number, client))?,
             Event::Status(shuffle, client) => self.client_looks(shuffle, client),
+            Event::Overviews(client) => {
+                // One that has gone needs none.
+                let _ = client.send(self.leaders.values().flat_map(Leader::overviews).collect());
+            }
+            Event::LoadBegins(slot, client) => {
+                self.begin_load(slot)?;
+                let _ = client.send(());
+            }
+            Event::SlotDeleted(slot) => self.delete_slot(slot)?,
         }
         self.hand_out_local()
     }
@@ -180,7 +189,7 @@ impl EventLoop {
     }
 
     fn tell_status(&self) {
-        let is_full = self.now() < self.full_until;
+        let is_full = self.now() < self.full_until || self.shared.is_at_limit();
         self.shared.tell(|status| {
             status.is_full = is_full;
             status.buffered_bytes = self.buffer.bytes();

@@ -275,3 +275,18 @@ fn a_partition_on_a_dead_node_is_removed_when_the_node_is_buried() {
     test.rounds(10);
     assert!(test.cluster.keyspaces[&name("parts")].map.is_empty());
 }
+
+#[test]
+fn the_number_of_slots_of_a_pool_of_shuffles_does_not_change() {
+    let mut test = AdminTestCluster::new(&["a"]);
+    let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: 4 };
+    let pool = Keyspace {
+        kind: KeyspaceKind::Shuffle,
+        ownership: Ownership::Eventual,
+        ..settings("pool", sharding)
+    };
+    test.done(Command::CreateKeyspace { keyspace: Box::new(pool), presplit: Presplit::None, ahead: true });
+    let changes = Box::new(KeyspaceChanges { shards: Some(8), ..KeyspaceChanges::default() });
+    let more = Command::UpdateKeyspace { keyspace: name("pool"), changes, ahead: true };
+    test.refused(more, Kind::Refused, "create another pool");
+}

@@ -1,10 +1,10 @@
 //! What a node must know of its stored replicas before any coordinator speaks to it: of which cluster they are, which keys each
-//! holds, and under which epoch it has served last.
+//! holds, and under which epoch it has served last. Services whose data lies on disk may keep that here, for
+//! [`crate::Handler::stored`].
 //!
 //! One file of the node has that, `members`: records of changes, each a line of JSON, and each record with one sync for all
 //! changes that wait. An opening writes the file anew with what holds now, and so does a change when the file has grown.
 
-use crate::limits::{MEMBERS_BYTES, MEMBERS_STEP};
 use partage_core::base::id::{ClusterId, Epoch};
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{ReplicaKey, Stored};
@@ -15,6 +15,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The file is written anew when it is larger than this, and four times what it was then.
+const MEMBERS_BYTES: u64 = 1 << 20;
+
+/// By so many bytes the file grows.
+const MEMBERS_STEP: u32 = 64 << 10;
 
 /// What is known of one stored replica.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,112 @@
+//! What a leader tells people of the shuffles that it leads.
+
+use super::{Leader, Led, State};
+use crate::shuffle::{Failure, PoolSlot, ShuffleId};
+use std::collections::BTreeSet;
+
+/// Input partitions without a whole attempt that an overview names, the first ones.
+const LACKING_NAMED: usize = 100;
+
+/// How far a shuffle is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShuffleStage {
+    /// It takes records.
+    Open,
+    /// It is being sealed.
+    Sealing,
+    /// It is sealed.
+    Sealed,
+    /// It has failed.
+    Failed(Failure),
+}
+
+/// One shuffle, as its leader knows it. What an open one has may be more than the leader has heard of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShuffleOverview {
+    /// The shuffle.
+    pub shuffle: ShuffleId,
+    /// How far it is.
+    pub stage: ShuffleStage,
+    /// Input partitions with a whole attempt; of a sealed one, those that are read.
+    pub partitions: u64,
+    /// Whole attempts of these. When it is sealed, losers are counted no more.
+    pub attempts: u64,
+    /// Records of the attempts that are read, or would be if it were sealed now.
+    pub records: u64,
+    /// Their keys and values, in bytes.
+    pub bytes: u64,
+    /// The version of its bounds.
+    pub version: u32,
+    /// Its ranges.
+    pub ranges: u32,
+    /// Slots in which something is being divided.
+    pub dividing: u32,
+    /// Slots of its ranges that have fewer replicas in `Live` than the pool is to have.
+    pub short_slots: u32,
+    /// Input partitions that a seal waits for, the first ones.
+    pub lacking: Vec<u32>,
+}
+
+impl Led {
+    /// Partitions, attempts, records, bytes.
+    fn sums(&self) -> (u64, u64, u64, u64) {
+        match &self.state {
+            State::Sealed(plan) => {
+                let count = plan.winners.len() as u64;
+                let sizes = plan.winners.values().map(|winner| (winner.records, winner.bytes));
+                let (records, bytes) = sizes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+                (count, count, records, bytes)
+            }
+            State::Open | State::Failed(_) => {
+                let attempts = self.marks.values().map(|marks| marks.len() as u64).sum();
+                let first = self.marks.values().filter_map(|marks| marks.first());
+                let (records, bytes) =
+                    first.fold((0, 0), |sum, mark| (sum.0 + mark.records, sum.1 + mark.bytes));
+                (self.marks.len() as u64, attempts, records, bytes)
+            }
+        }
+    }
+
+    fn stage(&self) -> ShuffleStage {
+        match &self.state {
+            State::Open if self.seal.is_some() => ShuffleStage::Sealing,
+            State::Open => ShuffleStage::Open,
+            State::Sealed(_) => ShuffleStage::Sealed,
+            State::Failed(failure) => ShuffleStage::Failed(*failure),
+        }
+    }
+}
+
+impl Leader {
+    /// The shuffles that it leads, by their numbers; none before it leads, and none after.
+    pub fn overviews(&self) -> impl Iterator<Item = ShuffleOverview> {
+        let leads = self.counted.is_some() && !self.is_deposed;
+        let led = self.shuffles.iter().filter(move |_| leads);
+        led.map(move |(shuffle, led)| self.overview_of(*shuffle, led))
+    }
+
+    pub(super) fn overview(&self, shuffle: ShuffleId) -> Option<ShuffleOverview> {
+        self.shuffles.get(&shuffle).map(|led| self.overview_of(shuffle, led))
+    }
+
+    fn overview_of(&self, shuffle: ShuffleId, led: &Led) -> ShuffleOverview {
+        let (partitions, attempts, records, bytes) = led.sums();
+        let bounds = led.versions.current();
+        let slots: BTreeSet<PoolSlot> =
+            bounds.ranges.iter().map(|range| self.map.slot_of(shuffle, range.id)).collect();
+        let is_short = |slot: &&PoolSlot| self.map.live(**slot).len() < self.map.replicas;
+        ShuffleOverview {
+            shuffle,
+            stage: led.stage(),
+            partitions,
+            attempts,
+            records,
+            bytes,
+            version: bounds.version,
+            ranges: u32::try_from(bounds.ranges.len()).unwrap_or(u32::MAX),
+            dividing: u32::try_from(led.dividing.len()).unwrap_or(u32::MAX),
+            short_slots: u32::try_from(slots.iter().filter(is_short).count()).unwrap_or(u32::MAX),
+            lacking: led.lacks_for_seal(LACKING_NAMED),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! One attempt of a client on the network: what [`Put`](crate::node::client::Put) is in the process.
+
+use crate::limits::{FULL_REST_MS, NOTES};
+use crate::node::client::PutError;
+use crate::node::hears::Hears;
+use crate::node::inbox::{Closed, Event, Note};
+use crate::node::shared::Shared;
+use partage_service::shuffle::buffer::{Attempt, Input};
+use partage_service::shuffle::record::Record;
+use partage_service::shuffle::{ShuffleId, Terms};
+use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+/// An attempt that is written. One that is dropped before its end is never read.
+pub(super) struct OpenAttempt {
+    shared: Arc<Shared>,
+    attempt: Attempt,
+    hears: Hears<Note>,
+    notes: mpsc::Receiver<Note>,
+    /// How it has ended.
+    over: Option<Result<(), Refusal>>,
+}
+
+/// A refusal of the node itself.
+pub(super) fn refusal(error: PutError) -> Refusal {
+    let word = match error {
+        PutError::Failed(failed) => return failed.into(),
+        PutError::Stopped => RefusalWord::Ending,
+        PutError::DiskFull => RefusalWord::DiskFull,
+        PutError::TooMany => RefusalWord::Busy,
+    };
+    Refusal::new(word, Again::Attempt, error)
+}
+
+fn ended(_: Closed) -> Refusal {
+    refusal(PutError::Stopped)
+}
+
+impl OpenAttempt {
+    pub(super) async fn open(
+        shared: Arc<Shared>,
+        attempt: Attempt,
+        terms: Terms,
+    ) -> Result<OpenAttempt, Refusal> {
+        let (sender, notes) = mpsc::channel::<Note>(NOTES);
+        let hears = Hears::from(sender);
+        let open = OpenAttempt { shared, attempt, hears, notes, over: None };
+        open.push(Input::Open(terms)).await?;
+        Ok(open)
+    }
+
+    pub(super) fn shuffle(&self) -> ShuffleId {
+        self.attempt.shuffle
+    }
+
+    /// Returns when the buffer has the records. It waits while the buffer has no room.
+    pub(super) async fn put(&mut self, frame: u64, records: Vec<Record>) -> Result<(), Refusal> {
+        loop {
+            while let Ok(note) = self.notes.try_recv() {
+                self.hear(&note);
+            }
+            if let Some(over) = &self.over {
+                return over.clone();
+            }
+            self.push(Input::Frame(frame, records.clone())).await?;
+            match self.next_note().await {
+                Some(Note::Taken(number)) if number == frame => return Ok(()),
+                Some(Note::Full(number)) if number == frame => {
+                    sleep(Duration::from_millis(FULL_REST_MS)).await
+                }
+                // What is late or has no answer: the buffer ignores a frame that it has.
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns when the attempt is stored on as many nodes as the pool says, or has failed.
+    pub(super) async fn end(mut self, records: u64, bytes: u64) -> Result<(), Refusal> {
+        loop {
+            if let Some(over) = &self.over {
+                return over.clone();
+            }
+            self.push(Input::End(records, bytes)).await?;
+            self.next_note().await;
+        }
+    }
+
+    async fn push(&self, input: Input) -> Result<(), Refusal> {
+        let event = Event::Input(self.attempt, input, self.hears.clone());
+        self.shared.inbox.push_when_room(event).await.map_err(ended)
+    }
+
+    /// What the buffer says next; none: it says nothing for long.
+    async fn next_note(&mut self) -> Option<Note> {
+        let patience = Duration::from_millis(self.shared.settings.question_ms / 2);
+        let note = timeout(patience, self.notes.recv()).await.ok().flatten();
+        match &note {
+            Some(note) => self.hear(note),
+            None if self.shared.inbox.is_closed() => self.over = Some(Err(refusal(PutError::Stopped))),
+            None => {}
+        }
+        note
+    }
+
+    fn hear(&mut self, note: &Note) {
+        match note {
+            Note::Answer(answer) => self.over = Some(answer.map_err(Refusal::from)),
+            Note::DiskFull => self.over = Some(Err(refusal(PutError::DiskFull))),
+            Note::TooMany => self.over = Some(Err(refusal(PutError::TooMany))),
+            Note::Taken(_) | Note::Full(_) => {}
+        }
+    }
+}
+
+impl Drop for OpenAttempt {
+    fn drop(&mut self) {
+        if self.over.is_none() {
+            // If there is no room for it, the buffer gives the attempt up when it is silent for long.
+            self.shared.inbox.try_push(Event::Input(self.attempt, Input::Abort, self.hears.clone()));
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! What is asked of leaders and holders for a client on the network, and what the client is answered.
+
+use super::attempt::refusal;
+use crate::limits::{ANSWERS, BOUNDS, READ_BYTES, REQUEST_REST_MS};
+use crate::node::client::{ClientError, PutError, ReadError, Step, Steps, Wanted};
+use crate::node::inbox::{Closed, Event, ReadAnswer};
+use crate::node::shared::Shared;
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_service::shuffle::holder::{NotRead, Slice};
+use partage_service::shuffle::leader::{self, ShuffleOverview};
+use partage_service::shuffle::message::Word;
+use partage_service::shuffle::partition::rank;
+use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::{Bytes, ShuffleId};
+use partage_shuffle_wire::client::{
+    Again, Answer, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, Stage, Status,
+};
+use partage_shuffle_wire::records::PackedRecords;
+use partage_shuffle_wire::transport::{Answers, Closed as ConnectionClosed};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+/// Asks for a client. A copy asks for the same one.
+#[derive(Debug, Clone)]
+pub(crate) struct Asks {
+    shared: Arc<Shared>,
+    own: NodeId,
+}
+
+/// What a leader answers, or why it does not.
+type LedAnswer = Result<leader::Answer, leader::Failed>;
+
+/// Why a call has no more answers: the client is gone, or is refused.
+enum Ends {
+    Gone(ConnectionClosed),
+    Refused(Refusal),
+}
+
+impl From<ConnectionClosed> for Ends {
+    fn from(closed: ConnectionClosed) -> Ends {
+        Ends::Gone(closed)
+    }
+}
+
+impl From<Refusal> for Ends {
+    fn from(refusal: Refusal) -> Ends {
+        Ends::Refused(refusal)
+    }
+}
+
+/// Where the answers of one call go.
+struct Replies<'a> {
+    number: u64,
+    shuffle: ShuffleId,
+    to: &'a Answers,
+}
+
+impl Replies<'_> {
+    async fn send(&self, what: Answer) -> Result<(), ConnectionClosed> {
+        self.to.send(&Call { number: self.number, shuffle: self.shuffle, what }).await
+    }
+
+    /// Sends records, in as many answers as they need. Says how many there were, and their bytes.
+    async fn send_records(&self, records: &[Placed]) -> Result<(u64, u64), ConnectionClosed> {
+        let size = |one: &Placed| one.key.len() + one.value.len();
+        let (mut begin, mut bytes, mut all) = (0, 0, 0);
+        for (at, one) in records.iter().enumerate() {
+            bytes += size(one);
+            if bytes >= READ_BYTES || at + 1 == records.len() {
+                let piece = records.get(begin..=at).unwrap_or_default();
+                let pairs = piece.iter().map(|one| (&one.key[..], &one.value[..]));
+                self.send(Answer::Read(PackedRecords::pack(pairs))).await?;
+                (begin, all) = (at + 1, all + bytes as u64);
+                bytes = 0;
+            }
+        }
+        Ok((records.len() as u64, all))
+    }
+}
+
+fn stopped(_: Closed) -> Refusal {
+    refusal(PutError::Stopped)
+}
+
+fn no_partition(i: u64, n: u64) -> Refusal {
+    let why =
+        format!("there is no partition {i} of {n}: they are numbered from 0, and there is one at least");
+    Refusal::new(RefusalWord::NoSuchPartition, Again::No, why)
+}
+
+impl Asks {
+    pub(crate) fn new(shared: Arc<Shared>, own: NodeId) -> Asks {
+        Asks { shared, own }
+    }
+
+    /// Answers a call that is not about an attempt.
+    pub(super) async fn answer(
+        &self,
+        call: Call<Request>,
+        answers: &Answers,
+    ) -> Result<(), ConnectionClosed> {
+        let replies = Replies { number: call.number, shuffle: call.shuffle, to: answers };
+        match self.answered(call.shuffle, call.what, &replies).await {
+            Ok(()) => Ok(()),
+            Err(Ends::Refused(refusal)) => replies.send(Answer::Refused(refusal)).await,
+            Err(Ends::Gone(closed)) => Err(closed),
+        }
+    }
+
+    async fn answered(&self, shuffle: ShuffleId, what: Request, replies: &Replies<'_>) -> Result<(), Ends> {
+        let answer = match what {
+            Request::Start(terms, RecordKind::Raw) => {
+                match self.request(shuffle, &leader::Request::Start(terms)).await? {
+                    leader::Answer::Started(terms) => Answer::Started(terms),
+                    _ => return Err(unexpected().into()),
+                }
+            }
+            Request::Start(_, RecordKind::Arrow(_)) => {
+                let why = "this pool takes raw records only: start the shuffle with those";
+                return Err(Refusal::new(RefusalWord::RecordKindDiffers, Again::No, why).into());
+            }
+            Request::Seal(expected) => match self.request(shuffle, &leader::Request::Seal(expected)).await? {
+                leader::Answer::Sealed(plan) => Answer::Sealed(plan.records(), bytes_of(&plan)),
+                leader::Answer::Lacks(partitions) => Answer::Lacks(partitions),
+                _ => return Err(unexpected().into()),
+            },
+            Request::Bounds(n) => Answer::Bounds(self.bounds(&self.plan(shuffle).await?, n).await?),
+            Request::Status => Answer::Status(status(&self.overview(shuffle).await?)),
+            Request::KeepAlive => {
+                self.request(shuffle, &leader::Request::KeepAlive).await?;
+                Answer::Alive
+            }
+            Request::Delete => {
+                self.request(shuffle, &leader::Request::Delete).await?;
+                Answer::Deleted
+            }
+            Request::ReadPartition(..) | Request::ReadKeys(..) | Request::ReadSlice(..) => {
+                return self.read(shuffle, what, replies).await;
+            }
+            // They belong to attempts, which the session has.
+            Request::Open(..) | Request::Records(..) | Request::End(..) | Request::Abort => return Ok(()),
+        };
+        Ok(replies.send(answer).await?)
+    }
+
+    async fn read(&self, shuffle: ShuffleId, what: Request, replies: &Replies<'_>) -> Result<(), Ends> {
+        let (records, bytes) = match what {
+            Request::ReadPartition(i, n, _) if i >= n => return Err(no_partition(i, n).into()),
+            Request::ReadPartition(i, n, CutBy::Records) => {
+                self.read_all(&self.plan(shuffle).await?, Wanted::Partition(i, n), replies).await?
+            }
+            Request::ReadPartition(..) => {
+                let why = "this pool cuts partitions at records only: read them so";
+                return Err(Refusal::new(RefusalWord::BadFrame, Again::No, why).into());
+            }
+            Request::ReadKeys(first, end) => {
+                self.read_all(&self.plan(shuffle).await?, Wanted::Keys(first, end), replies).await?
+            }
+            Request::ReadSlice(range, keys, from, to) => {
+                let plan = self.plan(shuffle).await?;
+                let range = usize::try_from(range).unwrap_or(usize::MAX);
+                self.read_slice(Slice { plan, range, keys, from, to }, replies).await?
+            }
+            _ => return Ok(()),
+        };
+        Ok(replies.send(Answer::ReadEnd(records, bytes)).await?)
+    }
+
+    async fn read_all(
+        &self,
+        plan: &Arc<Plan>,
+        wanted: Wanted,
+        replies: &Replies<'_>,
+    ) -> Result<(u64, u64), Ends> {
+        let (sender, mut come) = mpsc::channel::<ReadAnswer>(ANSWERS);
+        let mut steps = Steps::new(Arc::clone(&self.shared), plan, wanted, sender.into());
+        let mut sum = (0, 0);
+        while let Some(records) = next_piece(&mut steps, &mut come).await? {
+            let (count, bytes) = replies.send_records(&records).await?;
+            sum = (sum.0 + count, sum.1 + bytes);
+        }
+        Ok(sum)
+    }
+
+    /// Of this node alone: who asks for a slice goes to another holder by itself.
+    async fn read_slice(&self, slice: Slice, replies: &Replies<'_>) -> Result<(u64, u64), Ends> {
+        let settings = &self.shared.settings;
+        let (most, end) = (settings.machines.read_records, slice.to);
+        let (mut from, mut sum) = (slice.from, (0, 0));
+        while from < end {
+            let to = end.min(from.saturating_add(most));
+            let part = Slice { from, to, ..slice.clone() };
+            let (sender, mut come) = mpsc::channel::<ReadAnswer>(1);
+            let question = Event::Read(self.own.clone(), part, from, sender.into());
+            self.shared.inbox.push_when_room(question).await.map_err(stopped)?;
+            let answer = timeout(Duration::from_millis(settings.question_ms), come.recv()).await;
+            let busy = || Refusal::from(NotRead::Busy);
+            let (_, records) = answer.ok().flatten().ok_or_else(busy)?;
+            let records = records.map_err(Refusal::from)?;
+            let (count, bytes) = replies.send_records(&records).await?;
+            sum = (sum.0 + count, sum.1 + bytes);
+            from += count;
+            if from < to {
+                break;
+            }
+        }
+        Ok(sum)
+    }
+
+    /// The first key, that of each later partition, and the last key; none of a shuffle without records.
+    async fn bounds(&self, plan: &Arc<Plan>, n: u64) -> Result<Vec<Bytes>, Refusal> {
+        let total = plan.records();
+        if n == 0 || n > BOUNDS {
+            let why = format!("there are no bounds of {n} partitions: ask for 1 to {BOUNDS}");
+            return Err(Refusal::new(RefusalWord::NoSuchPartition, Again::No, why));
+        }
+        let Some(last) = total.checked_sub(1) else { return Ok(Vec::new()) };
+        let mut keys: Vec<(u64, Bytes)> = Vec::new();
+        for at in (0..n).map(|i| rank(i, n, total).min(last)).chain([last]) {
+            let known = keys.last().filter(|(rank, _)| *rank == at).map(|(_, key)| key.clone());
+            let key = match known {
+                Some(key) => key,
+                None => self.key_at(plan, at, total).await?,
+            };
+            keys.push((at, key));
+        }
+        Ok(keys.into_iter().map(|(_, key)| key).collect())
+    }
+
+    /// The key of the record of that rank: partitions of one record each are read by ranks.
+    async fn key_at(&self, plan: &Arc<Plan>, at: u64, total: u64) -> Result<Bytes, Refusal> {
+        let (sender, mut come) = mpsc::channel::<ReadAnswer>(ANSWERS);
+        let wanted = Wanted::Partition(at, total);
+        let mut steps = Steps::new(Arc::clone(&self.shared), plan, wanted, sender.into());
+        let records = next_piece(&mut steps, &mut come).await?.unwrap_or_default();
+        records.into_iter().next().map(|one| one.key).ok_or_else(unexpected)
+    }
+
+    /// How a shuffle is, as its leader knows it.
+    pub(crate) async fn overview(&self, shuffle: ShuffleId) -> Result<ShuffleOverview, Refusal> {
+        match self.request(shuffle, &leader::Request::Overview).await? {
+            leader::Answer::Overview(overview) => Ok(overview),
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn request(
+        &self,
+        shuffle: ShuffleId,
+        request: &leader::Request,
+    ) -> Result<leader::Answer, Refusal> {
+        let begun = self.now();
+        loop {
+            let (sender, mut answer) = mpsc::channel::<LedAnswer>(1);
+            let event = Event::Request(shuffle, request.clone(), sender.into());
+            self.shared.inbox.push_when_room(event).await.map_err(stopped)?;
+            match timeout(self.patience(), answer.recv()).await {
+                Ok(Some(Ok(answer))) => return Ok(answer),
+                Ok(Some(Err(leader::Failed::NotLeading)) | None) | Err(_) => self.rest(begun).await?,
+                Ok(Some(Err(failed))) => return Err(failed.into()),
+            }
+        }
+    }
+
+    async fn plan(&self, shuffle: ShuffleId) -> Result<Arc<Plan>, Refusal> {
+        let begun = self.now();
+        loop {
+            let (sender, mut word) = mpsc::channel::<Word>(1);
+            let event = Event::Status(shuffle, sender.into());
+            self.shared.inbox.push_when_room(event).await.map_err(stopped)?;
+            match timeout(self.patience(), word.recv()).await {
+                Ok(Some(Word::Sealed(plan))) => return Ok(plan),
+                Ok(Some(Word::Open(_))) => {
+                    let why = ClientError::NotSealed;
+                    return Err(Refusal::new(RefusalWord::NotSealed, Again::Request, why));
+                }
+                Ok(Some(Word::Failed(failure))) => return Err(failure.into()),
+                Ok(Some(Word::Ended(how))) => return Err(how.into()),
+                Ok(None) | Err(_) => self.rest(begun).await?,
+            }
+        }
+    }
+
+    /// After so long a question is asked again.
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.shared.settings.question_ms / 2)
+    }
+
+    fn now(&self) -> Millis {
+        self.shared.clock.now()
+    }
+
+    /// Waits before the next try, unless the time of the request is over.
+    async fn rest(&self, begun: Millis) -> Result<(), Refusal> {
+        if self.shared.inbox.is_closed() {
+            return Err(refusal(PutError::Stopped));
+        }
+        let most = self.shared.settings.request_ms;
+        if self.now().since(begun) >= most {
+            let why = ClientError::NoAnswer(most);
+            return Err(Refusal::new(RefusalWord::NotLeading, Again::Request, why));
+        }
+        sleep(Duration::from_millis(REQUEST_REST_MS)).await;
+        Ok(())
+    }
+}
+
+/// The next records of a read; none: there are no more.
+async fn next_piece(
+    steps: &mut Steps,
+    come: &mut mpsc::Receiver<ReadAnswer>,
+) -> Result<Option<Vec<Placed>>, Refusal> {
+    loop {
+        match steps.next() {
+            Step::Piece(records) => return Ok(Some(records)),
+            Step::Over(Ok(())) => return Ok(None),
+            Step::Over(Err(ReadError::Failed(failed))) => return Err(failed.into()),
+            Step::Over(Err(ReadError::Stopped)) => return Err(refusal(PutError::Stopped)),
+            Step::Wait(wait) => {
+                if let Ok(Some(answer)) = timeout(wait, come.recv()).await {
+                    steps.answered(answer);
+                }
+            }
+        }
+    }
+}
+
+/// An answer to another request: a node of another version.
+fn unexpected() -> Refusal {
+    let why =
+        "the node that was asked has answered something else: look whether all nodes have the same version";
+    Refusal::new(RefusalWord::NotLeading, Again::Request, why)
+}
+
+fn bytes_of(plan: &Plan) -> u64 {
+    plan.winners.values().map(|winner| winner.bytes).sum()
+}
+
+fn status(overview: &ShuffleOverview) -> Status {
+    let stage = match overview.stage {
+        leader::ShuffleStage::Open | leader::ShuffleStage::Sealing => Stage::Open,
+        leader::ShuffleStage::Sealed => Stage::Sealed,
+        leader::ShuffleStage::Failed(_) => Stage::Failed,
+    };
+    Status {
+        stage,
+        winners: overview.partitions,
+        records: overview.records,
+        bytes: overview.bytes,
+        version: overview.version,
+        ranges: overview.ranges,
+        waits_for: waits_for(overview),
+    }
+}
+
+/// What it waits for, for people; empty: nothing.
+pub(crate) fn waits_for(overview: &ShuffleOverview) -> String {
+    match overview.stage {
+        leader::ShuffleStage::Sealing if !overview.lacking.is_empty() => {
+            let named: Vec<String> = overview.lacking.iter().take(10).map(u32::to_string).collect();
+            let rest = if overview.lacking.len() > 10 { ", …" } else { "" };
+            format!("a whole attempt of each of the partitions {}{rest}", named.join(", "))
+        }
+        leader::ShuffleStage::Sealing => "division and counts, before it is sealed".to_owned(),
+        leader::ShuffleStage::Failed(failure) => failure.to_string(),
+        leader::ShuffleStage::Open | leader::ShuffleStage::Sealed => String::new(),
+    }
+}

@@ -1,0 +1,242 @@
+//! The packets of a node as frames to others.
+//!
+//! Batches and records are bulk: the thread of the node hands them to a lane of the other node, which is bounded, and a task
+//! encodes them there and waits until the connection has room. What does not fit is dropped, as the machines send again what was
+//! not answered; a batch that waits already is not added again.
+
+use crate::limits::{BULK_BYTES, BULK_PACKETS};
+use crate::node::{Packet, Transport};
+use partage_core::base::id::Epoch;
+use partage_core::base::name::NodeId;
+use partage_service::shuffle::PoolSlot;
+use partage_service::shuffle::message::Message;
+use partage_service::shuffle::record::BatchKey;
+use partage_shuffle_wire::FrameError;
+use partage_shuffle_wire::frame::Frame;
+use partage_shuffle_wire::node::{Peer, frame};
+use partage_shuffle_wire::relay::Relay;
+use partage_shuffle_wire::transport::{Address, Peers, SendCounts, Timing};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+
+/// Which loading replicas have everything, as often as the machines say so.
+#[derive(Debug, Clone)]
+pub struct ReadySlots(Arc<watch::Sender<BTreeMap<PoolSlot, u64>>>);
+
+impl Default for ReadySlots {
+    fn default() -> ReadySlots {
+        ReadySlots(Arc::new(watch::Sender::new(BTreeMap::new())))
+    }
+}
+
+impl ReadySlots {
+    fn say(&self, slot: PoolSlot) {
+        self.0.send_modify(|said| *said.entry(slot).or_default() += 1);
+    }
+
+    /// Returns when the machines say it the next time. They say it in every round while it is so.
+    pub async fn next(&self, slot: PoolSlot) {
+        let mut said = self.0.subscribe();
+        let count = |said: &BTreeMap<PoolSlot, u64>| said.get(&slot).copied().unwrap_or(0);
+        let before = count(&said.borrow());
+        // The sender lives as long as this.
+        let _ = said.wait_for(|said| count(said) > before).await;
+    }
+}
+
+/// What waits in a lane.
+#[derive(Debug, Default)]
+struct Waiting {
+    batches: BTreeSet<BatchKey>,
+    bytes: u64,
+}
+
+/// What waits for another node, and the task that sends it.
+#[derive(Debug)]
+struct Lane {
+    packets: mpsc::Sender<Packet>,
+    waiting: Arc<Mutex<Waiting>>,
+    task: AbortHandle,
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Sends the packets of one node.
+pub struct WireTransport {
+    peers: Arc<Peers>,
+    runtime: Handle,
+    lanes: Mutex<BTreeMap<NodeId, Lane>>,
+    ready: ReadySlots,
+}
+
+impl fmt::Debug for WireTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WireTransport").field("peers", &self.peers).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change under these locks is one step.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl WireTransport {
+    /// Of that process. Its connections are tasks of `runtime`.
+    pub fn new(own: Peer, timing: Timing, runtime: Handle) -> WireTransport {
+        let peers = Arc::new(Peers::new(own, timing, runtime.clone()));
+        WireTransport { peers, runtime, lanes: Mutex::default(), ready: ReadySlots::default() }
+    }
+
+    /// Where all other nodes are that may be sent to from now on.
+    pub fn set_addresses(&self, addresses: &BTreeMap<NodeId, Address>) {
+        self.peers.set_addresses(addresses);
+        lock(&self.lanes).retain(|node, _| addresses.contains_key(node));
+    }
+
+    /// Which loading replicas have everything.
+    pub fn ready_slots(&self) -> ReadySlots {
+        self.ready.clone()
+    }
+
+    /// What was sent and what was dropped since the start.
+    pub fn counts(&self) -> SendCounts {
+        self.peers.counts()
+    }
+
+    /// Keys and values of batches and records that wait to be sent, in bytes.
+    pub fn waiting_bytes(&self) -> u64 {
+        lock(&self.lanes).values().map(|lane| lock(&lane.waiting).bytes).sum()
+    }
+
+    fn send_bulk(&self, to: &NodeId, packet: Packet) {
+        let mut lanes = lock(&self.lanes);
+        let lane = lanes.entry(to.clone()).or_insert_with(|| self.lane(to.clone()));
+        let mut waiting = lock(&lane.waiting);
+        let (key, bytes) = (batch_key(&packet), packet.bytes());
+        let has_room = waiting.bytes == 0 || waiting.bytes + bytes <= BULK_BYTES;
+        let is_new = key.as_ref().is_none_or(|key| !waiting.batches.contains(key));
+        if has_room && is_new && lane.packets.try_send(packet).is_ok() {
+            waiting.bytes += bytes;
+            waiting.batches.extend(key);
+        }
+    }
+
+    fn lane(&self, to: NodeId) -> Lane {
+        let (packets, lane) = mpsc::channel(BULK_PACKETS);
+        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        let sends = send_all(Arc::clone(&self.peers), to, lane, Arc::clone(&waiting));
+        Lane { packets, waiting, task: self.runtime.spawn(sends).abort_handle() }
+    }
+}
+
+async fn send_all(
+    peers: Arc<Peers>,
+    to: NodeId,
+    mut lane: mpsc::Receiver<Packet>,
+    waiting: Arc<Mutex<Waiting>>,
+) {
+    while let Some(packet) = lane.recv().await {
+        let (key, bytes) = (batch_key(&packet), packet.bytes());
+        match frame_of(packet) {
+            // A node that is not reached gets nothing; the machines find another one.
+            Ok(frame) => drop(peers.send_bulk(&to, frame).await),
+            Err(error) => tracing::error!(node = %to, %error, "a batch or an answer cannot be sent"),
+        }
+        let mut waiting = lock(&waiting);
+        waiting.bytes -= bytes;
+        if let Some(key) = key {
+            waiting.batches.remove(&key);
+        }
+    }
+}
+
+fn batch_key(packet: &Packet) -> Option<BatchKey> {
+    match packet {
+        Packet::Message(Message::Batch(batch)) => Some(batch.key.clone()),
+        _ => None,
+    }
+}
+
+fn frame_of(packet: Packet) -> Result<Frame, FrameError> {
+    match packet {
+        Packet::Message(message) => frame(&message),
+        Packet::Request(number, shuffle, request) => Relay::Request(number, shuffle, request).frame(),
+        Packet::Answered(number, answer) => Relay::Answered(number, answer).frame(),
+        Packet::Read(number, slice) => Relay::Read(number, slice).frame(),
+        Packet::Records(number, answer) => Relay::Records(number, answer).frame(),
+    }
+}
+
+impl Transport for WireTransport {
+    fn send(&self, to: &NodeId, packet: Packet) {
+        if matches!(packet, Packet::Message(Message::Batch(_)) | Packet::Records(_, Ok(_))) {
+            return self.send_bulk(to, packet);
+        }
+        match frame_of(packet) {
+            // It is sent again if it was dropped and is needed.
+            Ok(frame) => drop(self.peers.send(to, frame)),
+            Err(error) => tracing::error!(node = %to, %error, "a message cannot be sent"),
+        }
+    }
+
+    fn ready(&self, slot: PoolSlot, _: Epoch) {
+        self.ready.say(slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::base::id::Incarnation;
+    use partage_service::shuffle::record::{Batch, Body, Stream, Tagged};
+    use partage_service::shuffle::{BufferId, ShuffleId, Writer};
+
+    fn batch(number: u64) -> Packet {
+        let node = NodeId::new("a").unwrap();
+        let writer = Writer::Buffer(BufferId { node, incarnation: Incarnation(1) });
+        let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer }, number };
+        Packet::Message(Message::Batch(Arc::new(Batch { key, body: Body::Records(Tagged::new()) })))
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_waits_is_not_added_again_and_one_that_was_sent_may_come_again() {
+        let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
+        let transport = WireTransport::new(own, Timing::default(), Handle::current());
+        let to = NodeId::new("b").unwrap();
+        let waiting = || lock(&lock(&transport.lanes)[&to].waiting).batches.len();
+        for number in [1, 1, 2, 1] {
+            transport.send(&to, batch(number));
+        }
+        assert_eq!(waiting(), 2);
+        // The node has no address: what waits is dropped.
+        while waiting() > 0 {
+            tokio::task::yield_now().await;
+        }
+        transport.send(&to, batch(1));
+        assert_eq!(waiting(), 1);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_slot_hears_only_of_what_is_said_later() {
+        let ready = ReadySlots::default();
+        ready.say(PoolSlot(3));
+        let waits = tokio::spawn({
+            let ready = ready.clone();
+            async move { ready.next(PoolSlot(3)).await }
+        });
+        tokio::task::yield_now().await;
+        ready.say(PoolSlot(4));
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        ready.say(PoolSlot(3));
+        waits.await.unwrap();
+    }
+}

@@ -1,0 +1,181 @@
+//! What people see over HTTP.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /v1/shuffles` | the shuffles of the pool, from all nodes that answer in time, as [`ShuffleList`] |
+//! | `GET /v1/shuffles?of=node` | those that this node leads |
+//! | `GET /v1/shuffles/<number>` | one shuffle, as [`ShuffleForm`], whichever node leads it; the number is 32 hexadecimal digits |
+//!
+//! An error has a body as all have, an [`ErrorBody`]; its `kind` is the word that clients get of the shuffle's protocol.
+
+use super::{Running, Seen, Starting, running};
+use crate::limits::{LIST_ANSWER, LIST_BYTES};
+use crate::network::{Asks, waits_for};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use partage_core::base::name::NodeId;
+use partage_dialer::Dialer;
+use partage_service::shuffle::ShuffleId;
+use partage_service::shuffle::leader::{ShuffleOverview, ShuffleStage};
+use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
+use partage_wire::json::ErrorBody;
+use partage_wire::shuffle::{ShuffleForm, ShuffleList};
+use std::collections::BTreeMap;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+const SHUFFLES: &str = "/v1/shuffles";
+const SHUFFLE: &str = "/v1/shuffles/{shuffle}";
+
+/// What the routes need.
+#[derive(Clone)]
+struct Doors {
+    me: NodeId,
+    starting: Starting,
+    seen: watch::Receiver<Option<Seen>>,
+    others: Client<HttpConnector, Empty<Bytes>>,
+}
+
+/// The routes of a node of a pool.
+pub(crate) fn routes(me: NodeId, starting: Starting, seen: watch::Receiver<Option<Seen>>) -> Router {
+    let others =
+        Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(Dialer::PEER.http());
+    let doors = Doors { me, starting, seen, others };
+    Router::new().route(SHUFFLES, get(list)).route(SHUFFLE, get(show)).with_state(doors)
+}
+
+fn form(overview: &ShuffleOverview) -> ShuffleForm {
+    let stage = match overview.stage {
+        ShuffleStage::Open => "open",
+        ShuffleStage::Sealing => "sealing",
+        ShuffleStage::Sealed => "sealed",
+        ShuffleStage::Failed(_) => "failed",
+    };
+    ShuffleForm {
+        shuffle: overview.shuffle.to_string(),
+        stage: stage.to_owned(),
+        waits_for: Some(waits_for(overview)).filter(|what| !what.is_empty()),
+        winners: overview.partitions,
+        attempts: overview.attempts,
+        records: overview.records,
+        bytes: overview.bytes,
+        bounds_version: overview.version,
+        ranges: overview.ranges,
+        dividing: overview.dividing,
+        short_slots: overview.short_slots,
+        lacking: overview.lacking.clone(),
+    }
+}
+
+async fn list(State(doors): State<Doors>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+    let Some(running) = running(&doors.starting).await else { return ended() };
+    let Some(own) = running.node.overviews().await else { return ended() };
+    let mut list = ShuffleList { shuffles: own.iter().map(form).collect(), silent: Vec::new() };
+    if query.get("of").is_none_or(|of| of != "node") {
+        let others = doors.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default();
+        let mut asked = JoinSet::new();
+        for (node, address) in others.into_iter().filter(|(node, _)| *node != doors.me) {
+            let client = doors.others.clone();
+            asked.spawn(async move { (node, timeout(LIST_ANSWER, list_of(&client, &address)).await) });
+        }
+        while let Some(joined) = asked.join_next().await {
+            match joined {
+                Ok((_, Ok(Some(of_node)))) => list.shuffles.extend(of_node.shuffles),
+                Ok((node, _)) => list.silent.push(node.to_string()),
+                // The runtime ends.
+                Err(_) => {}
+            }
+        }
+    }
+    // While the lead of a slot changes, two nodes may say that they lead it.
+    list.shuffles.sort_by(|one, other| one.shuffle.cmp(&other.shuffle));
+    list.shuffles.dedup_by(|one, other| one.shuffle == other.shuffle);
+    list.silent.sort();
+    axum::Json(list).into_response()
+}
+
+/// The shuffles that another node leads; none: it does not say so.
+async fn list_of(client: &Client<HttpConnector, Empty<Bytes>>, address: &str) -> Option<ShuffleList> {
+    let uri = format!("http://{address}{SHUFFLES}?of=node");
+    let answer = client.request(Request::get(uri).body(Empty::new()).ok()?).await.ok()?;
+    if answer.status() != StatusCode::OK {
+        return None;
+    }
+    let body = Limited::new(answer.into_body(), LIST_BYTES).collect().await.ok()?.to_bytes();
+    serde_json::from_slice(&body).ok()
+}
+
+async fn show(State(doors): State<Doors>, Path(shuffle): Path<String>) -> Response {
+    let is_number = shuffle.len() == 32 && shuffle.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = u128::from_str_radix(&shuffle, 16).ok().filter(|_| is_number);
+    let Some(number) = number else {
+        let body = ErrorBody::new("malformed", "the number of a shuffle is 32 hexadecimal digits", "mend it");
+        return error(StatusCode::BAD_REQUEST, &body);
+    };
+    let Some(running) = running(&doors.starting).await else { return ended() };
+    match asks(&doors, &running).overview(ShuffleId(number)).await {
+        Ok(overview) => axum::Json(form(&overview)).into_response(),
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+fn asks(doors: &Doors, running: &Running) -> Asks {
+    Asks::new(running.node.shared(), doors.me.clone())
+}
+
+fn ended() -> Response {
+    refused(&Refusal::new(RefusalWord::Ending, Again::Request, "the node ends: ask another one"))
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let status = match refusal.word {
+        RefusalWord::ShuffleUnknown => StatusCode::NOT_FOUND,
+        RefusalWord::ShuffleDeleted | RefusalWord::ShuffleExpired => StatusCode::GONE,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let help = if refusal.again == Again::No { "" } else { "try again" };
+    error(status, &ErrorBody::new(refusal.word.as_str(), &refusal.why, help))
+}
+
+fn error(status: StatusCode, body: &ErrorBody) -> Response {
+    let form = [(http::header::CONTENT_TYPE, "application/json")];
+    (status, form, Body::from(serde_json::to_vec(body).unwrap_or_default())).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_of_a_shuffle_says_what_it_waits_for() {
+        let overview = ShuffleOverview {
+            shuffle: ShuffleId(255),
+            stage: ShuffleStage::Sealing,
+            partitions: 2,
+            attempts: 3,
+            records: 10,
+            bytes: 100,
+            version: 1,
+            ranges: 30,
+            dividing: 0,
+            short_slots: 4,
+            lacking: vec![7, 9],
+        };
+        let told = form(&overview);
+        assert_eq!(told.shuffle, format!("{:0>32}", "ff"));
+        assert_eq!((told.stage.as_str(), told.short_slots, told.lacking.len()), ("sealing", 4, 2));
+        assert_eq!(told.waits_for.as_deref(), Some("a whole attempt of each of the partitions 7, 9"));
+        let open = form(&ShuffleOverview { stage: ShuffleStage::Open, lacking: Vec::new(), ..overview });
+        assert_eq!(open.waits_for, None);
+    }
+}

@@ -1,0 +1,169 @@
+//! The keyspace of a pool: the first node that does not find it creates it, and all ask how many replicas it is to have.
+
+use crate::limits::COORDINATOR_ANSWER;
+use partage_core::base::name::KeyspaceName;
+use partage_core::keyspace::hash::HashFunction;
+use partage_core::keyspace::sharding::Sharding;
+use partage_core::keyspace::{Keyspace, KeyspaceKind, Ownership, Throttle};
+use partage_dialer::Dialer;
+use partage_wire::proto::admin_client::AdminClient;
+use partage_wire::proto::{
+    self, CommandRequest, CreateKeyspace, GetKeyspaceRequest, command_request::Command,
+};
+use tokio::time::timeout;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+/// A replica whose node is dead is waited for so long before another node copies its slot. Shorter than for tables: what shuffles
+/// have lives for minutes, and stand-ins take what comes meanwhile.
+const REPLACE_AFTER_MS: u64 = 60_000;
+
+/// The pool as its nodes want it, where it is not there yet.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolSpec {
+    /// Its keyspace.
+    pub(crate) name: KeyspaceName,
+    /// Slots of it.
+    pub(crate) slots: u32,
+    /// Replicas of each slot.
+    pub(crate) replicas: u32,
+}
+
+/// What nodes go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// R: everything is stored on so many nodes.
+    pub(crate) replicas: u32,
+}
+
+/// Why there is no pool.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// A keyspace of that name is something else.
+    #[error(
+        "there is a keyspace {0} that is no pool: {1}; name another pool with --pool, or delete that keyspace"
+    )]
+    Taken(KeyspaceName, String),
+    /// No coordinator has answered, or it refuses.
+    #[error("no coordinator sees to the pool: {0}")]
+    NoCoordinator(String),
+}
+
+impl PoolSpec {
+    fn keyspace(&self) -> Keyspace {
+        let sharding = Sharding::Fixed { hash: HashFunction::Xxh3_64, shards: self.slots };
+        Keyspace {
+            kind: KeyspaceKind::Shuffle,
+            ownership: Ownership::Eventual,
+            durable: true,
+            replicas: self.replicas,
+            throttle: Throttle { replace_after_ms: REPLACE_AFTER_MS, ..Throttle::default() },
+            ..Keyspace::new(self.name.clone(), sharding)
+        }
+    }
+}
+
+/// Whether a keyspace can be a pool.
+fn check(found: &Keyspace) -> Result<Settings, PoolError> {
+    let taken = |what: String| PoolError::Taken(found.name.clone(), what);
+    let is_fixed = matches!(found.sharding, Sharding::Fixed { hash: HashFunction::Xxh3_64, .. });
+    match found {
+        _ if found.kind != KeyspaceKind::Shuffle => Err(taken(format!("it is of kind {}", found.kind))),
+        _ if !is_fixed => Err(taken("it has no fixed slots by xxh3-64".to_owned())),
+        _ if found.ownership != Ownership::Eventual => {
+            Err(taken(format!("its ownership is {}", found.ownership)))
+        }
+        _ if !found.durable => Err(taken("it is not durable".to_owned())),
+        _ => Ok(Settings { replicas: found.replicas }),
+    }
+}
+
+/// Creates the pool if it is not there, at the first coordinator that answers. How many replicas it has.
+pub(crate) async fn ensure(coordinators: &[String], spec: &PoolSpec) -> Result<Settings, PoolError> {
+    let found = ask(coordinators, &spec.name, Some(spec)).await?;
+    let gone = || PoolError::NoCoordinator(format!("keyspace {} was deleted again", spec.name));
+    check(&found.ok_or_else(gone)?)
+}
+
+/// How many replicas the pool has. None: it is not there.
+pub(crate) async fn look(
+    coordinators: &[String],
+    pool: &KeyspaceName,
+) -> Result<Option<Settings>, PoolError> {
+    ask(coordinators, pool, None).await?.map(|found| check(&found)).transpose()
+}
+
+/// The keyspace of a pool, from the first coordinator that answers; `creates` says what it creates if it is not there.
+async fn ask(
+    coordinators: &[String],
+    pool: &KeyspaceName,
+    creates: Option<&PoolSpec>,
+) -> Result<Option<Keyspace>, PoolError> {
+    let mut why = "no coordinator is named".to_owned();
+    for coordinator in coordinators {
+        match timeout(COORDINATOR_ANSWER, ask_at(coordinator, pool, creates)).await {
+            Ok(Ok(found)) => return Ok(found),
+            Ok(Err(error)) => why = error,
+            Err(_) => why = format!("{coordinator} does not answer"),
+        }
+    }
+    Err(PoolError::NoCoordinator(why))
+}
+
+async fn ask_at(
+    coordinator: &str,
+    pool: &KeyspaceName,
+    creates: Option<&PoolSpec>,
+) -> Result<Option<Keyspace>, String> {
+    let told = |status: Status| format!("{coordinator}: {}", status.message());
+    let url =
+        if coordinator.contains("://") { coordinator.to_owned() } else { format!("http://{coordinator}") };
+    let endpoint = Dialer::COMMAND.grpc(url).map_err(|error| format!("{coordinator}: {error}"))?;
+    let channel = endpoint.connect().await.map_err(|error| format!("{coordinator}: {error}"))?;
+    let mut admin = AdminClient::new(channel);
+    let found = get(&mut admin, pool).await.map_err(told)?;
+    let Some(spec) = creates.filter(|_| found.is_none()) else { return Ok(found) };
+    let keyspace = Some(proto::Keyspace::from(&spec.keyspace()));
+    // Nodes that are still to join will have the replicas for which there are too few nodes now.
+    let create = Command::CreateKeyspace(CreateKeyspace { keyspace, presplit: None, ahead: true });
+    match admin.command(CommandRequest { dry_run: false, command: Some(create) }).await {
+        Ok(done) => tracing::info!(%pool, "{}", done.into_inner().summary),
+        // Another node was quicker.
+        Err(status) if status.code() == Code::AlreadyExists => {}
+        Err(status) => return Err(told(status)),
+    }
+    get(&mut admin, pool).await.map_err(told)
+}
+
+async fn get(admin: &mut AdminClient<Channel>, pool: &KeyspaceName) -> Result<Option<Keyspace>, Status> {
+    match admin.get_keyspace(GetKeyspaceRequest { name: pool.to_string() }).await {
+        Ok(found) => {
+            let keyspace = Keyspace::try_from(found.into_inner());
+            keyspace.map(Some).map_err(|malformed| Status::internal(malformed.to_string()))
+        }
+        Err(status) if status.code() == Code::NotFound => Ok(None),
+        Err(status) => Err(status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_nodes_create_is_one_that_they_take() {
+        let spec = PoolSpec { name: "default".parse().unwrap(), slots: 256, replicas: 2 };
+        let keyspace = spec.keyspace();
+        assert_eq!(keyspace.check(), Ok(()));
+        assert_eq!(check(&keyspace), Ok(Settings { replicas: 2 }));
+        let others = [
+            Keyspace { kind: KeyspaceKind::App, ..keyspace.clone() },
+            Keyspace { sharding: Sharding::KeyRange, ..keyspace.clone() },
+            Keyspace { ownership: Ownership::Exclusive, ..keyspace.clone() },
+            Keyspace { durable: false, ..keyspace.clone() },
+        ];
+        for other in others {
+            assert!(matches!(check(&other), Err(PoolError::Taken(..))), "{other:?}");
+        }
+    }
+}

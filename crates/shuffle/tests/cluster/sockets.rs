@@ -1,0 +1,243 @@
+//! The same nodes over TCP, and clients that call them there.
+
+use crate::job::Job;
+use crate::nodes::{Cluster, NODES, pause, until};
+use partage_service::shuffle::{AttemptId, ShuffleId, Terms};
+use partage_shuffle::network::{PoolService, WireTransport};
+use partage_shuffle::node::Node;
+use partage_shuffle_wire::client::{
+    Again, Answer, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, Stage,
+};
+use partage_shuffle_wire::node::Peer;
+use partage_shuffle_wire::records::PackedRecords;
+use partage_shuffle_wire::transport::{Address, ClientConnection, Listener, Server, Timing};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What all connections of a test run on.
+pub struct Sockets(Runtime);
+
+impl Default for Sockets {
+    fn default() -> Sockets {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        Sockets(runtime.unwrap())
+    }
+}
+
+/// The connections of one process of a node. When it is dropped they are cut.
+pub struct Socket {
+    own: Peer,
+    address: Address,
+    transport: Arc<WireTransport>,
+    serving: JoinHandle<()>,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Sockets {
+    pub fn transport(&self, own: Peer) -> Arc<WireTransport> {
+        Arc::new(WireTransport::new(own, Timing::default(), self.0.handle().clone()))
+    }
+
+    pub fn serve(&self, own: Peer, node: &Node, transport: Arc<WireTransport>) -> Socket {
+        let listener = self.0.block_on(Listener::bind(&Address::Tcp("127.0.0.1:0".to_owned()))).unwrap();
+        let address = listener.address().unwrap();
+        let service = PoolService::new(own.node.clone(), node);
+        let server = Server::new(own.clone(), Timing::default(), service);
+        let serving = self.0.spawn(server.serve(listener, CancellationToken::new()));
+        Socket { own, address, transport, serving }
+    }
+}
+
+impl Socket {
+    pub fn address(&self) -> Address {
+        self.address.clone()
+    }
+
+    /// All of them hear where the others are.
+    pub fn introduce<'a>(all: impl Iterator<Item = &'a Socket> + Clone) {
+        let addresses = all.clone().map(|one| (one.own.node.clone(), one.address.clone())).collect();
+        all.for_each(|one| one.transport.set_addresses(&addresses));
+    }
+}
+
+#[test]
+fn x13_nodes_divide_a_shuffle_exactly_over_sockets() {
+    let cluster = Cluster::start_over_sockets();
+    let job = Job::start(&cluster, 8, 10_000);
+    job.write(&cluster);
+    let plan = job.seal(&cluster);
+    for n in [1, 7] {
+        job.read(&cluster, &plan, n);
+    }
+    job.read_keys(&cluster, &plan);
+    assert_eq!(job.attempts_run_again(), 0, "nothing has failed");
+    job.delete(&cluster);
+    cluster.has_nothing();
+}
+
+#[test]
+fn d6_a_node_is_killed_over_sockets_while_clients_write_and_while_they_read() {
+    let cluster = Cluster::start_over_sockets();
+    let job = Job::start(&cluster, 8, 10_000).paced(25);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| job.write(&cluster));
+        until("clients go on", || job.pieces() >= 20 || writing.is_finished());
+        cluster.kill(1);
+        pause(400);
+        cluster.start_node(1);
+    });
+    let plan = job.seal(&cluster);
+    cluster.kill(2);
+    // Holders in turn, and others where one is away.
+    job.read(&cluster, &plan, 7);
+    cluster.start_node(2);
+    job.delete(&cluster);
+    cluster.has_nothing();
+}
+
+/// A client of one node, with one call at a time.
+struct Caller {
+    connection: ClientConnection,
+    shuffle: ShuffleId,
+    number: u64,
+}
+
+impl Caller {
+    async fn connect(address: &Address, shuffle: ShuffleId) -> Caller {
+        let connection = ClientConnection::open(address, Timing::default()).await.unwrap();
+        Caller { connection, shuffle, number: 0 }
+    }
+
+    async fn send(&self, number: u64, what: Request) {
+        let call = Call { number, shuffle: self.shuffle, what };
+        self.connection.calls.send(&call).await.unwrap();
+    }
+
+    async fn next(&mut self, number: u64) -> Answer {
+        let answer = self.connection.answers.next().await.unwrap();
+        assert_eq!((answer.number, answer.shuffle), (number, self.shuffle));
+        answer.what
+    }
+
+    async fn call(&mut self, what: Request) -> Answer {
+        self.number += 1;
+        self.send(self.number, what).await;
+        self.next(self.number).await
+    }
+
+    async fn refused(&mut self, what: Request) -> Refusal {
+        match self.call(what).await {
+            Answer::Refused(refusal) => refusal,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Writes an input partition in pieces, and returns how its attempt has ended.
+    async fn write(&mut self, partition: u32, terms: Terms, pieces: &[PackedRecords]) -> Answer {
+        let id = AttemptId(u128::from(partition) + 1);
+        assert_eq!(self.call(Request::Open(partition, id, terms)).await, Answer::Opened);
+        let number = self.number;
+        let (mut records, mut bytes) = (0, 0);
+        for (frame, piece) in (1..).zip(pieces) {
+            self.send(number, Request::Records(frame, piece.clone())).await;
+            assert_eq!(self.next(number).await, Answer::Taken(frame));
+            (records, bytes) = (records + piece.count(), bytes + piece.content_bytes());
+        }
+        self.send(number, Request::End(records, bytes)).await;
+        self.next(number).await
+    }
+
+    /// All records of a read.
+    async fn read(&mut self, what: Request) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let mut answer = self.call(what).await;
+        while let Answer::Read(records) = &answer {
+            keys.extend(records.iter().map(|(key, _)| key.to_vec()));
+            answer = self.next(self.number).await;
+        }
+        assert!(matches!(answer, Answer::ReadEnd(count, _) if count == keys.len() as u64), "{answer:?}");
+        keys
+    }
+}
+
+fn piece(partition: u32, keys: std::ops::Range<u32>) -> PackedRecords {
+    let records: Vec<_> = keys.map(|key| (key.to_be_bytes(), partition.to_be_bytes())).collect();
+    PackedRecords::pack(records.iter().map(|(key, value)| (&key[..], &value[..])))
+}
+
+fn call_one_node_after_the_other(cluster: &Cluster) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let terms = Terms { stashes: 30, ranges: 48 };
+    runtime.block_on(async {
+        let mut callers = Vec::new();
+        for node in 0..NODES {
+            callers.push(Caller::connect(&cluster.address(node), ShuffleId(77)).await);
+        }
+        assert_eq!(callers[0].call(Request::Start(terms, RecordKind::Raw)).await, Answer::Started(terms));
+        for partition in 0..2 {
+            // The other half of each key's records lies in the other partition.
+            let pieces = [piece(partition, 0..2_000), piece(partition, 2_000..5_000)];
+            let node = partition as usize;
+            assert_eq!(callers[node].write(partition, terms, &pieces).await, Answer::Whole);
+        }
+        let lacks = callers[1].call(Request::Seal(BTreeSet::from([0, 1, 2]))).await;
+        assert_eq!(lacks, Answer::Lacks(vec![2]));
+        let early = callers[2].refused(Request::ReadPartition(0, 1, CutBy::Records)).await;
+        assert_eq!((early.word, early.again), (RefusalWord::NotSealed, Again::Request));
+        let sealed = callers[2].call(Request::Seal(BTreeSet::from([0, 1]))).await;
+        assert_eq!(sealed, Answer::Sealed(10_000, 80_000));
+        for caller in &mut callers {
+            let Answer::Status(status) = caller.call(Request::Status).await else { panic!() };
+            assert_eq!((status.stage, status.winners, status.records), (Stage::Sealed, 2, 10_000));
+            let keys = caller.read(Request::ReadPartition(1, 2, CutBy::Records)).await;
+            assert_eq!(keys.len(), 5_000);
+            assert!(keys.is_sorted() && keys[0] == 2_500_u32.to_be_bytes());
+            let first = 4_999_u32.to_be_bytes().as_slice().into();
+            assert_eq!(caller.read(Request::ReadKeys(first, None)).await.len(), 2);
+            let Answer::Bounds(bounds) = caller.call(Request::Bounds(2)).await else { panic!() };
+            let bounds: Vec<&[u8]> = bounds.iter().map(|key| &key[..]).collect();
+            assert_eq!(bounds, [0_u32, 2_500, 4_999].map(u32::to_be_bytes).each_ref().map(|key| &key[..]));
+            let none = caller.refused(Request::ReadPartition(2, 2, CutBy::Records)).await;
+            assert_eq!(none.word, RefusalWord::NoSuchPartition);
+        }
+        assert_eq!(callers[1].call(Request::Delete).await, Answer::Deleted);
+        let gone = callers[0].refused(Request::KeepAlive).await;
+        assert_eq!((gone.word, gone.again), (RefusalWord::ShuffleDeleted, Again::No));
+    });
+}
+
+#[test]
+fn any_node_takes_any_call_of_a_client() {
+    let cluster = Cluster::start_over_sockets();
+    call_one_node_after_the_other(&cluster);
+    cluster.has_nothing();
+}
+
+#[test]
+fn an_attempt_of_a_client_that_goes_away_is_given_up() {
+    let cluster = Cluster::start_over_sockets();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let terms = Terms { stashes: 30, ranges: 48 };
+    runtime.block_on(async {
+        let mut caller = Caller::connect(&cluster.address(0), ShuffleId(78)).await;
+        assert_eq!(caller.call(Request::Start(terms, RecordKind::Raw)).await, Answer::Started(terms));
+        assert_eq!(caller.call(Request::Open(0, AttemptId(1), terms)).await, Answer::Opened);
+        let number = caller.number;
+        caller.send(number, Request::Records(1, piece(0, 0..1_000))).await;
+        assert_eq!(caller.next(number).await, Answer::Taken(1));
+        drop(caller);
+        let mut other = Caller::connect(&cluster.address(1), ShuffleId(78)).await;
+        assert_eq!(other.call(Request::Seal(BTreeSet::from([0]))).await, Answer::Lacks(vec![0]));
+        assert_eq!(other.call(Request::Delete).await, Answer::Deleted);
+    });
+    until("the buffer has let it go", || cluster.status(0).buffered_bytes == 0);
+    cluster.has_nothing();
+}
