@@ -24,7 +24,8 @@ struct ScriptedNode {
 }
 
 impl ScriptedNode {
-    async fn start(answers: Vec<String>) -> ScriptedNode {
+    /// Each answer takes it `pause`.
+    async fn start(answers: Vec<String>, pause: Duration) -> ScriptedNode {
         let (listener, address) = common::address().await;
         let saw = Arc::<Mutex<Vec<String>>>::default();
         let noted = saw.clone();
@@ -45,6 +46,7 @@ impl ScriptedNode {
                     saw.push(request);
                     answers[(saw.len() - 1).min(answers.len() - 1)].clone()
                 };
+                tokio::time::sleep(pause).await;
                 let _ = stream.write_all(answer.as_bytes()).await;
                 // What a node has passed on before a connection breaks is flushed only by then.
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -81,7 +83,16 @@ static NODES: AtomicUsize = AtomicUsize::new(0);
 
 /// A node that has nothing itself, sends every key on to a scripted one, and sends again what it may.
 async fn hop_to(coordinator: &str, policy: RetryPolicy, answers: Vec<String>) -> (TestService, ScriptedNode) {
-    let node = ScriptedNode::start(answers).await;
+    slow_hop_to(coordinator, policy, answers, Duration::ZERO).await
+}
+
+async fn slow_hop_to(
+    coordinator: &str,
+    policy: RetryPolicy,
+    answers: Vec<String>,
+    pause: Duration,
+) -> (TestService, ScriptedNode) {
+    let node = ScriptedNode::start(answers, pause).await;
     let located = (NodeId::new("scripted").unwrap(), node.address.clone());
     let gate = move |gate: Sharded| {
         gate.definite_statuses().sends_again(policy).locate_by(move |_: &Target, _| Some(located.clone()))
@@ -168,6 +179,30 @@ async fn when_the_time_is_up_the_client_hears_what_may_have_been_done() {
     let (b, _node) = hop_to(&coordinator, brief, vec![CLOSES.to_owned()]).await;
     let read = b.ask(&http, Method::GET, "/key/k", &[]).await;
     assert_eq!(told(&read), (StatusCode::BAD_GATEWAY, "broken".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_of_which_nothing_was_done_is_not_said_to_be_unknown_when_the_time_is_up() {
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    let told = |answer: &Answer| (answer.status, answer.error());
+    let brief = RetryPolicy { deadline_ms: 500, ..RetryPolicy::default() };
+    // The owner holds each request; so the second try is under way at the deadline.
+    let (held, soon) = (Duration::from_millis(300), refuses(503, "soon"));
+    let cases: [&[(&str, &str)]; 2] = [&[], &[NAMED]];
+    for headers in cases {
+        let answers = vec![soon.clone()];
+        let (b, node) = slow_hop_to(&coordinator, brief.clone(), answers, held).await;
+        let refused = b.ask(&http(), Method::PUT, "/key/k", headers).await;
+        assert_eq!(told(&refused), (StatusCode::SERVICE_UNAVAILABLE, "soon".to_owned()), "{headers:?}");
+        assert_eq!(node.requests().len(), 2, "no try begins after the deadline");
+    }
+    // One that may have been carried out is given up at the deadline.
+    let answers = vec![CLOSES.to_owned(), soon];
+    let (b, node) = slow_hop_to(&coordinator, brief, answers, held).await;
+    let refused = b.ask(&http(), Method::PUT, "/key/k", &[NAMED]).await;
+    assert_eq!(told(&refused), (StatusCode::GATEWAY_TIMEOUT, "unknown_outcome".to_owned()));
+    assert_eq!(node.requests().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

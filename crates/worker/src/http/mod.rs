@@ -221,7 +221,9 @@ impl Sharded {
     /// have been carried out, if it reads by its method ([`access_of`]) or has an `idempotency-key`. So the service must know a
     /// repetition by that header, at whichever node, and answer it as it has answered the first one. A body of more than
     /// [`limits::KEPT_BODY_BYTES`] or of unknown length is not kept, and its request sent once. An answer is never asked for
-    /// again.
+    /// again. No try begins after the deadline of the policy. A try that is under way then is given up if the request reads, or
+    /// may have been carried out by an earlier one; otherwise its answer is awaited, as the client would else not know whether
+    /// the request was carried out.
     #[must_use]
     pub fn sends_again(self, policy: RetryPolicy) -> Sharded {
         let repeats = Repeats::new(policy, self.worker.shared().clock);
@@ -312,22 +314,28 @@ impl Sharded {
         let of = (&target, access);
         match self.repeats.as_deref().filter(|_| !parts.headers.contains_key(HOP)) {
             Some(repeats) => self.answer_repeatedly(repeats, of, (parts, body), inner).await,
-            None => self.attempt(of, (parts, body), inner).await.response,
+            None => self.attempt(of, (parts, body), self.hold_until(), inner).await.response,
         }
     }
 
-    /// One try: answers the request here, or by the node that has its key at this moment.
+    /// How long a request that comes now is held.
+    fn hold_until(&self) -> Instant {
+        Instant::now() + self.hold
+    }
+
+    /// One try: answers the request here, or by the node that has its key at this moment. It is held here until `until` at most.
     async fn attempt<S>(
         &self,
         (target, access): (&Target, Access),
         (parts, body): (Parts, Body),
+        until: Instant,
         inner: S,
     ) -> Tried
     where
         S: Service<Request, Response = Response, Error = Infallible> + Send,
         S::Future: Send,
     {
-        match self.admit(target, access, &parts.headers).await {
+        match self.admit(target, access, &parts.headers, until).await {
             AdmitOutcome::Serve(guard) => self.serve(guard, Request::from_parts(parts, body), inner).await,
             AdmitOutcome::Forward { node, address, sequence } => {
                 let request = Request::from_parts(parts, body);
@@ -337,8 +345,13 @@ impl Sharded {
         }
     }
 
-    async fn admit(&self, target: &Target, access: Access, headers: &HeaderMap) -> AdmitOutcome {
-        let until = Instant::now() + self.hold;
+    async fn admit(
+        &self,
+        target: &Target,
+        access: Access,
+        headers: &HeaderMap,
+        until: Instant,
+    ) -> AdmitOutcome {
         let hopped = headers.contains_key(HOP);
         let admission = self.enter(target, access, number(headers, &GENERATION), until).await;
         match admission {

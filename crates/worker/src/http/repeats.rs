@@ -13,6 +13,10 @@
 //! its rests, and its budget, of which the node has one for all clients. Each try looks anew who has the key. What a router or
 //! another node has sent on (`partage-hop`) is tried once: they send it again themselves.
 //!
+//! No try begins after the deadline. A try that is under way by then is given up if the request reads, or is known as one that may
+//! have been carried out. Any other write is awaited: if it were given up, the client would hear that the outcome is unknown of a
+//! request of which, most likely, nothing was done.
+//!
 //! A body is kept if it announces its length and that is at most [`limits::KEPT_BODY_BYTES`]; the door of a node counts it
 //! among the bodies in memory. A request with any other body is streamed, and tried once.
 
@@ -122,7 +126,7 @@ impl Sharded {
         let begun = repeats.clock.now();
         let announced = body.size_hint().exact();
         if announced.is_none_or(|bytes| bytes > limits::KEPT_BODY_BYTES as u64) {
-            return self.attempt((target, access), (parts, body), inner).await.response;
+            return self.attempt((target, access), (parts, body), self.hold_until(), inner).await.response;
         }
         let body = match to_bytes(body, limits::KEPT_BODY_BYTES).await {
             Ok(body) => body,
@@ -134,7 +138,7 @@ impl Sharded {
         };
         repeats.unearned.fetch_add(1, Ordering::Relaxed);
         let kept = KeptRequest { target, access, parts, body };
-        let first = self.attempt((target, access), kept.again(), inner.clone()).await;
+        let first = self.attempt((target, access), kept.again(), self.hold_until(), inner.clone()).await;
         if matches!(first.event, Event::Answer { .. }) {
             return first.response;
         }
@@ -142,8 +146,8 @@ impl Sharded {
         Box::pin(self.go_on(repeats, kept, inner, begun, first)).await
     }
 
-    /// What a client gets whose request has no answer by its first try. Only tries after that end at the deadline: how long a
-    /// request may take is the service's affair.
+    /// What a client gets whose request has no answer by its first try. How long a request may take is the service's affair:
+    /// the deadline ends no first try, and later ones only of a request that reads or may have been carried out already.
     async fn go_on<S>(
         &self,
         repeats: &Repeats,
@@ -164,15 +168,16 @@ impl Sharded {
         loop {
             action = match action {
                 Action::Ask | Action::AskHinted => {
-                    let next = self.attempt(of, kept.again(), inner.clone());
-                    match timeout_at(deadline, next).await {
-                        Ok(tried) => {
-                            let action = repeats.step(&mut attempts, tried.event);
-                            last = tried;
-                            action
-                        }
-                        Err(_) => repeats.step(&mut attempts, Event::Late),
-                    }
+                    let until = self.hold_until().min(deadline);
+                    let next = self.attempt(of, kept.again(), until, inner.clone());
+                    let tried = if kept.is_read() || attempts.may_be_done() {
+                        timeout_at(deadline, next).await.ok()
+                    } else {
+                        Some(next.await)
+                    };
+                    let event = tried.as_ref().map_or(Event::Late, |tried| tried.event);
+                    last = tried.unwrap_or(last);
+                    repeats.step(&mut attempts, event)
                 }
                 // The client asks another node sooner than this one, which is about to end, hears who leads.
                 Action::Rest { .. } if self.worker.has_ended() => break,
