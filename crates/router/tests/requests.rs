@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::routing::budget::BudgetPolicy;
 use partage_core::routing::retry::{Reason, RetryPolicy};
-use partage_router::{Access, AnswerBody, CallError, CallOptions, Hedging, Outgoing, Router};
+use partage_router::{Access, AnswerBody, CallError, CallOptions, Hedging, Options, Outgoing, Router};
 use std::time::Duration;
 use tokio::time::Instant;
 use world::coordinator::Coordinator;
@@ -161,7 +161,7 @@ async fn what_may_have_been_done_is_only_done_again_if_it_may() {
 
 /// A table, led by the node, and requests for its row `apple`: with a name or without.
 struct TableWorld {
-    _coordinator: Coordinator,
+    coordinator: Coordinator,
     router: Router,
     node: Node,
 }
@@ -174,7 +174,7 @@ async fn table_world() -> TableWorld {
     let coordinator = Coordinator::start(maps).await;
     let retry = RetryPolicy { deadline_ms: 400, ..RetryPolicy::default() };
     let router = router(&coordinator, CallOptions { retry, ..unhedged() }).await;
-    TableWorld { _coordinator: coordinator, router, node }
+    TableWorld { coordinator, router, node }
 }
 
 impl TableWorld {
@@ -212,6 +212,17 @@ async fn a_write_to_a_table_is_sent_again_by_its_name_only() {
     let own = [Does::Tells(503, "too_few_in_sync"), Does::Answers];
     assert_eq!(world.put(true, &own).await, (503, 1), "the leader has waited for it to pass");
     assert_eq!(world.put(true, &[Does::Tells(412, "not_met"), Does::Answers]).await, (412, 1));
+}
+
+#[tokio::test]
+async fn a_write_that_comes_before_the_first_map_is_as_a_later_one() {
+    let mut world = table_world().await;
+    let options = Options { call: unhedged(), ..Options::default() };
+    for (is_named, expected) in [(false, (0, 1)), (true, (200, 2))] {
+        // Without waiting for maps.
+        world.router = Router::connect(vec![world.coordinator.address.clone()], options.clone()).await;
+        assert_eq!(world.put(is_named, &[Does::Breaks, Does::Answers]).await, expected);
+    }
 }
 
 #[tokio::test]

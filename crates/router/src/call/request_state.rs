@@ -21,6 +21,8 @@ pub struct RequestState<'a> {
     pub key: &'a [u8],
     pub access: Access,
     pub seed: u64,
+    /// None: the map of the keyspace has not come yet.
+    kind: Option<KeyspaceKind>,
     parts: Parts,
     /// None while it is being sent and there is no copy.
     body: Option<Outgoing>,
@@ -55,26 +57,17 @@ impl<'a> RequestState<'a> {
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
         to_origin_form(&mut parts);
-        let writes_rows = kind == Some(KeyspaceKind::Table)
-            && access == Access::Write
-            && !matches!(parts.method, Method::GET | Method::HEAD);
-        // A read changes nothing, by whichever method it is asked for.
-        let idempotent = access == Access::Read
-            || if writes_rows {
-                // Between two puts of one row another client may have put it, and a condition may hold once only.
-                parts.headers.contains_key(IDEMPOTENCY_KEY)
-            } else {
-                is_idempotent(&parts.method)
-            };
         let replayable = body.again().is_some();
         let reads = access == Access::Read && matches!(parts.method, Method::GET | Method::HEAD);
         let hedged = options.hedging != Hedging::Off && reads && replayable;
-        let traits = RequestTraits { idempotent, hedged, replayable };
-        Ok(RequestState {
+        // Without a kind it is not sent: `learn` says otherwise before that.
+        let traits = RequestTraits { idempotent: false, hedged, replayable };
+        let mut state = RequestState {
             keyspace,
             key,
             access,
             seed,
+            kind: None,
             parts,
             body: Some(body),
             traits,
@@ -84,8 +77,35 @@ impl<'a> RequestState<'a> {
             last: None,
             answer: None,
             unknown: None,
-            writes_rows,
-        })
+            writes_rows: false,
+        };
+        if let Some(kind) = kind {
+            state.learn(kind);
+        }
+        Ok(state)
+    }
+
+    /// Whether the kind of the keyspace is known.
+    pub fn knows_kind(&self) -> bool {
+        self.kind.is_some()
+    }
+
+    /// Takes in the kind of the keyspace, which says what may be done twice. Before the first try is sent.
+    pub fn learn(&mut self, kind: KeyspaceKind) {
+        self.kind = Some(kind);
+        self.writes_rows = kind == KeyspaceKind::Table
+            && self.access == Access::Write
+            && !matches!(self.parts.method, Method::GET | Method::HEAD);
+        // A read changes nothing, by whichever method it is asked for.
+        let idempotent = self.access == Access::Read
+            || if self.writes_rows {
+                // Between two puts of one row another client may have put it, and a condition may hold once only.
+                self.parts.headers.contains_key(IDEMPOTENCY_KEY)
+            } else {
+                is_idempotent(&self.parts.method)
+            };
+        self.traits.idempotent = idempotent;
+        self.attempts.set_idempotent(idempotent);
     }
 
     /// The request, once more, or for the only time.
