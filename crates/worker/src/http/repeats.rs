@@ -17,8 +17,8 @@
 //! have been carried out. Any other write is awaited: if it were given up, the client would hear that the outcome is unknown of a
 //! request of which, most likely, nothing was done.
 //!
-//! A body is kept if it announces its length and that is at most [`limits::KEPT_BODY_BYTES`]; the door of a node counts it
-//! among the bodies in memory. A request with any other body is streamed, and tried once.
+//! A body is kept if it announces its length, that is at most [`limits::KEPT_BODY_BYTES`], and all that are kept have at most
+//! [`limits::KEPT_BODIES_BYTES`]. A request with any other body is streamed, and tried once.
 
 use super::{Sharded, Target, access_of};
 use crate::limits;
@@ -38,6 +38,7 @@ use partage_wire::request::unavailable;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::Service;
 
@@ -49,12 +50,21 @@ pub(super) struct Repeats {
     budget: Mutex<Budget>,
     /// Requests not added to the budget yet.
     unearned: AtomicU64,
+    /// Bytes of bodies that may be kept beside those that are.
+    bodies: Semaphore,
 }
 
 impl Repeats {
     pub(super) fn new(policy: RetryPolicy, clock: Clock) -> Repeats {
         let budget = Mutex::new(Budget::new(BudgetPolicy::default()));
-        Repeats { policy, clock, budget, unearned: AtomicU64::new(0) }
+        let bodies = Semaphore::new(limits::KEPT_BODIES_BYTES);
+        Repeats { policy, clock, budget, unearned: AtomicU64::new(0), bodies }
+    }
+
+    /// The room for a body of that length, while it is kept; none: it is not kept.
+    fn room_for(&self, announced: Option<u64>) -> Option<SemaphorePermit<'_>> {
+        let bytes = announced.filter(|bytes| *bytes <= limits::KEPT_BODY_BYTES as u64)?;
+        self.bodies.try_acquire_many(u32::try_from(bytes).ok()?).ok()
     }
 
     fn step(&self, attempts: &mut Attempts, event: Event) -> Action {
@@ -123,11 +133,9 @@ impl Sharded {
         S: Service<axum::extract::Request, Response = Response, Error = Infallible> + Clone + Send,
         S::Future: Send,
     {
-        let begun = repeats.clock.now();
-        let announced = body.size_hint().exact();
-        if announced.is_none_or(|bytes| bytes > limits::KEPT_BODY_BYTES as u64) {
+        let Some(_room) = repeats.room_for(body.size_hint().exact()) else {
             return self.attempt((target, access), (parts, body), self.hold_until(), inner).await.response;
-        }
+        };
         let body = match to_bytes(body, limits::KEPT_BODY_BYTES).await {
             Ok(body) => body,
             Err(error) => {
@@ -137,6 +145,8 @@ impl Sharded {
             }
         };
         repeats.unearned.fetch_add(1, Ordering::Relaxed);
+        // A client may take any time to send the body.
+        let begun = repeats.clock.now();
         let kept = KeptRequest { target, access, parts, body };
         let first = self.attempt((target, access), kept.again(), self.hold_until(), inner.clone()).await;
         if matches!(first.event, Event::Answer { .. }) {
@@ -266,6 +276,20 @@ pub(super) fn is_short(body: &Body) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn r1_bodies_are_kept_while_all_of_them_have_room() {
+        let repeats = Repeats::new(RetryPolicy::default(), Clock::start());
+        let largest = limits::KEPT_BODY_BYTES as u64;
+        assert!(repeats.room_for(Some(largest + 1)).is_none() && repeats.room_for(None).is_none());
+        let many = limits::KEPT_BODIES_BYTES / limits::KEPT_BODY_BYTES;
+        let mut kept: Vec<_> = (0..many).filter_map(|_| repeats.room_for(Some(largest))).collect();
+        assert_eq!(kept.len(), many);
+        assert!(repeats.room_for(Some(1)).is_none(), "streamed, and tried once");
+        assert!(repeats.room_for(Some(0)).is_some(), "nothing is kept");
+        kept.pop();
+        assert!(repeats.room_for(Some(largest)).is_some());
+    }
 
     #[test]
     fn a_refusal_says_by_its_kind_whether_the_request_was_begun() {
