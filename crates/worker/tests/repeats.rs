@@ -6,11 +6,11 @@ mod common;
 
 use axum::body::Body;
 use common::services::{Answer, Known, TestService, http, test_service, test_service_with};
-use common::{TestCoordinator, eventually};
+use common::{TestCoordinator, eventually, keyspace};
 use http::{Method, Request, StatusCode};
 use partage_wire::json::ErrorBody;
 use partage_worker::http::{RetryPolicy, Sharded, Target};
-use partage_worker::{NodeId, Ownership};
+use partage_worker::{Access, Admission, NodeId, Ownership};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -203,6 +203,53 @@ async fn a_write_of_which_nothing_was_done_is_not_said_to_be_unknown_when_the_ti
     let refused = b.ask(&http(), Method::PUT, "/key/k", &[NAMED]).await;
     assert_eq!(told(&refused), (StatusCode::GATEWAY_TIMEOUT, "unknown_outcome".to_owned()));
     assert_eq!(node.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_no_lease_says_so_at_once() {
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    let gate = |gate: Sharded| gate.sends_again(RetryPolicy::default());
+    let (a, _) = test_service_with("a", &coordinator, gate).await;
+    test_coordinator.create(1, Ownership::Exclusive);
+    eventually("a serves", || a.serves()).await;
+    test_coordinator.be_silent(true);
+    eventually("the lease is over", || {
+        matches!(a.worker.enter(&keyspace(), b"k", Access::Write), Admission::Lapsed)
+    })
+    .await;
+    let begun = tokio::time::Instant::now();
+    let lapsed = a.ask(&http(), Method::PUT, "/key/k", &[]).await;
+    let took = begun.elapsed();
+    assert_eq!((lapsed.status, lapsed.error()), (StatusCode::SERVICE_UNAVAILABLE, "lapsed".to_owned()));
+    assert!(took < Duration::from_secs(5), "another node may know better: {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r3_tries_that_find_no_node_to_ask_take_nothing_from_the_budget() {
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    let (node, known) = (ScriptedNode::start(vec![done()], Duration::ZERO).await, Known::default());
+    let located = known.clone();
+    let gate = |gate: Sharded| {
+        let gate = gate.sends_again(RetryPolicy::default());
+        gate.locate_by(move |_: &Target, _| located.lock().unwrap().clone())
+    };
+    let b = Arc::new(test_service_with("waits", &coordinator, gate).await.0);
+    let asked = (0..60).map(|_| {
+        let b = b.clone();
+        tokio::spawn(async move { b.ask(&http(), Method::PUT, "/key/k", &[]).await.status })
+    });
+    let asked: Vec<_> = asked.collect();
+    // Several hundred tries, of which the budget would pay a hundred.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    *known.lock().unwrap() = Some((NodeId::new("scripted").unwrap(), node.address.clone()));
+    let begun = tokio::time::Instant::now();
+    for answer in asked {
+        assert_eq!(answer.await.unwrap(), StatusCode::OK);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(node.requests().len(), 60);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -359,11 +359,13 @@ impl Sharded {
             Admission::Serve(guard) => return AdmitOutcome::Serve(guard),
             Admission::Soon => {
                 let text = "the shard is being handed over to this node";
-                return self.not_begun(unavailable::SOON, text);
+                return self.not_yet(text);
             }
             Admission::Lapsed => {
                 let text = "this node does not hear its coordinator, so it may not own the shard any more; nothing was done";
-                return self.not_begun(unavailable::LAPSED, text);
+                // A node that is cut off does not know who has the key: its client had better ask another one at once.
+                let refused = self.unavailable(unavailable::LAPSED, text, AGAIN);
+                return AdmitOutcome::Reply(Tried::answered(refused));
             }
             Admission::Elsewhere { .. } | Admission::Unknown { .. } => {}
         }
@@ -375,22 +377,25 @@ impl Sharded {
             Located::At { node, address, sequence } => AdmitOutcome::Forward { node, address, sequence },
             Located::Nobody if !hopped => {
                 let text = "no node serves the shard at this moment, it is being handed over";
-                self.not_begun(unavailable::SOON, text)
+                self.not_yet(text)
             }
             Located::NoKeyspace if !hopped && self.has_definite_statuses => {
                 AdmitOutcome::Reply(Tried::answered(self.no_keyspace(target)))
             }
-            Located::Nobody | Located::NoKeyspace | Located::Unknown => self.not_mine(target, None),
+            // It would be the same a moment later.
+            Located::NoKeyspace | Located::NoShard => {
+                AdmitOutcome::Reply(Tried::answered(self.misdirected(target, None)))
+            }
+            Located::Nobody | Located::Unknown => self.not_mine(target, None),
         }
     }
 
-    fn not_begun(&self, kind: &str, text: &str) -> AdmitOutcome {
-        AdmitOutcome::Reply(Tried::not_begun(self.unavailable(kind, text, AGAIN)))
+    fn not_yet(&self, text: &str) -> AdmitOutcome {
+        AdmitOutcome::Reply(Tried::not_sent(self.unavailable(unavailable::SOON, text, AGAIN)))
     }
 
     fn not_mine(&self, target: &Target, owner: Option<(&str, &str)>) -> AdmitOutcome {
-        let response = self.misdirected(target, owner);
-        AdmitOutcome::Reply(Tried { response, event: Event::Misdirected { hinted: false } })
+        AdmitOutcome::Reply(Tried::not_sent(self.misdirected(target, owner)))
     }
 
     /// Enters, waiting while a gate is about to open, or while the sender goes by a newer map than this node.

@@ -5,13 +5,15 @@
 //!
 //! | a try ended with | by | sent again |
 //! |---|---|---|
-//! | nothing was done | 503 `soon`, `lapsed`, `unreachable`; 421; no connection | yes |
+//! | nothing was done | 503 `soon`, `unreachable`, another node's `lapsed`; 421; no connection | yes |
 //! | it may have been carried out | a broken connection, a silent node; 503 `moved`, `lapsed_while_served`; 504 `unknown_outcome` | if it reads, or has a name ([`IDEMPOTENCY_KEY`]) |
+//! | nothing was done, and this node cannot tell who has the key | its own `lapsed`; no such keyspace or named shard | never |
 //! | an answer | any other status: its body may be on its way to the client | never |
 //!
 //! When it is sent again, and how often, the machine of routers decides ([`partage_core::routing::retry`]), with its deadline,
-//! its rests, and its budget, of which the node has one for all clients. Each try looks anew who has the key. What a router or
-//! another node has sent on (`partage-hop`) is tried once: they send it again themselves.
+//! its rests, and its budget, of which the node has one for all clients. A try that has asked no node and no replica takes nothing
+//! from it. Each try looks anew who has the key. What a router or another node has sent on (`partage-hop`) is tried once: they send
+//! it again themselves.
 //!
 //! No try begins after the deadline. A try that is under way by then is given up if the request reads, or is known as one that may
 //! have been carried out. Any other write is awaited: if it were given up, the client would hear that the outcome is unknown of a
@@ -86,9 +88,9 @@ impl Tried {
         Tried { response, event: Event::Answer { good: true } }
     }
 
-    /// With a refusal by which nothing was done.
-    pub(super) fn not_begun(response: Response) -> Tried {
-        Tried { response, event: Event::NotReady { after_ms: 0 } }
+    /// Without a node or a replica that was asked, which costs no token.
+    pub(super) fn not_sent(response: Response) -> Tried {
+        Tried { response, event: Event::Nobody }
     }
 
     /// Without an outcome: the request may have been carried out.
