@@ -13,7 +13,7 @@ use partage_core::keyspace::map::Access;
 use partage_core::routing::choose::HintedNode;
 use partage_core::routing::pace::Hedging;
 use partage_core::routing::retry::{Attempts, Reason, RequestTraits};
-use partage_wire::request::headers::{IDEMPOTENCY_KEY, drop_hop_by_hop};
+use partage_wire::request::headers::{EPOCH, IDEMPOTENCY_KEY, drop_hop_by_hop};
 
 /// One request on its way.
 pub struct RequestState<'a> {
@@ -33,7 +33,7 @@ pub struct RequestState<'a> {
     pub hint: Option<HintedNode>,
     pub last: Option<Target>,
     pub answer: Option<Response<AnswerBody>>,
-    /// The last answer of a node that the outcome is unknown, for when there is no other try.
+    /// The last answer of a node that the request may have been carried out, for when there is no other try.
     pub unknown: Option<Response<AnswerBody>>,
     /// It writes to a table, whose clients go by the status: none may say that nothing was done when an earlier try may have done
     /// it.
@@ -124,17 +124,19 @@ impl<'a> RequestState<'a> {
         }
     }
 
-    /// Whether an answer says less than is known: that the server has failed, where an earlier try may have done the write.
+    /// Whether an answer says less than is known, where an earlier try may have done the write: that the server has failed, or, of
+    /// a write of one row, anything that does not come from a shard that serves. A door has refused only the last try.
     pub fn conceals(&self, answer: &Response<AnswerBody>) -> bool {
-        self.writes_rows
-            && self.attempts.may_be_done()
-            && answer.status().is_server_error()
-            && answer.status() != StatusCode::GATEWAY_TIMEOUT
+        let status = answer.status();
+        let is_of_shard = answer.headers().contains_key(&EPOCH);
+        let is_of_one_row = matches!(self.parts.method, Method::PUT | Method::DELETE);
+        let is_refusal = status.is_server_error() || is_of_one_row && !status.is_success() && !is_of_shard;
+        self.writes_rows && self.attempts.may_be_done() && is_refusal && status != StatusCode::GATEWAY_TIMEOUT
     }
 
     /// What its sender gets when there is no other try: the word of a node that the outcome is unknown, if one has said so.
     pub fn end(&mut self, reason: Reason) -> Result<Response<AnswerBody>, CallError> {
-        let unknown = self.unknown.take();
+        let unknown = self.unknown.take().filter(|unknown| !self.conceals(unknown));
         unknown.ok_or_else(|| self.given_up(reason))
     }
 
