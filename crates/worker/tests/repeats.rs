@@ -197,6 +197,12 @@ async fn a_write_of_which_nothing_was_done_is_not_said_to_be_unknown_when_the_ti
         assert_eq!(told(&refused), (StatusCode::SERVICE_UNAVAILABLE, "soon".to_owned()), "{headers:?}");
         assert_eq!(node.requests().len(), 2, "no try begins after the deadline");
     }
+    // A router that streams it waits for as long as the node: it would hear nothing in time.
+    let (b, node) = slow_hop_to(&coordinator, brief.clone(), vec![soon.clone()], held).await;
+    let by_router = [("partage-generation", "0")];
+    let refused = b.ask(&http(), Method::PUT, "/key/k", &by_router).await;
+    assert_eq!(told(&refused), (StatusCode::SERVICE_UNAVAILABLE, "soon".to_owned()));
+    assert_eq!(node.requests().len(), 1);
     // One that may have been carried out is given up at the deadline.
     let answers = vec![CLOSES.to_owned(), soon];
     let (b, node) = slow_hop_to(&coordinator, brief, answers, held).await;

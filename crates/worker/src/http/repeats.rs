@@ -13,7 +13,8 @@
 //! When it is sent again, and how often, the machine of routers decides ([`partage_core::routing::retry`]), with its deadline,
 //! its rests, and its budget, of which the node has one for all clients. A try that has asked no node and no replica takes nothing
 //! from it. Each try looks anew who has the key. What a router or another node has sent on (`partage-hop`) is tried once: they send
-//! it again themselves.
+//! it again themselves. What a router streams has `partage-generation` alone: it cannot send that again. This node does, for half
+//! of the time, as the deadline of the router would come first otherwise.
 //!
 //! No try begins after the deadline. A try that is under way by then is given up if the request reads, or is known as one that may
 //! have been carried out. Any other write is awaited: if it were given up, the client would hear that the outcome is unknown of a
@@ -35,7 +36,7 @@ use partage_core::routing::budget::{Budget, BudgetPolicy};
 use partage_core::routing::retry::{Action, Attempts, Event, RequestTraits, RetryPolicy};
 use partage_core::worker::gates::Verdict;
 use partage_wire::json::ErrorBody;
-use partage_wire::request::headers::{EPOCH, IDEMPOTENCY_KEY};
+use partage_wire::request::headers::{EPOCH, GENERATION, IDEMPOTENCY_KEY};
 use partage_wire::request::unavailable;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,13 +55,25 @@ pub(super) struct Repeats {
     unearned: AtomicU64,
     /// Bytes of bodies that may be kept beside those that are.
     bodies: Semaphore,
+    /// How many more requests may rest so that a change wakes them. Apart from those that wait for a gate of this node, which a
+    /// handover of a healthy shard needs.
+    resting: Semaphore,
 }
 
 impl Repeats {
     pub(super) fn new(policy: RetryPolicy, clock: Clock) -> Repeats {
         let budget = Mutex::new(Budget::new(BudgetPolicy::default()));
         let bodies = Semaphore::new(limits::KEPT_BODIES_BYTES);
-        Repeats { policy, clock, budget, unearned: AtomicU64::new(0), bodies }
+        let resting = Semaphore::new(limits::WAITERS);
+        Repeats { policy, clock, budget, unearned: AtomicU64::new(0), bodies, resting }
+    }
+
+    fn begin(&self, begun: Millis, kept: &KeptRequest<'_>) -> Attempts {
+        let mut policy = self.policy.clone();
+        if kept.is_streamed_by_router() {
+            policy.deadline_ms /= 2;
+        }
+        Attempts::begin(begun, &policy, kept.traits(), partage_random::seed())
     }
 
     /// The room for a body of that length, while it is kept; none: it is not kept.
@@ -114,6 +127,12 @@ impl KeptRequest<'_> {
 
     fn is_read(&self) -> bool {
         access_of(&self.parts.method) == Access::Read
+    }
+
+    /// Whether a router has sent it and cannot send it again: else it would have `partage-hop`. The router waits until its own
+    /// deadline, which began to count before; then it cannot say what the last refusal was.
+    fn is_streamed_by_router(&self) -> bool {
+        self.parts.headers.contains_key(GENERATION)
     }
 
     fn traits(&self) -> RequestTraits {
@@ -173,7 +192,7 @@ impl Sharded {
         S::Future: Send,
     {
         let of = (kept.target, kept.access);
-        let mut attempts = Attempts::begin(begun, &repeats.policy, kept.traits(), partage_random::seed());
+        let mut attempts = repeats.begin(begun, &kept);
         let deadline = repeats.clock.at(attempts.deadline());
         let mut action = repeats.step(&mut attempts, first.event);
         let mut last = first;
@@ -195,7 +214,7 @@ impl Sharded {
                 Action::Rest { .. } if self.worker.has_ended() => break,
                 Action::Rest { until } => {
                     let is_late = until >= attempts.deadline();
-                    let has_changed = self.rest(of, repeats.clock.at(until)).await;
+                    let has_changed = self.rest(repeats, of, repeats.clock.at(until)).await;
                     let event = if is_late && !has_changed { Event::Late } else { Event::Woke };
                     repeats.step(&mut attempts, event)
                 }
@@ -206,17 +225,18 @@ impl Sharded {
     }
 
     /// Waits until `until`, or until this node hears otherwise of who has the key; says whether it has.
-    async fn rest(&self, (target, access): (&Target, Access), until: Instant) -> bool {
+    async fn rest(&self, repeats: &Repeats, (target, access): (&Target, Access), until: Instant) -> bool {
         let shared = self.worker.shared();
         let look = || {
             let published = shared.published.load();
             published.gates.judge(shared.clock.now(), &target.keyspace, &target.key, access)
         };
         let before = look();
-        let now = shared.await_change(until, look, |seen: &Verdict| *seen == before).await;
+        let is_same = |seen: &Verdict| *seen == before;
+        let now = shared.await_change_among(&repeats.resting, until, look, is_same).await;
         let has_changed = now != before;
         if !has_changed {
-            // The time has come already, unless too many requests wait for changes.
+            // The time has come already, unless too many requests rest.
             sleep_until(until).await;
         }
         has_changed
