@@ -6,7 +6,8 @@
 //!
 //! Whether there is another try is decided here, as a try may also be one at this node. What was not begun is tried again for
 //! [`PATIENCE`]. A write that may have been carried out is tried again only if it has a request id, by which a shard knows it
-//! again: no try begins after [`REPEATS`], and each takes from the budget of the node (`retry_budget.rs`). Commands of Redis have none, so none of them is sent twice.
+//! again: no try begins after [`REPEATS`], and each takes from the budget of the node (`retry_budget.rs`). Commands of Redis have
+//! no id, so none of them is sent twice.
 
 use crate::backoff::Backoff;
 use crate::http::{self, Internal};

@@ -124,8 +124,8 @@ impl<'a> RequestState<'a> {
         }
     }
 
-    /// Whether an answer says less than is known, where an earlier try may have done the write: that the server has failed, or, of
-    /// a write of one row, anything that does not come from a shard that serves. A door has refused only the last try.
+    /// Whether an answer says less than is known, where an earlier try may have done the write: that the server has failed, or,
+    /// of a write of one row, anything that does not come from a shard that serves. A door has refused only the last try.
     pub fn conceals(&self, answer: &Response<AnswerBody>) -> bool {
         let status = answer.status();
         let is_of_shard = answer.headers().contains_key(&EPOCH);

@@ -219,12 +219,14 @@ impl Sharded {
 
     /// Sends a request of a client again itself, as patiently as `policy` says: one of which nothing was done, and one that may
     /// have been carried out, if it reads by its method ([`access_of`]) or has an `idempotency-key`. So the service must know a
-    /// repetition by that header, at whichever node, and answer it as it has answered the first one. A body of more than
-    /// [`limits::KEPT_BODY_BYTES`] or of unknown length is not kept, nor one beyond [`limits::KEPT_BODIES_BYTES`] of all that are:
-    /// such a request is sent once. An answer is never asked for
-    /// again. No try begins after the deadline of the policy. A try that is under way then is given up if the request reads, or
-    /// may have been carried out by an earlier one; otherwise its answer is awaited, as the client would else not know whether
-    /// the request was carried out.
+    /// repetition by that header, at whichever node, and answer it as it has answered the first one.
+    ///
+    /// No try begins after the deadline of the policy. A try that is under way then is given up if the request reads, or may have
+    /// been carried out by an earlier one; otherwise its answer is awaited, as the client would else not know whether the request
+    /// was carried out. An answer is never asked for again.
+    ///
+    /// A body of more than [`limits::KEPT_BODY_BYTES`] or of unknown length is not kept, nor one for which there is no room among
+    /// [`limits::KEPT_BODIES_BYTES`] of all that are. Such a request is sent once.
     #[must_use]
     pub fn sends_again(self, policy: RetryPolicy) -> Sharded {
         let repeats = Repeats::new(policy, self.worker.shared().clock);

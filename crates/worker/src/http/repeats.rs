@@ -11,14 +11,16 @@
 //! | an answer | any other status: its body may be on its way to the client | never |
 //!
 //! When it is sent again, and how often, the machine of routers decides ([`partage_core::routing::retry`]), with its deadline,
-//! its rests, and its budget, of which the node has one for all clients. A try that has asked no node and no replica takes nothing
-//! from it. Each try looks anew who has the key. What a router or another node has sent on (`partage-hop`) is tried once: they send
-//! it again themselves. What a router streams has `partage-generation` alone: it cannot send that again. This node does, for half
-//! of the time, as the deadline of the router would come first otherwise.
+//! its rests, and its budget, of which the node has one for all clients. A try that has asked no node and no replica takes
+//! nothing from it. Each try looks anew who has the key.
 //!
-//! No try begins after the deadline. A try that is under way by then is given up if the request reads, or is known as one that may
-//! have been carried out. Any other write is awaited: if it were given up, the client would hear that the outcome is unknown of a
-//! request of which, most likely, nothing was done.
+//! What a router or another node has sent on (`partage-hop`) is tried once: they send it again themselves. What a router streams
+//! has `partage-generation` alone: it cannot send that again. This node does, for half of the time, as the deadline of the router
+//! would come first otherwise.
+//!
+//! No try begins after the deadline. A try that is under way by then is given up if the request reads, or is known as one that
+//! may have been carried out. Any other write is awaited: if it were given up, the client would hear that the outcome is unknown
+//! of a request of which, most likely, nothing was done.
 //!
 //! A body is kept if it announces its length, that is at most [`limits::KEPT_BODY_BYTES`], and all that are kept have at most
 //! [`limits::KEPT_BODIES_BYTES`]. A request with any other body is streamed, and tried once.
