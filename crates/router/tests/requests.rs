@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::routing::budget::BudgetPolicy;
 use partage_core::routing::retry::{Reason, RetryPolicy};
-use partage_router::{Access, AnswerBody, CallError, CallOptions, Hedging, Outgoing, Router};
+use partage_router::{Access, AnswerBody, CallError, CallOptions, Hedging, Options, Outgoing, Router};
 use std::time::Duration;
 use tokio::time::Instant;
 use world::coordinator::Coordinator;
@@ -161,7 +161,7 @@ async fn what_may_have_been_done_is_only_done_again_if_it_may() {
 
 /// A table, led by the node, and requests for its row `apple`: with a name or without.
 struct TableWorld {
-    _coordinator: Coordinator,
+    coordinator: Coordinator,
     router: Router,
     node: Node,
 }
@@ -174,7 +174,7 @@ async fn table_world() -> TableWorld {
     let coordinator = Coordinator::start(maps).await;
     let retry = RetryPolicy { deadline_ms: 400, ..RetryPolicy::default() };
     let router = router(&coordinator, CallOptions { retry, ..unhedged() }).await;
-    TableWorld { _coordinator: coordinator, router, node }
+    TableWorld { coordinator, router, node }
 }
 
 impl TableWorld {
@@ -215,6 +215,17 @@ async fn a_write_to_a_table_is_sent_again_by_its_name_only() {
 }
 
 #[tokio::test]
+async fn a_write_that_comes_before_the_first_map_is_as_a_later_one() {
+    let mut world = table_world().await;
+    let options = Options { call: unhedged(), ..Options::default() };
+    for (is_named, expected) in [(false, (0, 1)), (true, (200, 2))] {
+        // Without waiting for maps.
+        world.router = Router::connect(vec![world.coordinator.address.clone()], options.clone()).await;
+        assert_eq!(world.put(is_named, &[Does::Breaks, Does::Answers]).await, expected);
+    }
+}
+
+#[tokio::test]
 async fn when_the_time_is_up_a_named_write_is_as_unknown_as_its_first_try_has_left_it() {
     let world = table_world().await;
     let unknown = Does::Tells(504, "unknown_outcome");
@@ -226,6 +237,8 @@ async fn when_the_time_is_up_a_named_write_is_as_unknown_as_its_first_try_has_le
     assert_eq!(world.put(true, &[Does::Breaks, Does::Tells(507, "no_room")]).await, (0, 2));
     assert_eq!(world.put(true, &[unknown, Does::Tells(507, "no_room")]).await, (504, 2));
     assert_eq!(world.put(true, &[Does::Breaks, Does::Refuses("soon")]).await.0, 0);
+    assert_eq!(world.put(true, &[Does::Refuses("moved"), Does::Refuses("soon")]).await.0, 0);
+    assert_eq!(world.put(true, &[Does::Breaks, Does::Says(403)]).await, (0, 2), "a door says it of one try");
     // An outcome does: it is that of the name.
     assert_eq!(world.put(true, &[Does::Breaks, Does::Tells(412, "not_met")]).await, (412, 2));
     assert_eq!(world.put(true, &[Does::Refuses("soon")]).await.0, 503, "nothing was done");
@@ -303,6 +316,29 @@ async fn a_body_that_is_not_kept_is_sent_once() {
     let saw = nodes[0].saw();
     assert_eq!((saw.len(), saw[0].body.len()), (1, 1 << 20));
     assert!(!saw[0].headers.contains_key("partage-hop"), "such a request may be sent on by the node");
+}
+
+#[tokio::test]
+async fn a_named_write_that_is_not_kept_gets_the_refusal_of_the_shard() {
+    let world = table_world().await;
+    world.node.does(&[Does::Tells(503, "soon"), Does::Answers]);
+    let body = http_body_util::Full::new(Bytes::from(vec![b'x'; 1 << 20])).map_err(Into::into);
+    let request = Request::put("/ks/apple").header("idempotency-key", "order-17");
+    let request = request.body(Outgoing::stream(body)).unwrap();
+    let answer = world.router.request(request, "ks", b"apple", Access::Write).await.unwrap();
+    assert_eq!(answer.status().as_u16(), 503);
+    assert!(text(answer).await.contains("soon"), "as the shard gave it");
+    assert_eq!(world.node.saw().len(), 1);
+}
+
+#[tokio::test]
+async fn what_may_have_been_done_and_twice_is_not_refused_as_if_nothing_was_done() {
+    let retry = RetryPolicy { deadline_ms: 400, ..RetryPolicy::default() };
+    let (_coordinator, router, nodes) = world(false, CallOptions { retry, ..unhedged() }).await;
+    nodes[0].does(&[Does::Refuses("moved"), Does::Refuses("soon")]);
+    let (status, said) = send(&router, Method::PUT, "apple", "x").await.unwrap();
+    assert!(status == 503 && said.contains("moved"), "{status} {said}");
+    assert!(nodes[0].saw().len() > 2, "it may be done twice");
 }
 
 #[tokio::test]

@@ -6,12 +6,14 @@
 //!
 //! Whether there is another try is decided here, as a try may also be one at this node. What was not begun is tried again for
 //! [`PATIENCE`]. A write that may have been carried out is tried again only if it has a request id, by which a shard knows it
-//! again, for [`REPEATS`]. Commands of Redis have none, so none of them is sent twice.
+//! again: no try begins after [`REPEATS`], and each takes from the budget of the node (`retry_budget.rs`). Commands of Redis have
+//! no id, so none of them is sent twice.
 
 use crate::backoff::Backoff;
 use crate::http::{self, Internal};
 use crate::limits::{PATIENCE, REPEATS};
 use crate::node::ReadAnswer;
+use crate::retry_budget::RetryBudget;
 use crate::service::{Refusal, Refused, Tables};
 use ::http::{Request, StatusCode};
 use axum::Router;
@@ -19,6 +21,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::Access;
 use partage_core::limits::BATCH_BYTES;
+use partage_core::routing::budget::BudgetPolicy;
 use partage_service::table::replication::Consistency;
 use partage_service::table::rows::{Outcome, Write};
 use partage_wire::json::ErrorBody;
@@ -38,6 +41,7 @@ pub struct TableClient {
     worker: Worker,
     tables: Tables,
     elsewhere: ShardedService<Router>,
+    budget: RetryBudget,
 }
 
 impl fmt::Debug for TableClient {
@@ -76,6 +80,12 @@ impl Repetition {
         }
         if goes_on && !is_late { Ok(()) } else { Err(self.unknown.take().unwrap_or(refused)) }
     }
+
+    /// What the client is told if there is no other attempt after one that may have carried the write out.
+    fn given_up(self) -> Refused {
+        let what = "the write may have been carried out";
+        self.unknown.unwrap_or_else(|| Refused::new(Refusal::Unknown, what))
+    }
 }
 
 /// What one attempt has come to.
@@ -89,7 +99,13 @@ impl TableClient {
     /// Of the node that `worker` is.
     pub fn new(worker: &Worker, tables: &Tables) -> TableClient {
         let elsewhere = Sharded::new(worker, http::aim).layer(http::of_keys(tables.clone()));
-        TableClient { worker: worker.clone(), tables: tables.clone(), elsewhere }
+        let budget = RetryBudget::new(BudgetPolicy::default());
+        TableClient { worker: worker.clone(), tables: tables.clone(), elsewhere, budget }
+    }
+
+    /// What writes that may have been carried out take from when they are sent again.
+    pub(crate) fn budget(&self) -> &RetryBudget {
+        &self.budget
     }
 
     /// The worker of the node.
@@ -125,6 +141,7 @@ impl TableClient {
         };
         let mut repetition = Repetition::of(&write);
         let (until, backoff) = (Instant::now() + repetition.patience(), Backoff::new());
+        self.budget.earn(1);
         loop {
             let attempt = match self.worker.enter(table, key.as_bytes(), Access::Write) {
                 Admission::Serve(guard) => self.write_here(&guard, &write).await,
@@ -140,8 +157,12 @@ impl TableClient {
                 Attempt::Done(Ok(outcome)) => return Ok(outcome),
                 Attempt::Done(Err(refused)) | Attempt::Again(refused) => refused,
             };
+            let is_begun = refused.refusal == Refusal::Unknown;
             repetition.again_after(refused, Instant::now() >= until)?;
             sleep(backoff.rest()).await;
+            if is_begun && !self.budget.spend_before(until).await {
+                return Err(repetition.given_up().into());
+            }
         }
     }
 

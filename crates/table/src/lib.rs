@@ -19,6 +19,7 @@
 //! | which errors clients get, through HTTP and gRPC | `table_error.rs` |
 //! | what Redis clients ask, and where they are sent | `redis/mod.rs`, `redis/slots/mod.rs` |
 //! | how a node asks for keys that it does not have | `access.rs` |
+//! | how often writes that may have been carried out are sent again | `retry_budget.rs` |
 //! | how several rows are asked for at once | `bulk/mod.rs` |
 //! | the node as a whole | `server.rs` |
 //! | what the owner of the driver calls, and what it hears | `node/mod.rs`, `owner.rs` |
@@ -79,6 +80,7 @@ mod queue;
 pub mod redis;
 mod registry;
 mod replica;
+mod retry_budget;
 pub mod rows;
 pub mod scans;
 pub mod server;

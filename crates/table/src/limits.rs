@@ -211,7 +211,7 @@ pub const FLUSH_AGAIN_MS: u64 = 1_000;
 /// end and a coordinator replaces a follower that has died, with default settings.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a write with an idempotency key that may have been carried out is sent again: as long as routers and nodes of HTTP do
+/// For how long tries of a write with an idempotency key begin that may have been carried out: as long as routers and nodes of HTTP do
 /// (`RetryPolicy::default`), above the time in which a stopped node is found silent, or has no answer ([`SHARD_ANSWER`]).
 pub const REPEATS: Duration = Duration::from_secs(10);
 

@@ -99,6 +99,10 @@ pub const BUFFERED_BYTES: usize = 64 << 10;
 /// with a larger one, or one of unknown length, is sent once.
 pub const KEPT_BODY_BYTES: usize = 1 << 20;
 
+/// Bytes of all such bodies of a service together. A request whose body has no room is sent once: a node whose peers answer
+/// nothing must not collect the writes of seconds.
+pub const KEPT_BODIES_BYTES: usize = 256 << 20;
+
 /// How long a worker that has left goes on sending clients to where its shards are: routers hear of a change
 /// within a tenth of that, and a request on its way arrives.
 pub const LINGER: Duration = Duration::from_millis(500);

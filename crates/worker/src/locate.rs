@@ -14,6 +14,7 @@ use crate::limits;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::keyspace::map::Access;
+use partage_core::keyspace::sharding::Sharding;
 use partage_core::routing::choose::{Preference, choose};
 use partage_core::routing::routes::{NoRoute, Routes};
 use partage_maps::{Cache, Following, follow};
@@ -35,6 +36,8 @@ pub(crate) enum Located {
     Nobody,
     /// All maps are here, and none is of such a keyspace.
     NoKeyspace,
+    /// The shards of the keyspace have names, and none has that of the key.
+    NoShard,
     /// No shard for the key, or no map.
     Unknown,
 }
@@ -87,7 +90,7 @@ impl Finder {
             // A node that is cut off from the coordinators does not know of what was created since.
             let has_heard = cache.has_heard() && cache.is_connected();
             let located = match self.look(&cache.routes(), target, access) {
-                Located::NoKeyspace if !has_heard => Located::Unknown,
+                Located::NoKeyspace | Located::NoShard if !has_heard => Located::Unknown,
                 located => located,
             };
             let patience = match located {
@@ -95,7 +98,7 @@ impl Finder {
                 _ if hopped || waiting.is_err() => return located,
                 Located::Nobody => until,
                 Located::NoKeyspace => until.min(lag),
-                Located::Unknown => until.min(complete),
+                Located::NoShard | Located::Unknown => until.min(complete),
             };
             if !matches!(timeout_at(patience, changes.changed()).await, Ok(Ok(()))) {
                 return located;
@@ -148,7 +151,11 @@ impl Finder {
         let route = match routes.route(target.keyspace.as_str(), &target.key) {
             Ok(route) => route,
             Err(NoRoute::Keyspace { .. }) => return Located::NoKeyspace,
-            Err(NoRoute::Shard { .. }) => return Located::Unknown,
+            Err(NoRoute::Shard { .. }) => {
+                let keyspace = routes.keyspace(target.keyspace.as_str());
+                let is_named = keyspace.is_some_and(|keyspace| keyspace.brief().sharding == Sharding::Named);
+                return if is_named { Located::NoShard } else { Located::Unknown };
+            }
         };
         let own: Vec<u32> =
             route.replicas().filter(|replica| replica.node.id == self.own).map(|it| it.number).collect();

@@ -6,11 +6,11 @@ mod common;
 
 use axum::body::Body;
 use common::services::{Answer, Known, TestService, http, test_service, test_service_with};
-use common::{TestCoordinator, eventually};
+use common::{TestCoordinator, eventually, keyspace};
 use http::{Method, Request, StatusCode};
 use partage_wire::json::ErrorBody;
 use partage_worker::http::{RetryPolicy, Sharded, Target};
-use partage_worker::{NodeId, Ownership};
+use partage_worker::{Access, Admission, NodeId, Ownership};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,7 +24,8 @@ struct ScriptedNode {
 }
 
 impl ScriptedNode {
-    async fn start(answers: Vec<String>) -> ScriptedNode {
+    /// Each answer takes it `pause`.
+    async fn start(answers: Vec<String>, pause: Duration) -> ScriptedNode {
         let (listener, address) = common::address().await;
         let saw = Arc::<Mutex<Vec<String>>>::default();
         let noted = saw.clone();
@@ -45,6 +46,7 @@ impl ScriptedNode {
                     saw.push(request);
                     answers[(saw.len() - 1).min(answers.len() - 1)].clone()
                 };
+                tokio::time::sleep(pause).await;
                 let _ = stream.write_all(answer.as_bytes()).await;
                 // What a node has passed on before a connection breaks is flushed only by then.
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -81,7 +83,16 @@ static NODES: AtomicUsize = AtomicUsize::new(0);
 
 /// A node that has nothing itself, sends every key on to a scripted one, and sends again what it may.
 async fn hop_to(coordinator: &str, policy: RetryPolicy, answers: Vec<String>) -> (TestService, ScriptedNode) {
-    let node = ScriptedNode::start(answers).await;
+    slow_hop_to(coordinator, policy, answers, Duration::ZERO).await
+}
+
+async fn slow_hop_to(
+    coordinator: &str,
+    policy: RetryPolicy,
+    answers: Vec<String>,
+    pause: Duration,
+) -> (TestService, ScriptedNode) {
+    let node = ScriptedNode::start(answers, pause).await;
     let located = (NodeId::new("scripted").unwrap(), node.address.clone());
     let gate = move |gate: Sharded| {
         gate.definite_statuses().sends_again(policy).locate_by(move |_: &Target, _| Some(located.clone()))
@@ -168,6 +179,83 @@ async fn when_the_time_is_up_the_client_hears_what_may_have_been_done() {
     let (b, _node) = hop_to(&coordinator, brief, vec![CLOSES.to_owned()]).await;
     let read = b.ask(&http, Method::GET, "/key/k", &[]).await;
     assert_eq!(told(&read), (StatusCode::BAD_GATEWAY, "broken".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_of_which_nothing_was_done_is_not_said_to_be_unknown_when_the_time_is_up() {
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    let told = |answer: &Answer| (answer.status, answer.error());
+    let brief = RetryPolicy { deadline_ms: 500, ..RetryPolicy::default() };
+    // The owner holds each request; so the second try is under way at the deadline.
+    let (held, soon) = (Duration::from_millis(300), refuses(503, "soon"));
+    let cases: [&[(&str, &str)]; 2] = [&[], &[NAMED]];
+    for headers in cases {
+        let answers = vec![soon.clone()];
+        let (b, node) = slow_hop_to(&coordinator, brief.clone(), answers, held).await;
+        let refused = b.ask(&http(), Method::PUT, "/key/k", headers).await;
+        assert_eq!(told(&refused), (StatusCode::SERVICE_UNAVAILABLE, "soon".to_owned()), "{headers:?}");
+        assert_eq!(node.requests().len(), 2, "no try begins after the deadline");
+    }
+    // A router that streams it waits for as long as the node: it would hear nothing in time.
+    let (b, node) = slow_hop_to(&coordinator, brief.clone(), vec![soon.clone()], held).await;
+    let by_router = [("partage-generation", "0")];
+    let refused = b.ask(&http(), Method::PUT, "/key/k", &by_router).await;
+    assert_eq!(told(&refused), (StatusCode::SERVICE_UNAVAILABLE, "soon".to_owned()));
+    assert_eq!(node.requests().len(), 1);
+    // One that may have been carried out is given up at the deadline.
+    let answers = vec![CLOSES.to_owned(), soon];
+    let (b, node) = slow_hop_to(&coordinator, brief, answers, held).await;
+    let refused = b.ask(&http(), Method::PUT, "/key/k", &[NAMED]).await;
+    assert_eq!(told(&refused), (StatusCode::GATEWAY_TIMEOUT, "unknown_outcome".to_owned()));
+    assert_eq!(node.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_no_lease_says_so_at_once() {
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    let gate = |gate: Sharded| gate.sends_again(RetryPolicy::default());
+    let (a, _) = test_service_with("a", &coordinator, gate).await;
+    test_coordinator.create(1, Ownership::Exclusive);
+    eventually("a serves", || a.serves()).await;
+    test_coordinator.be_silent(true);
+    eventually("the lease is over", || {
+        matches!(a.worker.enter(&keyspace(), b"k", Access::Write), Admission::Lapsed)
+    })
+    .await;
+    let begun = tokio::time::Instant::now();
+    let lapsed = a.ask(&http(), Method::PUT, "/key/k", &[]).await;
+    let took = begun.elapsed();
+    assert_eq!((lapsed.status, lapsed.error()), (StatusCode::SERVICE_UNAVAILABLE, "lapsed".to_owned()));
+    assert!(took < Duration::from_secs(5), "another node may know better: {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r3_tries_that_find_no_node_to_ask_take_nothing_from_the_budget() {
+    let test_coordinator = TestCoordinator::new();
+    let (coordinator, _door) = test_coordinator.open().await;
+    let (node, known) = (ScriptedNode::start(vec![done()], Duration::ZERO).await, Known::default());
+    let located = known.clone();
+    let gate = |gate: Sharded| {
+        let gate = gate.sends_again(RetryPolicy::default());
+        gate.locate_by(move |_: &Target, _| located.lock().unwrap().clone())
+    };
+    let b = Arc::new(test_service_with("waits", &coordinator, gate).await.0);
+    let asked = (0..60).map(|_| {
+        let b = b.clone();
+        tokio::spawn(async move { b.ask(&http(), Method::PUT, "/key/k", &[]).await.status })
+    });
+    let asked: Vec<_> = asked.collect();
+    // Several hundred tries, of which the budget would pay a hundred.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    *known.lock().unwrap() = Some((NodeId::new("scripted").unwrap(), node.address.clone()));
+    let begun = tokio::time::Instant::now();
+    for answer in asked {
+        assert_eq!(answer.await.unwrap(), StatusCode::OK);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(node.requests().len(), 60);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,6 +7,7 @@ use proto::operation::Action;
 use proto::{get_result, put_result};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -329,25 +330,40 @@ async fn streams(clients: &mut [Client]) {
     refused(clients[0].load(tokio_stream::iter(other)).await, Code::InvalidArgument, "malformed");
 }
 
-/// Writes until a leader is killed and the rows go on; what was acknowledged is there. The node that is asked sends the writes
-/// again itself, so none is of unknown outcome.
-async fn a_leader_dies(cluster: &mut Cluster, clients: &mut [Client]) {
+/// Puts a row until that is done; says how often the outcome was unknown.
+async fn put_until_done(mut client: Client, at: usize) -> usize {
+    let named = proto::PutRequest {
+        idempotency_key: format!("d{at}"),
+        ..put("stock", format!("d{at}"), format!("{at}"))
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let mut unknown = 0;
-    for at in 0..400 {
-        if at == 100 {
-            cluster.nodes[1].process.kill();
+    while let Err(status) = client.put(named.clone()).await {
+        let (code, word, outcome) = told(&status);
+        assert!(matches!(code, Code::Unavailable | Code::Unknown), "{status:?}");
+        assert_eq!(outcome == "unknown", code == Code::Unknown, "{word}: {status:?}");
+        unknown += usize::from(code == Code::Unknown);
+        assert!(std::time::Instant::now() < until, "{status:?}");
+    }
+    unknown
+}
+
+/// Kills a leader while writes are under way; what was acknowledged is there. The node that is asked sends the writes again
+/// itself, so none is of unknown outcome.
+async fn a_leader_dies(cluster: &mut Cluster, clients: &mut [Client]) {
+    let (mut puts, mut left) = (JoinSet::new(), 0..400);
+    for at in left.by_ref().take(16) {
+        puts.spawn(put_until_done(clients[0].clone(), at));
+    }
+    let (mut done, mut unknown) = (0, 0);
+    while let Some(of_one) = puts.join_next().await {
+        (done, unknown) = (done + 1, unknown + of_one.unwrap());
+        if let Some(at) = left.next() {
+            puts.spawn(put_until_done(clients[0].clone(), at));
         }
-        let named = proto::PutRequest {
-            idempotency_key: format!("d{at}"),
-            ..put("stock", format!("d{at}"), format!("{at}"))
-        };
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while let Err(status) = clients[0].put(named.clone()).await {
-            let (code, word, outcome) = told(&status);
-            assert!(matches!(code, Code::Unavailable | Code::Unknown), "{status:?}");
-            assert_eq!(outcome == "unknown", code == Code::Unknown, "{word}: {status:?}");
-            unknown += usize::from(code == Code::Unknown);
-            assert!(std::time::Instant::now() < until, "{status:?}");
+        if done == 100 {
+            // Fifteen others are under way, some of them at this node.
+            cluster.nodes[1].process.kill();
         }
     }
     for at in 0..400 {

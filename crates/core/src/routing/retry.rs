@@ -202,6 +202,11 @@ impl Attempts {
         }
     }
 
+    /// Says whether the request is idempotent, where that was not known when it began. Before the first try is sent.
+    pub fn set_idempotent(&mut self, idempotent: bool) {
+        self.traits.idempotent = idempotent;
+    }
+
     /// When [`Event::Late`] is due.
     pub fn deadline(&self) -> Millis {
         self.deadline

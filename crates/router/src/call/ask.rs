@@ -64,7 +64,7 @@ pub enum Outcome {
         why: String,
     },
     Broken(hyper::Error),
-    /// The node says that the outcome is unknown: here is what it says. Only of a request that may be sent again.
+    /// The node says that the request may have been carried out: here is what it says. Only of a request that may be done twice.
     Unknown(Response<AnswerBody>),
 }
 
@@ -72,7 +72,8 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy)]
 struct Repeatable {
     idempotent: bool,
-    /// By the client's name for it: then the service knows a repetition, and its own refusals may be asked again too.
+    /// By the client's name for it, and its body is kept: then the service knows a repetition, and its own refusals may be asked
+    /// again too.
     named: bool,
 }
 
@@ -96,7 +97,7 @@ pub async fn ask(
     {
         headers.insert(FORWARDED_HOST, asked);
     }
-    let named = idempotent && headers.contains_key(IDEMPOTENCY_KEY);
+    let named = idempotent && !once && headers.contains_key(IDEMPOTENCY_KEY);
     let repeatable = Repeatable { idempotent, named };
     let pool = PoolHandle::new(pools, target.place.clone());
     loop {
@@ -185,7 +186,8 @@ async fn unknown(answer: Response<AnswerBody>) -> Outcome {
 }
 
 /// A 503 with `Retry-After` that the service has not given. An idempotent request is sent again; any other only after a
-/// reason that says that nothing was done ([`partage_wire::request::unavailable`]).
+/// reason that says that nothing was done ([`partage_wire::request::unavailable`]). After any other reason of a node, as that the
+/// shard had to be handed over in the midst of the request, it may have been carried out.
 async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     let by_node = answer.headers().contains_key(NODE);
     // A worker means a moment, and HTTP knows no less than a second.
@@ -196,8 +198,9 @@ async fn refused(answer: Response<AnswerBody>, idempotent: bool) -> Outcome {
     }
     let (parts, body) = answer.into_parts();
     let (reason, body) = body.peeked(limits::REFUSAL_BYTES).await;
-    if idempotent || reason.is_some_and(|reason| is_not_begun(&reason)) {
+    if !by_node || reason.is_some_and(|reason| is_not_begun(&reason)) {
         return not_ready;
     }
-    delivered(Response::from_parts(parts, body))
+    let answer = Response::from_parts(parts, body);
+    if idempotent { Outcome::Unknown(answer) } else { delivered(answer) }
 }

@@ -228,6 +228,12 @@ impl Caller {
         mut deadline: Pin<&mut Sleep>,
     ) -> Result<Action, CallError> {
         let Some(target) = self.target(state)? else { return Ok(self.step(state, Event::Nobody)) };
+        // The request came before the first map.
+        if !state.knows_kind()
+            && let Some(kind) = self.kind_of(state.keyspace)
+        {
+            state.learn(kind);
+        }
         let Some(request) = state.request() else { return Ok(self.step(state, Event::Broken)) };
         if state.traits.hedged && target.choice {
             return Ok(Box::pin(self.ask_both(state, target, request, deadline)).await);

@@ -13,7 +13,7 @@ use partage_core::keyspace::map::Access;
 use partage_core::routing::choose::HintedNode;
 use partage_core::routing::pace::Hedging;
 use partage_core::routing::retry::{Attempts, Reason, RequestTraits};
-use partage_wire::request::headers::{IDEMPOTENCY_KEY, drop_hop_by_hop};
+use partage_wire::request::headers::{EPOCH, IDEMPOTENCY_KEY, drop_hop_by_hop};
 
 /// One request on its way.
 pub struct RequestState<'a> {
@@ -21,6 +21,8 @@ pub struct RequestState<'a> {
     pub key: &'a [u8],
     pub access: Access,
     pub seed: u64,
+    /// None: the map of the keyspace has not come yet.
+    kind: Option<KeyspaceKind>,
     parts: Parts,
     /// None while it is being sent and there is no copy.
     body: Option<Outgoing>,
@@ -31,7 +33,7 @@ pub struct RequestState<'a> {
     pub hint: Option<HintedNode>,
     pub last: Option<Target>,
     pub answer: Option<Response<AnswerBody>>,
-    /// The last answer of a node that the outcome is unknown, for when there is no other try.
+    /// The last answer of a node that the request may have been carried out, for when there is no other try.
     pub unknown: Option<Response<AnswerBody>>,
     /// It writes to a table, whose clients go by the status: none may say that nothing was done when an earlier try may have done
     /// it.
@@ -55,26 +57,17 @@ impl<'a> RequestState<'a> {
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
         to_origin_form(&mut parts);
-        let writes_rows = kind == Some(KeyspaceKind::Table)
-            && access == Access::Write
-            && !matches!(parts.method, Method::GET | Method::HEAD);
-        // A read changes nothing, by whichever method it is asked for.
-        let idempotent = access == Access::Read
-            || if writes_rows {
-                // Between two puts of one row another client may have put it, and a condition may hold once only.
-                parts.headers.contains_key(IDEMPOTENCY_KEY)
-            } else {
-                is_idempotent(&parts.method)
-            };
         let replayable = body.again().is_some();
         let reads = access == Access::Read && matches!(parts.method, Method::GET | Method::HEAD);
         let hedged = options.hedging != Hedging::Off && reads && replayable;
-        let traits = RequestTraits { idempotent, hedged, replayable };
-        Ok(RequestState {
+        // Without a kind it is not sent: `learn` says otherwise before that.
+        let traits = RequestTraits { idempotent: false, hedged, replayable };
+        let mut state = RequestState {
             keyspace,
             key,
             access,
             seed,
+            kind: None,
             parts,
             body: Some(body),
             traits,
@@ -84,8 +77,35 @@ impl<'a> RequestState<'a> {
             last: None,
             answer: None,
             unknown: None,
-            writes_rows,
-        })
+            writes_rows: false,
+        };
+        if let Some(kind) = kind {
+            state.learn(kind);
+        }
+        Ok(state)
+    }
+
+    /// Whether the kind of the keyspace is known.
+    pub fn knows_kind(&self) -> bool {
+        self.kind.is_some()
+    }
+
+    /// Takes in the kind of the keyspace, which says what may be done twice. Before the first try is sent.
+    pub fn learn(&mut self, kind: KeyspaceKind) {
+        self.kind = Some(kind);
+        self.writes_rows = kind == KeyspaceKind::Table
+            && self.access == Access::Write
+            && !matches!(self.parts.method, Method::GET | Method::HEAD);
+        // A read changes nothing, by whichever method it is asked for.
+        let idempotent = self.access == Access::Read
+            || if self.writes_rows {
+                // Between two puts of one row another client may have put it, and a condition may hold once only.
+                self.parts.headers.contains_key(IDEMPOTENCY_KEY)
+            } else {
+                is_idempotent(&self.parts.method)
+            };
+        self.traits.idempotent = idempotent;
+        self.attempts.set_idempotent(idempotent);
     }
 
     /// The request, once more, or for the only time.
@@ -104,17 +124,19 @@ impl<'a> RequestState<'a> {
         }
     }
 
-    /// Whether an answer says less than is known: that the server has failed, where an earlier try may have done the write.
+    /// Whether an answer says less than is known, where an earlier try may have done the write: that the server has failed, or,
+    /// of a write of one row, anything that does not come from a shard that serves. A door has refused only the last try.
     pub fn conceals(&self, answer: &Response<AnswerBody>) -> bool {
-        self.writes_rows
-            && self.attempts.may_be_done()
-            && answer.status().is_server_error()
-            && answer.status() != StatusCode::GATEWAY_TIMEOUT
+        let status = answer.status();
+        let is_of_shard = answer.headers().contains_key(&EPOCH);
+        let is_of_one_row = matches!(self.parts.method, Method::PUT | Method::DELETE);
+        let is_refusal = status.is_server_error() || is_of_one_row && !status.is_success() && !is_of_shard;
+        self.writes_rows && self.attempts.may_be_done() && is_refusal && status != StatusCode::GATEWAY_TIMEOUT
     }
 
     /// What its sender gets when there is no other try: the word of a node that the outcome is unknown, if one has said so.
     pub fn end(&mut self, reason: Reason) -> Result<Response<AnswerBody>, CallError> {
-        let unknown = self.unknown.take();
+        let unknown = self.unknown.take().filter(|unknown| !self.conceals(unknown));
         unknown.ok_or_else(|| self.given_up(reason))
     }
 

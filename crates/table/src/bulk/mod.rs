@@ -9,7 +9,8 @@
 //!
 //! A key whose shard changes hands meanwhile is asked for again, with what else is still open, for [`limits::PATIENCE`]. What
 //! has no outcome then is answered as such: every key has its own outcome, and none stands for others. A write that may have
-//! arrived at another node and was not answered is sent again only if it has an idempotency key, for [`limits::REPEATS`].
+//! arrived at another node and was not answered is sent again only if it has an idempotency key: none after
+//! [`limits::REPEATS`], and each request to a node that has such a write in it takes from the budget (`retry_budget.rs`).
 //!
 //! | question | file |
 //! |---|---|
@@ -140,6 +141,7 @@ impl Bulk {
         let is_named = question.is_repeatable() && !question.is_read();
         let patience = if is_named { limits::REPEATS } else { limits::PATIENCE };
         let until = Instant::now() + patience;
+        let budget = self.client.budget();
         let cache = self.maps.cache();
         let mut changes = cache.changes();
         let mut outcomes = Open(items.iter().map(|_| None).collect());
@@ -151,6 +153,10 @@ impl Bulk {
                 let owner = self.owner(&cache, table, question, question.key(&items[at]), attempt);
                 groups.entry(owner).or_default().push(at);
             }
+            if attempt == 0 {
+                budget.earn(groups.len() as u64);
+            }
+            outcomes.put_off(&mut groups, || budget.spend());
             let asked = groups.into_iter().map(|(owner, group)| async move {
                 let wanted = group.iter().map(|at| items[*at].clone()).collect();
                 let answers = self.ask(table, question, &owner, wanted).await;
@@ -281,11 +287,26 @@ impl Bulk {
 impl<A> Open<A> {
     /// Takes in what has become of an item. That an earlier attempt may have done it is not forgotten.
     fn take(&mut self, at: usize, outcome: Result<A, Refused>) {
-        let was_unknown = matches!(&self.0[at], Some(Err(why)) if why.refusal == Refusal::Unknown);
-        if was_unknown && outcome.is_err() {
+        if self.is_begun(at) && outcome.is_err() {
             return;
         }
         self.0[at] = Some(outcome);
+    }
+
+    fn is_begun(&self, at: usize) -> bool {
+        matches!(&self.0[at], Some(Err(why)) if why.refusal == Refusal::Unknown)
+    }
+
+    /// Takes out of the groups, each a request to one node, what an earlier attempt may have done and has no token. It stays
+    /// open.
+    fn put_off(&self, groups: &mut BTreeMap<Owner, Vec<usize>>, spend: impl Fn() -> bool) {
+        groups.retain(|owner, group| {
+            let is_asked = *owner != Owner::NotKnown;
+            if is_asked && group.iter().any(|at| self.is_begun(*at)) && !spend() {
+                group.retain(|at| !self.is_begun(*at));
+            }
+            !group.is_empty()
+        });
     }
 
     /// Which items are asked again.
@@ -320,5 +341,34 @@ mod tests {
         outcomes.take(0, refused(Refusal::Invalid));
         outcomes.take(1, Ok(8));
         assert_eq!(outcomes.open(true), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn r3_what_may_have_been_done_waits_for_a_token_and_nothing_else_does() {
+        let node = |name: &str| Owner::Other {
+            node: NodeId::new(name).expect("a name"),
+            address: "127.0.0.1:1".to_owned(),
+        };
+        let refused = |refusal| Some(Err::<u8, Refused>(Refused::new(refusal, "why")));
+        let outcomes =
+            Open(vec![refused(Refusal::Unknown), refused(Refusal::Soon), refused(Refusal::Unknown), None]);
+        let groups = || {
+            BTreeMap::from([
+                (Owner::Own, vec![0, 1]),
+                (Owner::NotKnown, vec![2]),
+                (node("n1"), vec![2]),
+                (node("n2"), vec![3]),
+            ])
+        };
+        let mut without = groups();
+        outcomes.put_off(&mut without, || false);
+        let left = [(Owner::Own, vec![1]), (Owner::NotKnown, vec![2]), (node("n2"), vec![3])];
+        assert_eq!(without, BTreeMap::from(left));
+        let (mut with, spent) = (groups(), std::cell::Cell::new(0));
+        outcomes.put_off(&mut with, || {
+            spent.set(spent.get() + 1);
+            true
+        });
+        assert_eq!((with, spent.get()), (groups(), 2), "a token for each request to a node");
     }
 }

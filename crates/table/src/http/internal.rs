@@ -17,6 +17,7 @@ use partage_core::keyspace::map::Access;
 use partage_core::limits::{BATCH_BYTES, BATCH_OPERATIONS};
 use partage_service::table::replication::Consistency;
 use partage_service::table::rows::{Answered, Outcome, Row, Write};
+use partage_wire::request::headers::IDEMPOTENCY_KEY;
 use partage_worker::http::Target;
 use partage_worker::{Guard, KeyspaceName};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
@@ -96,6 +97,13 @@ pub(super) fn target(parts: &Parts) -> Option<Result<Target, String>> {
     let key = parts.uri.query().and_then(|query| query.strip_prefix("key="));
     let target = || {
         let keyspace = KeyspaceName::new(table).map_err(|error| error.to_string())?;
+        // By the header it would be sent again, and nothing here would know it as a repetition.
+        if parts.headers.contains_key(&IDEMPOTENCY_KEY) {
+            return Err(format!(
+                "{}: the name of a whole write is in its body, not in a header",
+                parts.uri.path()
+            ));
+        }
         let key = key.ok_or_else(|| format!("{}: add ?key=<a key of the write>", parts.uri.path()))?;
         Ok(Target { keyspace, key: percent_decode_str(key).collect(), access: Some(Access::Write) })
     };
@@ -129,7 +137,11 @@ mod tests {
         let asked = Write { at_ms: 1, request: None, operations: Vec::new() };
         let (parts, _) = Internal::write(&table, &key, &asked).into_parts();
         let target = target(&parts).expect("a write").expect("a target");
-        assert_eq!((target.keyspace, &target.key[..]), (table, key.as_bytes()));
+        assert_eq!((&target.keyspace, &target.key[..]), (&table, key.as_bytes()));
+        let mut named = Internal::write(&table, &Key::new(b"a").expect("a key"), &asked);
+        named.headers_mut().insert(IDEMPOTENCY_KEY, header::HeaderValue::from_static("order-17"));
+        let refused = super::target(&named.into_parts().0).expect("a write");
+        assert!(refused.expect_err("no target").contains("in its body"), "it would be sent twice");
         let other = Request::builder().uri("/v1/tables/stock/keys/a/writes").body(()).expect("a request");
         assert_eq!(super::target(&other.into_parts().0), None);
     }

@@ -239,11 +239,22 @@ impl Shared {
         attempt: impl Fn() -> T,
         is_early: impl Fn(&T) -> bool,
     ) -> T {
+        self.await_change_among(&self.waiters, until, attempt, is_early).await
+    }
+
+    /// The same; only those that `waiters` counts are too many.
+    pub(crate) async fn await_change_among<T>(
+        &self,
+        waiters: &Semaphore,
+        until: Instant,
+        attempt: impl Fn() -> T,
+        is_early: impl Fn(&T) -> bool,
+    ) -> T {
         let first = attempt();
         if !is_early(&first) {
             return first;
         }
-        let Ok(_waiting) = self.waiters.try_acquire() else { return first };
+        let Ok(_waiting) = waiters.try_acquire() else { return first };
         let mut changes = self.changes.subscribe();
         loop {
             // Subscribed first, tried after: a change between the two is not missed.

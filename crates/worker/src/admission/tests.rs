@@ -183,6 +183,10 @@ async fn at_most_so_many_wait_and_the_next_one_is_told_at_once() {
     let far = Instant::now() + std::time::Duration::from_secs(3_600);
     let early = leader.shared.await_change(far, || "soon", |_| true).await;
     assert_eq!(early, "soon");
+    let (resting, near) =
+        (tokio::sync::Semaphore::new(1), Instant::now() + std::time::Duration::from_millis(20));
+    leader.shared.await_change_among(&resting, near, || "soon", |_| true).await;
+    assert!(Instant::now() >= near, "what rests has places of its own");
     drop(places);
     let near = Instant::now() + std::time::Duration::from_millis(20);
     assert_eq!(leader.shared.await_change(near, || "soon", |_| true).await, "soon");

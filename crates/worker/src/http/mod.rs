@@ -219,9 +219,14 @@ impl Sharded {
 
     /// Sends a request of a client again itself, as patiently as `policy` says: one of which nothing was done, and one that may
     /// have been carried out, if it reads by its method ([`access_of`]) or has an `idempotency-key`. So the service must know a
-    /// repetition by that header, at whichever node, and answer it as it has answered the first one. A body of more than
-    /// [`limits::KEPT_BODY_BYTES`] or of unknown length is not kept, and its request sent once. An answer is never asked for
-    /// again.
+    /// repetition by that header, at whichever node, and answer it as it has answered the first one.
+    ///
+    /// No try begins after the deadline of the policy. A try that is under way then is given up if the request reads, or may have
+    /// been carried out by an earlier one; otherwise its answer is awaited, as the client would else not know whether the request
+    /// was carried out. An answer is never asked for again.
+    ///
+    /// A body of more than [`limits::KEPT_BODY_BYTES`] or of unknown length is not kept, nor one for which there is no room among
+    /// [`limits::KEPT_BODIES_BYTES`] of all that are. Such a request is sent once.
     #[must_use]
     pub fn sends_again(self, policy: RetryPolicy) -> Sharded {
         let repeats = Repeats::new(policy, self.worker.shared().clock);
@@ -312,22 +317,28 @@ impl Sharded {
         let of = (&target, access);
         match self.repeats.as_deref().filter(|_| !parts.headers.contains_key(HOP)) {
             Some(repeats) => self.answer_repeatedly(repeats, of, (parts, body), inner).await,
-            None => self.attempt(of, (parts, body), inner).await.response,
+            None => self.attempt(of, (parts, body), self.hold_until(), inner).await.response,
         }
     }
 
-    /// One try: answers the request here, or by the node that has its key at this moment.
+    /// How long a request that comes now is held.
+    fn hold_until(&self) -> Instant {
+        Instant::now() + self.hold
+    }
+
+    /// One try: answers the request here, or by the node that has its key at this moment. It is held here until `until` at most.
     async fn attempt<S>(
         &self,
         (target, access): (&Target, Access),
         (parts, body): (Parts, Body),
+        until: Instant,
         inner: S,
     ) -> Tried
     where
         S: Service<Request, Response = Response, Error = Infallible> + Send,
         S::Future: Send,
     {
-        match self.admit(target, access, &parts.headers).await {
+        match self.admit(target, access, &parts.headers, until).await {
             AdmitOutcome::Serve(guard) => self.serve(guard, Request::from_parts(parts, body), inner).await,
             AdmitOutcome::Forward { node, address, sequence } => {
                 let request = Request::from_parts(parts, body);
@@ -337,19 +348,26 @@ impl Sharded {
         }
     }
 
-    async fn admit(&self, target: &Target, access: Access, headers: &HeaderMap) -> AdmitOutcome {
-        let until = Instant::now() + self.hold;
+    async fn admit(
+        &self,
+        target: &Target,
+        access: Access,
+        headers: &HeaderMap,
+        until: Instant,
+    ) -> AdmitOutcome {
         let hopped = headers.contains_key(HOP);
         let admission = self.enter(target, access, number(headers, &GENERATION), until).await;
         match admission {
             Admission::Serve(guard) => return AdmitOutcome::Serve(guard),
             Admission::Soon => {
                 let text = "the shard is being handed over to this node";
-                return self.not_begun(unavailable::SOON, text);
+                return self.not_yet(text);
             }
             Admission::Lapsed => {
                 let text = "this node does not hear its coordinator, so it may not own the shard any more; nothing was done";
-                return self.not_begun(unavailable::LAPSED, text);
+                // A node that is cut off does not know who has the key: its client had better ask another one at once.
+                let refused = self.unavailable(unavailable::LAPSED, text, AGAIN);
+                return AdmitOutcome::Reply(Tried::answered(refused));
             }
             Admission::Elsewhere { .. } | Admission::Unknown { .. } => {}
         }
@@ -361,22 +379,25 @@ impl Sharded {
             Located::At { node, address, sequence } => AdmitOutcome::Forward { node, address, sequence },
             Located::Nobody if !hopped => {
                 let text = "no node serves the shard at this moment, it is being handed over";
-                self.not_begun(unavailable::SOON, text)
+                self.not_yet(text)
             }
             Located::NoKeyspace if !hopped && self.has_definite_statuses => {
                 AdmitOutcome::Reply(Tried::answered(self.no_keyspace(target)))
             }
-            Located::Nobody | Located::NoKeyspace | Located::Unknown => self.not_mine(target, None),
+            // It would be the same a moment later.
+            Located::NoKeyspace | Located::NoShard => {
+                AdmitOutcome::Reply(Tried::answered(self.misdirected(target, None)))
+            }
+            Located::Nobody | Located::Unknown => self.not_mine(target, None),
         }
     }
 
-    fn not_begun(&self, kind: &str, text: &str) -> AdmitOutcome {
-        AdmitOutcome::Reply(Tried::not_begun(self.unavailable(kind, text, AGAIN)))
+    fn not_yet(&self, text: &str) -> AdmitOutcome {
+        AdmitOutcome::Reply(Tried::not_sent(self.unavailable(unavailable::SOON, text, AGAIN)))
     }
 
     fn not_mine(&self, target: &Target, owner: Option<(&str, &str)>) -> AdmitOutcome {
-        let response = self.misdirected(target, owner);
-        AdmitOutcome::Reply(Tried { response, event: Event::Misdirected { hinted: false } })
+        AdmitOutcome::Reply(Tried::not_sent(self.misdirected(target, owner)))
     }
 
     /// Enters, waiting while a gate is about to open, or while the sender goes by a newer map than this node.

@@ -5,16 +5,25 @@
 //!
 //! | a try ended with | by | sent again |
 //! |---|---|---|
-//! | nothing was done | 503 `soon`, `lapsed`, `unreachable`; 421; no connection | yes |
+//! | nothing was done | 503 `soon`, `unreachable`, another node's `lapsed`; 421; no connection | yes |
 //! | it may have been carried out | a broken connection, a silent node; 503 `moved`, `lapsed_while_served`; 504 `unknown_outcome` | if it reads, or has a name ([`IDEMPOTENCY_KEY`]) |
+//! | nothing was done, and this node cannot tell who has the key | its own `lapsed`; no such keyspace or named shard | never |
 //! | an answer | any other status: its body may be on its way to the client | never |
 //!
 //! When it is sent again, and how often, the machine of routers decides ([`partage_core::routing::retry`]), with its deadline,
-//! its rests, and its budget, of which the node has one for all clients. Each try looks anew who has the key. What a router or
-//! another node has sent on (`partage-hop`) is tried once: they send it again themselves.
+//! its rests, and its budget, of which the node has one for all clients. A try that has asked no node and no replica takes
+//! nothing from it. Each try looks anew who has the key.
 //!
-//! A body is kept if it announces its length and that is at most [`limits::KEPT_BODY_BYTES`]; the door of a node counts it
-//! among the bodies in memory. A request with any other body is streamed, and tried once.
+//! What a router or another node has sent on (`partage-hop`) is tried once: they send it again themselves. What a router streams
+//! has `partage-generation` alone: it cannot send that again. This node does, for half of the time, as the deadline of the router
+//! would come first otherwise.
+//!
+//! No try begins after the deadline. A try that is under way by then is given up if the request reads, or is known as one that
+//! may have been carried out. Any other write is awaited: if it were given up, the client would hear that the outcome is unknown
+//! of a request of which, most likely, nothing was done.
+//!
+//! A body is kept if it announces its length, that is at most [`limits::KEPT_BODY_BYTES`], and all that are kept have at most
+//! [`limits::KEPT_BODIES_BYTES`]. A request with any other body is streamed, and tried once.
 
 use super::{Sharded, Target, access_of};
 use crate::limits;
@@ -29,11 +38,12 @@ use partage_core::routing::budget::{Budget, BudgetPolicy};
 use partage_core::routing::retry::{Action, Attempts, Event, RequestTraits, RetryPolicy};
 use partage_core::worker::gates::Verdict;
 use partage_wire::json::ErrorBody;
-use partage_wire::request::headers::{EPOCH, IDEMPOTENCY_KEY};
+use partage_wire::request::headers::{EPOCH, GENERATION, IDEMPOTENCY_KEY};
 use partage_wire::request::unavailable;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::Service;
 
@@ -45,12 +55,33 @@ pub(super) struct Repeats {
     budget: Mutex<Budget>,
     /// Requests not added to the budget yet.
     unearned: AtomicU64,
+    /// Bytes of bodies that may be kept beside those that are.
+    bodies: Semaphore,
+    /// How many more requests may rest so that a change wakes them. Apart from those that wait for a gate of this node, which a
+    /// handover of a healthy shard needs.
+    resting: Semaphore,
 }
 
 impl Repeats {
     pub(super) fn new(policy: RetryPolicy, clock: Clock) -> Repeats {
         let budget = Mutex::new(Budget::new(BudgetPolicy::default()));
-        Repeats { policy, clock, budget, unearned: AtomicU64::new(0) }
+        let bodies = Semaphore::new(limits::KEPT_BODIES_BYTES);
+        let resting = Semaphore::new(limits::WAITERS);
+        Repeats { policy, clock, budget, unearned: AtomicU64::new(0), bodies, resting }
+    }
+
+    fn begin(&self, begun: Millis, kept: &KeptRequest<'_>) -> Attempts {
+        let mut policy = self.policy.clone();
+        if kept.is_streamed_by_router() {
+            policy.deadline_ms /= 2;
+        }
+        Attempts::begin(begun, &policy, kept.traits(), partage_random::seed())
+    }
+
+    /// The room for a body of that length, while it is kept; none: it is not kept.
+    fn room_for(&self, announced: Option<u64>) -> Option<SemaphorePermit<'_>> {
+        let bytes = announced.filter(|bytes| *bytes <= limits::KEPT_BODY_BYTES as u64)?;
+        self.bodies.try_acquire_many(u32::try_from(bytes).ok()?).ok()
     }
 
     fn step(&self, attempts: &mut Attempts, event: Event) -> Action {
@@ -72,9 +103,9 @@ impl Tried {
         Tried { response, event: Event::Answer { good: true } }
     }
 
-    /// With a refusal by which nothing was done.
-    pub(super) fn not_begun(response: Response) -> Tried {
-        Tried { response, event: Event::NotReady { after_ms: 0 } }
+    /// Without a node or a replica that was asked, which costs no token.
+    pub(super) fn not_sent(response: Response) -> Tried {
+        Tried { response, event: Event::Nobody }
     }
 
     /// Without an outcome: the request may have been carried out.
@@ -100,6 +131,12 @@ impl KeptRequest<'_> {
         access_of(&self.parts.method) == Access::Read
     }
 
+    /// Whether a router has sent it and cannot send it again: else it would have `partage-hop`. The router waits until its own
+    /// deadline, which began to count before; then it cannot say what the last refusal was.
+    fn is_streamed_by_router(&self) -> bool {
+        self.parts.headers.contains_key(GENERATION)
+    }
+
     fn traits(&self) -> RequestTraits {
         let idempotent = self.is_read() || self.parts.headers.contains_key(IDEMPOTENCY_KEY);
         RequestTraits { idempotent, hedged: false, replayable: true }
@@ -119,11 +156,9 @@ impl Sharded {
         S: Service<axum::extract::Request, Response = Response, Error = Infallible> + Clone + Send,
         S::Future: Send,
     {
-        let begun = repeats.clock.now();
-        let announced = body.size_hint().exact();
-        if announced.is_none_or(|bytes| bytes > limits::KEPT_BODY_BYTES as u64) {
-            return self.attempt((target, access), (parts, body), inner).await.response;
-        }
+        let Some(_room) = repeats.room_for(body.size_hint().exact()) else {
+            return self.attempt((target, access), (parts, body), self.hold_until(), inner).await.response;
+        };
         let body = match to_bytes(body, limits::KEPT_BODY_BYTES).await {
             Ok(body) => body,
             Err(error) => {
@@ -133,8 +168,10 @@ impl Sharded {
             }
         };
         repeats.unearned.fetch_add(1, Ordering::Relaxed);
+        // A client may take any time to send the body.
+        let begun = repeats.clock.now();
         let kept = KeptRequest { target, access, parts, body };
-        let first = self.attempt((target, access), kept.again(), inner.clone()).await;
+        let first = self.attempt((target, access), kept.again(), self.hold_until(), inner.clone()).await;
         if matches!(first.event, Event::Answer { .. }) {
             return first.response;
         }
@@ -142,8 +179,8 @@ impl Sharded {
         Box::pin(self.go_on(repeats, kept, inner, begun, first)).await
     }
 
-    /// What a client gets whose request has no answer by its first try. Only tries after that end at the deadline: how long a
-    /// request may take is the service's affair.
+    /// What a client gets whose request has no answer by its first try. How long a request may take is the service's affair:
+    /// the deadline ends no first try, and later ones only of a request that reads or may have been carried out already.
     async fn go_on<S>(
         &self,
         repeats: &Repeats,
@@ -157,28 +194,29 @@ impl Sharded {
         S::Future: Send,
     {
         let of = (kept.target, kept.access);
-        let mut attempts = Attempts::begin(begun, &repeats.policy, kept.traits(), partage_random::seed());
+        let mut attempts = repeats.begin(begun, &kept);
         let deadline = repeats.clock.at(attempts.deadline());
         let mut action = repeats.step(&mut attempts, first.event);
         let mut last = first;
         loop {
             action = match action {
                 Action::Ask | Action::AskHinted => {
-                    let next = self.attempt(of, kept.again(), inner.clone());
-                    match timeout_at(deadline, next).await {
-                        Ok(tried) => {
-                            let action = repeats.step(&mut attempts, tried.event);
-                            last = tried;
-                            action
-                        }
-                        Err(_) => repeats.step(&mut attempts, Event::Late),
-                    }
+                    let until = self.hold_until().min(deadline);
+                    let next = self.attempt(of, kept.again(), until, inner.clone());
+                    let tried = if kept.is_read() || attempts.may_be_done() {
+                        timeout_at(deadline, next).await.ok()
+                    } else {
+                        Some(next.await)
+                    };
+                    let event = tried.as_ref().map_or(Event::Late, |tried| tried.event);
+                    last = tried.unwrap_or(last);
+                    repeats.step(&mut attempts, event)
                 }
                 // The client asks another node sooner than this one, which is about to end, hears who leads.
                 Action::Rest { .. } if self.worker.has_ended() => break,
                 Action::Rest { until } => {
                     let is_late = until >= attempts.deadline();
-                    let has_changed = self.rest(of, repeats.clock.at(until)).await;
+                    let has_changed = self.rest(repeats, of, repeats.clock.at(until)).await;
                     let event = if is_late && !has_changed { Event::Late } else { Event::Woke };
                     repeats.step(&mut attempts, event)
                 }
@@ -189,17 +227,18 @@ impl Sharded {
     }
 
     /// Waits until `until`, or until this node hears otherwise of who has the key; says whether it has.
-    async fn rest(&self, (target, access): (&Target, Access), until: Instant) -> bool {
+    async fn rest(&self, repeats: &Repeats, (target, access): (&Target, Access), until: Instant) -> bool {
         let shared = self.worker.shared();
         let look = || {
             let published = shared.published.load();
             published.gates.judge(shared.clock.now(), &target.keyspace, &target.key, access)
         };
         let before = look();
-        let now = shared.await_change(until, look, |seen: &Verdict| *seen == before).await;
+        let is_same = |seen: &Verdict| *seen == before;
+        let now = shared.await_change_among(&repeats.resting, until, look, is_same).await;
         let has_changed = now != before;
         if !has_changed {
-            // The time has come already, unless too many requests wait for changes.
+            // The time has come already, unless too many requests rest.
             sleep_until(until).await;
         }
         has_changed
@@ -261,6 +300,20 @@ pub(super) fn is_short(body: &Body) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn r1_bodies_are_kept_while_all_of_them_have_room() {
+        let repeats = Repeats::new(RetryPolicy::default(), Clock::start());
+        let largest = limits::KEPT_BODY_BYTES as u64;
+        assert!(repeats.room_for(Some(largest + 1)).is_none() && repeats.room_for(None).is_none());
+        let many = limits::KEPT_BODIES_BYTES / limits::KEPT_BODY_BYTES;
+        let mut kept: Vec<_> = (0..many).filter_map(|_| repeats.room_for(Some(largest))).collect();
+        assert_eq!(kept.len(), many);
+        assert!(repeats.room_for(Some(1)).is_none(), "streamed, and tried once");
+        assert!(repeats.room_for(Some(0)).is_some(), "nothing is kept");
+        kept.pop();
+        assert!(repeats.room_for(Some(largest)).is_some());
+    }
 
     #[test]
     fn a_refusal_says_by_its_kind_whether_the_request_was_begun() {
