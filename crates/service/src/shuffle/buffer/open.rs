@@ -2,7 +2,7 @@
 
 use crate::shuffle::bounds::Bounds;
 use crate::shuffle::plan::Plan;
-use crate::shuffle::record::{BatchKey, Record, Tagged};
+use crate::shuffle::record::{BatchKey, Tagged};
 use crate::shuffle::sketch::Sketch;
 use crate::shuffle::{AttemptId, PoolSlot, TaskId};
 use partage_core::base::name::NodeId;
