@@ -50,7 +50,7 @@ impl Cluster {
     /// Goes once through everything; `transaction` (drawn anew for each call) names what is committed.
     /// Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
-        let before = self.budget.work;
+        let before = self.work_done();
         let wake = [
             self.make::<OwnSilence>(at),
             self.make::<LongestLease>(at),
@@ -71,13 +71,13 @@ impl Cluster {
         ];
         let again = self.advance(at, transaction);
         let ready = self.plan_in_turn(at, before);
-        if self.budget.work == before && !again && !ready {
+        if self.work_done() == before && !again && !ready {
             self.pack();
         }
         let due = [self.next_plan_due(), self.next_copy_due(), self.next_look(at)];
         let wake = wake.into_iter().chain(due).fold(Millis::NEVER, Millis::min);
-        self.promised = if again || ready { at.now } else { wake };
-        self.promised
+        self.times.promised = if again || ready { at.now } else { wake };
+        self.times.promised
     }
 
     /// Finds what one phase changes, and changes it.
@@ -89,13 +89,13 @@ impl Cluster {
     /// decisions that do nothing else, in several where there is much.
     fn pack(&mut self) {
         let mut room = limits::ENTRIES_PACKED;
-        if self.keyspaces.values().all(|keyspace| keyspace.settling.unsettled.is_empty()) {
-            for keyspace in self.keyspaces.values_mut() {
+        if self.keyspaces.by_name.values().all(|keyspace| keyspace.settling.unsettled.is_empty()) {
+            for keyspace in self.keyspaces.by_name.values_mut() {
                 keyspace.observed.pack(&mut room);
                 keyspace.since.pack(&mut room);
                 keyspace.hosted.pack(&mut room);
             }
-            self.nodes.values_mut().for_each(|node| node.orders.pack(&mut room));
+            self.members.nodes.values_mut().for_each(|node| node.orders.pack(&mut room));
         }
     }
 }

@@ -71,7 +71,9 @@ mod forget;
 mod guard;
 mod hosted;
 mod kept;
+mod keyspaces;
 mod meanwhile;
+mod members;
 mod membership;
 pub mod moves;
 pub mod node_detail;
@@ -79,10 +81,12 @@ mod node_health;
 mod numbered;
 mod observed;
 mod orders;
+mod outbox;
 mod overdue;
 mod packed;
 mod pending_steps;
 mod planning;
+mod plans;
 mod problems;
 mod progress;
 pub mod publication;
@@ -98,6 +102,7 @@ mod session;
 mod settling;
 pub mod status;
 mod stored;
+mod times;
 mod work;
 
 pub use ahead::{LaterMap, LaterMaps, note};
@@ -105,6 +110,7 @@ pub use faults::StoredFaults;
 pub use kept::Kept;
 pub use meanwhile::UncommittedChanges;
 pub use observed::Observed;
+pub use outbox::{Notice, Outbox};
 pub use packed::PackedMap;
 pub use problems::{MAKE_ROOM, Problem};
 pub use record::{
@@ -117,8 +123,7 @@ use crate::base::id::{Incarnation, PlacementId, PlanId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
-use crate::cluster::event::{About, Actor, Event, EventKind, event};
-use crate::keyspace::map::{MapDiff, ShardMap};
+use crate::keyspace::map::ShardMap;
 use crate::node::Health;
 use crate::node::exchange::{DiskHealth, ReplicaKey, ReplicationReport};
 use crate::node::health::Signs;
@@ -133,30 +138,6 @@ pub struct Moment {
     pub now: Millis,
     /// Milliseconds of Unix time, only shown to people.
     pub wall_ms: u64,
-}
-
-/// Something that a person should know of. The driver logs it and counts it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// Whether a person has to do something.
-    pub alarm: bool,
-    /// One sentence, naming the thing and, for an alarm, the way out.
-    pub text: String,
-}
-
-/// What has to leave the cluster: `writes` first, all or nothing, then the rest.
-#[derive(Debug, Clone, Default)]
-pub struct Outbox {
-    /// To be made durable.
-    pub writes: Vec<Write>,
-    /// Nodes whose orders have changed: send [`Cluster::orders_since`] what they have.
-    pub changed_orders: BTreeSet<NodeId>,
-    /// New maps to publish, in order.
-    pub maps: Vec<MapDiff>,
-    /// To be logged.
-    pub notices: Vec<Notice>,
-    /// To be kept for people who ask later what has happened, once the writes are durable.
-    pub events: Vec<Event>,
 }
 
 /// A keyspace with its map and what is known of it.
@@ -253,31 +234,19 @@ pub struct NodeState {
 pub struct Cluster {
     settings: Settings,
     policies: Policies,
-    started: Millis,
-    last_join: Millis,
+    times: times::DecisionTimes,
     record: ClusterRecord,
-    keyspaces: BTreeMap<KeyspaceName, KeyspaceState>,
-    nodes: BTreeMap<NodeId, NodeState>,
-    plans: BTreeMap<PlanId, Plan>,
-    /// What all keyspaces carry on each node; not stored.
-    carried: planning::Footprint,
-    /// Exclusive keyspaces that were deleted a lease ago or less, and until when their names are not given
-    /// out again. Not stored: a restart forgets the last few seconds of it.
-    deleted: BTreeMap<KeyspaceName, Millis>,
+    members: members::Members,
+    keyspaces: keyspaces::Keyspaces,
+    plans: plans::Plans,
     /// What this coordinator began with, and what it does not know of the time before.
     recovered: recall::Recovered,
-    /// When this coordinator said that it would look again.
-    promised: Millis,
-    /// When it last decided, or listened during a commit.
-    listened: Millis,
     /// What stops the planner.
     guard: guard::PlannerGuard,
-    /// Refused registrations and messages.
-    registrations: session::Registrations,
-    /// Why nothing can be stored for now, as the driver says.
-    storage_problem: Option<String>,
     /// How much one decision does, and where the next one goes on.
     budget: work::DecisionBudget,
+    /// Why nothing can be stored for now, as the driver says.
+    storage_problem: Option<String>,
     outbox: Outbox,
 }
 
@@ -295,51 +264,22 @@ impl Cluster {
 
     /// All keyspaces.
     pub fn keyspaces(&self) -> &BTreeMap<KeyspaceName, KeyspaceState> {
-        &self.keyspaces
+        &self.keyspaces.by_name
     }
 
     /// All nodes, dead ones included until they are removed.
     pub fn nodes(&self) -> &BTreeMap<NodeId, NodeState> {
-        &self.nodes
+        &self.members.nodes
     }
 
     /// All plans that are kept.
     pub fn plans(&self) -> &BTreeMap<PlanId, Plan> {
-        &self.plans
+        &self.plans.by_id
     }
 
     /// What has to leave. The driver makes the writes durable before it does anything else.
     pub fn take_outbox(&mut self) -> Outbox {
         std::mem::take(&mut self.outbox)
-    }
-
-    /// Tells of the whole cluster.
-    fn notice(&mut self, alarm: bool, text: String) {
-        let kind = if alarm { EventKind::Alarm } else { EventKind::Notice };
-        self.tell(kind, About::all(), alarm, text);
-    }
-
-    /// Tells of what the coordinator did by itself.
-    fn tell(&mut self, kind: EventKind, about: About, alarm: bool, text: String) {
-        self.tell_event(Event { alarm, ..event(kind, about, text) });
-    }
-
-    /// Tells of what a node did.
-    fn tell_of(&mut self, kind: EventKind, node: &NodeId, text: String) {
-        self.tell_event(Event { by: Actor::Node(node.clone()), ..event(kind, About::node(node), text) });
-    }
-
-    /// Logs an event and keeps it; others are only kept.
-    fn tell_event(&mut self, event: Event) {
-        self.outbox.notices.push(Notice { alarm: event.alarm, text: event.text.clone() });
-        self.outbox.events.push(event);
-    }
-
-    /// The next decision looks at the shard.
-    fn wake_shard(&mut self, replica: &ReplicaKey) {
-        if let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace) {
-            keyspace.wake([replica.shard]);
-        }
     }
 }
 

@@ -24,6 +24,7 @@
 
 use super::changes::{ChangeBuilder, DesiredChanges};
 use super::footprint::Count;
+use super::own_plans::{PlanningFailure, Suggestion};
 use super::problem::PlanningInput;
 use super::reshape;
 use super::survey::{KnownLoads, Survey};
@@ -106,7 +107,8 @@ impl Cluster {
     pub(in crate::cluster) fn plan(&mut self, at: Moment) -> bool {
         let mut round = std::mem::take(&mut self.budget.round);
         if round.is_over() {
-            let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.planning.plan_due <= at.now);
+            let due =
+                self.keyspaces.by_name.iter().filter(|(_, keyspace)| keyspace.planning.plan_due <= at.now);
             round.names = due.map(|(name, _)| name.clone()).collect();
             round.counts = round.names.clone();
         }
@@ -115,7 +117,7 @@ impl Cluster {
         while left > 0 && !round.is_over() {
             let before = left;
             ready |= self.plan_on(at, &mut round, &mut left);
-            self.budget.work.planned += (before - left) as u64;
+            self.budget.planned += (before - left) as u64;
         }
         if let Some((_, step)) = &mut round.under_way {
             step.interrupt();
@@ -130,11 +132,11 @@ impl Cluster {
             round.under_way = self.begin_next(at, round);
             // Also what is done at once is done.
             let begun = round.under_way.as_ref().map_or(1, |(name, _)| self.passing_over(name));
-            self.charge(left, begun);
+            self.budget.charge(left, begun);
             return false;
         };
         let is_still_there = |run: &Run| {
-            self.keyspaces.get(&name).is_some_and(|state| state.record.first_shard == run.first_shard)
+            self.keyspaces.by_name.get(&name).is_some_and(|state| state.record.first_shard == run.first_shard)
         };
         if step.run().is_some_and(|run| !is_still_there(run)) {
             return false;
@@ -142,7 +144,7 @@ impl Cluster {
         let mut ready = false;
         let next = match step {
             Step::Count(mut count) => {
-                let is_done = self.go_on_counting(&name, &mut count, left);
+                let is_done = self.keyspaces.go_on_counting(&self.plans, &name, &mut count, left);
                 (!is_done).then_some(Step::Count(count))
             }
             Step::Survey(run, survey) => self.survey_on(at, &name, (run, survey), left),
@@ -162,20 +164,15 @@ impl Cluster {
         ready
     }
 
-    /// Takes work from what is left of the slice. What could not be cut, and was more than that, counts all the same.
-    fn charge(&mut self, left: &mut usize, work: usize) {
-        self.budget.work.planned += work.saturating_sub(*left) as u64;
-        *left = left.saturating_sub(work);
-    }
-
     /// What it is to go through all shards of a keyspace once.
     fn passing_over(&self, name: &KeyspaceName) -> usize {
-        self.keyspaces.get(name).map_or(0, |keyspace| keyspace.map.len() / limits::SHARDS_PASSED_OVER) + 1
+        self.keyspaces.by_name.get(name).map_or(0, |keyspace| keyspace.map.len() / limits::SHARDS_PASSED_OVER)
+            + 1
     }
 
     fn begin_next(&mut self, at: Moment, round: &mut Round) -> Option<(KeyspaceName, Step)> {
         if let Some(name) = round.counts.pop_front() {
-            let count = self.begin_count(&name)?;
+            let count = self.keyspaces.begin_count((&self.plans, self.record.next_plan), &name)?;
             return Some((name, Step::Count(Box::new(count))));
         }
         let name = round.names.pop_front()?;
@@ -186,9 +183,10 @@ impl Cluster {
     /// Begins to plan a keyspace, unless it waits for something.
     fn begin_run(&mut self, at: Moment, name: &KeyspaceName) -> Option<Step> {
         let next = at.now + self.settings.rebalance_ms;
-        let settled_at = self.last_join + self.settings.settle_ms;
-        let replacement = self.keyspaces.get(name).map(|keyspace| self.next_replacement(at, keyspace));
-        let keyspace = self.keyspaces.get_mut(name)?;
+        let settled_at = self.members.last_join + self.settings.settle_ms;
+        let replacement =
+            self.keyspaces.by_name.get(name).map(|keyspace| self.next_replacement(at, keyspace));
+        let keyspace = self.keyspaces.by_name.get_mut(name)?;
         keyspace.planning.plan_due = next.min(replacement.unwrap_or(Millis::NEVER));
         if self.record.brake.is_some() || keyspace.record.brake.is_some() {
             return None;
@@ -200,10 +198,11 @@ impl Cluster {
             keyspace.planning.plan_due = settled_at;
             return None;
         }
-        if self.waits_for_nodes(at) {
+        let known = (&self.members, &self.settings, self.times.started);
+        if self.guard.waits_for_nodes(at, known, &mut self.outbox) {
             return None;
         }
-        let keyspace = self.keyspaces.get(name)?;
+        let keyspace = self.keyspaces.by_name.get(name)?;
         Some(self.first_step(at, keyspace))
     }
 
@@ -224,17 +223,16 @@ impl Cluster {
         (mut run, mut survey): (Box<Run>, Box<Survey>),
         left: &mut usize,
     ) -> Option<Step> {
-        let keyspace = self.keyspaces.get(name)?;
+        let keyspace = self.keyspaces.by_name.get(name)?;
         *left = left.saturating_sub(self.go_on(at, keyspace, &mut survey, *left));
         if !survey.is_over() {
             return Some(Step::Survey(run, survey));
         }
         run.heard = survey.heard;
-        if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            survey.short.drain(..).for_each(|id| keyspace.settling.note_news(id));
-        }
-        run.proposals = self.reshape(at, name, std::mem::take(&mut survey.carried));
-        let keyspace = self.keyspaces.get(name)?;
+        let keyspace = self.keyspaces.by_name.get_mut(name)?;
+        survey.short.drain(..).for_each(|id| keyspace.settling.note_news(id));
+        run.proposals = keyspace.reshape(at, std::mem::take(&mut survey.carried), &mut self.outbox);
+        let keyspace = self.keyspaces.by_name.get(name)?;
         let input = self.planning_input(at, keyspace, *survey, &run.proposals);
         Some(Step::Place(run, Box::new(input), None))
     }
@@ -258,7 +256,7 @@ impl Cluster {
             *left = 0;
             return Some(Step::Place(run, input, placing));
         }
-        let keyspace = self.keyspaces.get(name)?;
+        let keyspace = self.keyspaces.by_name.get(name)?;
         let (next, work) = match placing {
             Some(Placing::UnderWay(pieces)) => {
                 let (placing, work) = pieces.go_on(problem, *left);
@@ -267,14 +265,16 @@ impl Cluster {
             Some(done @ Placing::Done(_)) => (Ok(done), least),
             None => (self.policies.begin(&keyspace.record.keyspace.policy, problem), least),
         };
-        self.charge(left, work);
+        self.budget.charge(left, work);
         match next {
             Ok(Placing::Done(solution)) => {
                 Some(Step::Write(run, Box::new(ChangeBuilder::of(*input, *solution))))
             }
             Ok(placing) => Some(Step::Place(run, input, Some(placing))),
             Err(error) => {
-                self.fail(at, name, error.to_string());
+                if let Some(failure) = PlanningFailure::find(self, at, name, error.to_string()) {
+                    failure.apply(self);
+                }
                 None
             }
         }
@@ -287,7 +287,7 @@ impl Cluster {
         (mut run, mut builder): (Box<Run>, Box<ChangeBuilder>),
         left: &mut usize,
     ) -> Option<Step> {
-        let keyspace = self.keyspaces.get(name)?;
+        let keyspace = self.keyspaces.by_name.get(name)?;
         *left = left.saturating_sub(self.write(keyspace, &mut builder, *left));
         if !builder.is_over() {
             return Some(Step::Write(run, builder));
@@ -295,15 +295,16 @@ impl Cluster {
         let problem = &builder.input.problem;
         let measured =
             if builder.is_measured() { problem.shard_count() + problem.current.replicas() } else { 0 };
-        self.charge(left, self.passing_over(name) + measured);
+        self.budget.charge(left, self.passing_over(name) + measured);
         let fixed = std::mem::take(&mut builder.input.fixed);
         let (desired, unplaced) = self.desired_changes(at, name, *builder)?;
-        self.report_unplaced(at, name, unplaced);
         // What waits for calm is no answer: a suggestion that a person has before them stays.
         let is_complete = desired.blocked.is_empty() && !desired.is_stale && !desired.leads_wait;
-        self.note_leads(at, name, desired.leads_wait);
+        let rest_from = self.leads_rest_from(self.keyspaces.by_name.get(name)?);
         let rebalance = reshape::with_reshapes(std::mem::take(&mut run.proposals), desired.rebalance);
-        let keyspace = self.keyspaces.get_mut(name)?;
+        let keyspace = self.keyspaces.by_name.get_mut(name)?;
+        keyspace.report_unplaced(at, unplaced, &mut self.outbox);
+        keyspace.note_leads(at, desired.leads_wait, rest_from);
         let only_leads = keyspace.record.keyspace.ownership == Ownership::Replicated
             && !rebalance.is_empty()
             && rebalance.iter().all(|planned| matches!(planned.change, Change::Lead { .. }));
@@ -331,7 +332,7 @@ impl Cluster {
         name: &KeyspaceName,
         builder: ChangeBuilder,
     ) -> Option<(DesiredChanges, Vec<String>)> {
-        let keyspace = self.keyspaces.get(name)?;
+        let keyspace = self.keyspaces.by_name.get(name)?;
         let (mut desired, input, solution) = builder.into_desired();
         self.spread_leaders(at, keyspace, &mut desired);
         let mut unplaced = solution.complaints(&input.problem);
@@ -367,20 +368,24 @@ impl Cluster {
         (run, mut rest): (Box<Run>, Box<Submission>),
         left: &mut usize,
     ) -> (Option<Step>, bool) {
-        let Some(mode) = self.keyspaces.get(name).map(|keyspace| keyspace.record.keyspace.mode) else {
+        let Some(mode) = self.keyspaces.by_name.get(name).map(|keyspace| keyspace.record.keyspace.mode)
+        else {
             return (None, false);
         };
         let Some((origin, mut changes)) = self.next_part(at, name, &run, (&mut rest, mode)) else {
             return (None, rest.is_ready);
         };
-        self.charge(left, changes.len().max(1));
+        self.budget.charge(left, changes.len().max(1));
         if run.is_interrupted && self.sift(at, name, &mut changes) {
             rest.is_complete = false;
         }
         let ready = match (&origin, mode) {
-            (Origin::Rebalance, Mode::Suggested) => self.suggest(at, name, changes, rest.is_complete),
+            (Origin::Rebalance, Mode::Suggested) => {
+                let suggestion = Suggestion::find(self, at, name, changes, rest.is_complete);
+                suggestion.is_some_and(|suggestion| suggestion.apply(self))
+            }
             _ if changes.is_empty() => false,
-            _ => self.submit_own(at, name, origin, changes),
+            _ => self.make_own_plan(at, name, origin, changes),
         };
         rest.is_ready |= ready;
         let is_over = rest.is_rebalancing && rest.rebalance.len() == 0;
@@ -419,11 +424,14 @@ impl Cluster {
         at: Moment,
         name: &KeyspaceName,
     ) -> Result<(DesiredChanges, Vec<String>), String> {
-        let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
+        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return Ok(Default::default()) };
         let mut survey = self.survey(at, keyspace);
         self.go_on(at, keyspace, &mut survey, usize::MAX);
-        let proposals = self.reshape(at, name, std::mem::take(&mut survey.carried));
-        let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
+        let carried = std::mem::take(&mut survey.carried);
+        let reshaped = self.keyspaces.by_name.get_mut(name);
+        let proposals = reshaped.map(|keyspace| keyspace.reshape(at, carried, &mut self.outbox));
+        let proposals = proposals.unwrap_or_default();
+        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return Ok(Default::default()) };
         let input = self.planning_input(at, keyspace, survey, &proposals);
         let placed = self.policies.place(&keyspace.record.keyspace.policy, &input.problem);
         let mut builder = ChangeBuilder::of(input, placed.map_err(|error| error.to_string())?);
@@ -439,10 +447,15 @@ impl Cluster {
             return false;
         }
         if !rest.only_leads {
-            return !self.is_carrying_out(at, name) && self.may_rebalance(at, name, run.heard);
+            if self.is_carrying_out(at, name) {
+                return false;
+            }
+            let patience = self.patience(at);
+            let keyspace = self.keyspaces.by_name.get_mut(name);
+            return keyspace.is_none_or(|keyspace| keyspace.may_rebalance(at, run.heard, &patience));
         }
         let waits = self.is_carrying_out(at, name) || self.has_unheard_nodes(at);
-        if let Some(keyspace) = self.keyspaces.get_mut(name).filter(|_| waits) {
+        if let Some(keyspace) = self.keyspaces.by_name.get_mut(name).filter(|_| waits) {
             keyspace.planning.plan_due = keyspace.planning.plan_due.min(at.now + limits::LOADS_LOOK_MS);
         }
         !waits
@@ -450,11 +463,11 @@ impl Cluster {
 
     /// Leaves out what cannot be done any more, so that the rest can. Returns whether there was something.
     fn sift(&mut self, at: Moment, name: &KeyspaceName, changes: &mut Vec<Planned>) -> bool {
-        let Some(keyspace) = self.keyspaces.get(name) else { return false };
+        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return false };
         let before = changes.len();
         check::sift(&keyspace.map, changes, &|node| self.closed(at, node));
         let has_changed = changes.len() < before;
-        if let Some(keyspace) = self.keyspaces.get_mut(name).filter(|_| has_changed) {
+        if let Some(keyspace) = self.keyspaces.by_name.get_mut(name).filter(|_| has_changed) {
             keyspace.plan_again(at);
         }
         has_changed

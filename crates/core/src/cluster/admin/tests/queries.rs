@@ -69,7 +69,10 @@ fn explain_finds_the_split_that_placed_a_child() {
     test.rounds(6);
     let after = test.cluster.explain(test.at, &name("users"), &key("k")).unwrap();
     assert!(after.shard.shard > S1);
-    assert_eq!(after.reasons[0].as_ref().map(|(plan, _)| *plan), test.cluster.plans.keys().last().copied());
+    assert_eq!(
+        after.reasons[0].as_ref().map(|(plan, _)| *plan),
+        test.cluster.plans.by_id.keys().last().copied()
+    );
 }
 
 #[test]
@@ -116,7 +119,7 @@ fn status_counts_everything_once() {
         replicas: Some(4),
         ahead: true,
     });
-    let parts = test.cluster.keyspaces.get_mut(&name("parts")).unwrap();
+    let parts = test.cluster.keyspaces.by_name.get_mut(&name("parts")).unwrap();
     let rule = ShardRule { set_aside: Some("kills nodes".into()), ..ShardRule::default() };
     parts.record.rules.insert(ShardId(2), rule);
     test.broken.insert(node("c"));

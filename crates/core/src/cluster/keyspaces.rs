@@ -1,0 +1,53 @@
+//! The keyspaces of a cluster, and what concerns all of them.
+
+use super::planning::Footprint;
+use super::{KeyspaceState, Moment};
+use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::time::Millis;
+use crate::node::exchange::ReplicaKey;
+use std::collections::BTreeMap;
+
+/// The keyspaces, each with its map and what is known of it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Keyspaces {
+    pub(super) by_name: BTreeMap<KeyspaceName, KeyspaceState>,
+    /// Exclusive keyspaces that were deleted a lease ago or less, and until when their names are not given
+    /// out again. Not stored: a restart forgets the last few seconds of it.
+    pub(super) deleted: BTreeMap<KeyspaceName, Millis>,
+    /// What all of them carry on each node; not stored.
+    pub(super) carried: Footprint,
+    /// How many shards were noted as having news, since this coordinator started.
+    pub(super) woken: u64,
+}
+
+impl Keyspaces {
+    /// The next decision looks at the shard.
+    pub(super) fn wake_shard(&mut self, replica: &ReplicaKey) {
+        if let Some(keyspace) = self.by_name.get_mut(&replica.keyspace) {
+            keyspace.wake([replica.shard]);
+        }
+    }
+
+    /// Wakes every shard with a replica on the node, of whichever incarnation.
+    pub(super) fn wake_replicas_of(&mut self, id: &NodeId) {
+        for keyspace in self.by_name.values_mut() {
+            let ids: Vec<_> = keyspace.hosted.on(id).collect();
+            self.woken += ids.len() as u64;
+            keyspace.wake(ids);
+        }
+    }
+
+    /// Plans every keyspace within `delay_ms`. Sooner stays sooner.
+    pub(super) fn plan_soon(&mut self, at: Moment, delay_ms: u64) {
+        for keyspace in self.by_name.values_mut() {
+            keyspace.planning.plan_due = keyspace.planning.plan_due.min(at.now + delay_ms);
+        }
+    }
+
+    /// Whether the map has a place for it: it is ordered, or waits to be.
+    pub(super) fn is_named(&self, key: &ReplicaKey) -> bool {
+        let keyspace = self.by_name.get(&key.keyspace);
+        let shard = keyspace.and_then(|keyspace| keyspace.map.shard(key.shard));
+        shard.is_some_and(|shard| shard.replica(key.placement).is_some())
+    }
+}
