@@ -318,7 +318,10 @@ impl Cluster {
 
     /// What the node holds that somebody still needs: everything but what may be deleted.
     pub(super) fn needed<'a>(&'a self, node: &'a NodeState) -> Vec<HostedReplica<'a>> {
-        self.held(node).filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal).collect()
+        self.keyspaces
+            .held(node)
+            .filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal)
+            .collect()
     }
 
     /// Which worker is slow with a replica that leaves its node, while its move still goes on.

@@ -10,7 +10,7 @@ use super::plans::Plans;
 use super::progress::{has_begun, progress_of};
 use super::{Cluster, KeyspaceState, Moment, Outbox, Write};
 use crate::base::id::{PlacementId, PlanId, ShardId};
-use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::name::NodeId;
 use crate::base::planted::{self, Planted};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
@@ -392,8 +392,8 @@ impl Plans {
         }
     }
 
-    /// Brings the progress of the approved plans of a keyspace up to date with the map, plan after plan; finished plans are stored. `anew`
-    /// when something has happened since. Returns whether there are more plans than one decision looks at.
+    /// Brings the progress of the approved plans of a keyspace up to date with the map, plan after plan; finished plans are
+    /// stored. `anew` when something has happened since. Returns whether there are more plans than one decision looks at.
     pub(super) fn track(
         &mut self,
         at: Moment,

@@ -44,6 +44,20 @@ impl Keyspaces {
         }
     }
 
+    /// Whether nothing is under way in any of them.
+    pub(super) fn are_settled(&self) -> bool {
+        self.by_name.values().all(|keyspace| keyspace.settling.unsettled.is_empty())
+    }
+
+    /// Packs what is kept for each replica and shard, as far as there is `room` for that in this decision.
+    pub(super) fn pack(&mut self, room: &mut i64) {
+        for keyspace in self.by_name.values_mut() {
+            keyspace.observed.pack(room);
+            keyspace.since.pack(room);
+            keyspace.hosted.pack(room);
+        }
+    }
+
     /// Whether the map has a place for it: it is ordered, or waits to be.
     pub(super) fn is_named(&self, key: &ReplicaKey) -> bool {
         let keyspace = self.by_name.get(&key.keyspace);

@@ -20,4 +20,9 @@ impl Members {
     pub(super) fn new(now: Millis) -> Members {
         Members { nodes: Nodes::new(), last_join: now, registrations: Registrations::default() }
     }
+
+    /// Packs what each node should hold, as far as there is `room` for that in this decision.
+    pub(super) fn pack(&mut self, room: &mut i64) {
+        self.nodes.values_mut().for_each(|node| node.orders.pack(room));
+    }
 }

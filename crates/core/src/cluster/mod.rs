@@ -11,6 +11,26 @@
 //! happened. The state in memory is ahead of the disk only between a call and the driver's commit; a
 //! driver whose commit fails throws the cluster away and recovers a new one from what is durable.
 //!
+//! The state is a few values, each in a file that says what it holds:
+//!
+//! | value                    | what it is                                                          |
+//! |--------------------------|---------------------------------------------------------------------|
+//! | `record`                 | what is stored of the whole cluster: counters, the brake            |
+//! | `members.rs`             | the nodes, and the processes that ask to be one                     |
+//! | `keyspaces.rs`           | the keyspaces, each with its map and the reports on its replicas    |
+//! | `plans.rs`               | the plans that are kept                                             |
+//! | `guard.rs`               | what is known of deaths, which stops the planner                    |
+//! | `recall.rs`              | what this coordinator began with                                    |
+//! | `work.rs`                | how much one decision does, and what is being planned               |
+//! | `times.rs`               | when this coordinator was awake                                     |
+//! | `outbox.rs`              | what has to leave: writes, orders, maps, events                     |
+//!
+//! A method that changes one of them is a method of that value. What it reads, and what else it changes, are its
+//! arguments; so `Members::end` shows that keyspaces and the outbox change with a node that ends. What changes with the whole
+//! cluster in view has two halves: the first reads a `&Cluster` and says what is to change, as data, the second changes it
+//! (`decide.rs`; for commands `admin/`). `&mut self` on [`Cluster`] is left to what drivers call, to the second halves, and to
+//! the planner, which does its steps in slices (`planning/round.rs`).
+//!
 //! | what is asked                                  | file            |
 //! |------------------------------------------------|-----------------|
 //! | what one decision does, phase after phase      | `decide.rs`     |
@@ -229,7 +249,7 @@ pub struct NodeState {
     is_on_trust: bool,
 }
 
-/// The cluster as its coordinator sees it.
+/// The cluster as its coordinator sees it: a few values, see the module.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     settings: Settings,

@@ -49,7 +49,6 @@ use crate::node::Health;
 use crate::plan::check;
 use crate::plan::reshard::Tracker;
 use crate::plan::{Origin, Plan, Planned, Progress, Status};
-use changes::DesiredChanges;
 pub(super) use footprint::Footprint;
 use own_plans::OwnPlan;
 pub(super) use round::Round;
@@ -217,6 +216,24 @@ impl KeyspaceState {
         let Some(until) = self.loads_awaited_until(at, heard, patience) else { return true };
         self.planning.plan_due = self.planning.plan_due.min((at.now + limits::LOADS_LOOK_MS).min(until));
         false
+    }
+
+    /// Whether what could only be better is planned now, or waits; where it is `only_leads`, for no loads.
+    fn begins_to_rebalance(
+        &mut self,
+        at: Moment,
+        (is_carrying_out, patience): (bool, &Patience),
+        heard: KnownLoads,
+        only_leads: bool,
+    ) -> bool {
+        if !only_leads {
+            return !is_carrying_out && self.may_rebalance(at, heard, patience);
+        }
+        let waits = is_carrying_out || patience.has_unheard_nodes;
+        if waits {
+            self.planning.plan_due = self.planning.plan_due.min(at.now + limits::LOADS_LOOK_MS);
+        }
+        !waits
     }
 
     fn loads_awaited_until(&self, at: Moment, heard: KnownLoads, patience: &Patience) -> Option<Millis> {

@@ -96,6 +96,27 @@ impl Round {
     }
 }
 
+impl Submission {
+    /// The next plan of what somebody waits for, of at most so many changes.
+    fn next_urgent(&mut self, mode: Mode, most: usize) -> Option<(Origin, Vec<Planned>)> {
+        if self.repair.len() > 0 && mode != Mode::Manual {
+            return Some((Origin::Repair, self.repair.by_ref().take(most).collect()));
+        }
+        (self.drain.len() > 0).then(|| (Origin::Drain, self.drain.by_ref().take(most).collect()))
+    }
+
+    /// The next plan of what could only be better; none when that is not planned now.
+    fn next_rebalance(&mut self, mode: Mode, most: usize) -> Option<(Origin, Vec<Planned>)> {
+        let most = match mode {
+            Mode::Automatic => most,
+            // A person is asked once, about all of it.
+            Mode::Suggested => usize::MAX,
+            Mode::Manual => return None,
+        };
+        self.is_rebalancing.then(|| (Origin::Rebalance, self.rebalance.by_ref().take(most).collect()))
+    }
+}
+
 impl Cluster {
     /// Whether there is something to plan.
     pub(in crate::cluster) fn has_to_plan(&self, at: Moment) -> bool {
@@ -148,7 +169,19 @@ impl Cluster {
                 (!is_done).then_some(Step::Count(count))
             }
             Step::Survey(run, survey) => self.survey_on(at, &name, (run, survey), left),
-            Step::Place(run, input, placing) => self.place(at, &name, (run, input, placing), left),
+            Step::Place(run, input, placing) => {
+                let (placed, work) = self.place(&name, (run, input, placing), *left);
+                self.budget.charge(left, work);
+                match placed {
+                    Ok(step) => step,
+                    Err(why) => {
+                        if let Some(failure) = PlanningFailure::find(self, at, &name, why) {
+                            failure.apply(self);
+                        }
+                        None
+                    }
+                }
+            }
             Step::Write(run, builder) => self.write_on(at, &name, (run, builder), left),
             Step::Submit(run, submission) => {
                 let (next, submitted) = self.submit_on(at, &name, (run, submission), left);
@@ -237,14 +270,14 @@ impl Cluster {
         Some(Step::Place(run, Box::new(input), None))
     }
 
-    /// Asks the policy, piece by piece.
+    /// Asks the policy, piece by piece, for about `left` units of work. Returns the next step, or why the keyspace cannot be
+    /// planned; and how much work that was.
     fn place(
-        &mut self,
-        at: Moment,
+        &self,
         name: &KeyspaceName,
         (run, input, placing): (Box<Run>, Box<PlanningInput>, Option<Placing>),
-        left: &mut usize,
-    ) -> Option<Step> {
+        left: usize,
+    ) -> (Result<Option<Step>, String>, usize) {
         let problem = &input.problem;
         let least = match &placing {
             Some(Placing::UnderWay(pieces)) => pieces.least(problem),
@@ -252,32 +285,26 @@ impl Cluster {
             None => (problem.shard_count() + problem.current.replicas()).max(1),
         };
         // Where a piece cannot be cut and is much, it has a slice of its own.
-        if least > *left && *left < self.budget.slice.planned {
-            *left = 0;
-            return Some(Step::Place(run, input, placing));
+        if least > left && left < self.budget.slice.planned {
+            return (Ok(Some(Step::Place(run, input, placing))), left);
         }
-        let keyspace = self.keyspaces.by_name.get(name)?;
+        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return (Ok(None), 0) };
         let (next, work) = match placing {
             Some(Placing::UnderWay(pieces)) => {
-                let (placing, work) = pieces.go_on(problem, *left);
+                let (placing, work) = pieces.go_on(problem, left);
                 (Ok(placing), work)
             }
             Some(done @ Placing::Done(_)) => (Ok(done), least),
             None => (self.policies.begin(&keyspace.record.keyspace.policy, problem), least),
         };
-        self.budget.charge(left, work);
-        match next {
+        let step = match next {
             Ok(Placing::Done(solution)) => {
-                Some(Step::Write(run, Box::new(ChangeBuilder::of(*input, *solution))))
+                Ok(Some(Step::Write(run, Box::new(ChangeBuilder::of(*input, *solution)))))
             }
-            Ok(placing) => Some(Step::Place(run, input, Some(placing))),
-            Err(error) => {
-                if let Some(failure) = PlanningFailure::find(self, at, name, error.to_string()) {
-                    failure.apply(self);
-                }
-                None
-            }
-        }
+            Ok(placing) => Ok(Some(Step::Place(run, input, Some(placing)))),
+            Err(error) => Err(error.to_string()),
+        };
+        (step, work)
     }
 
     fn write_on(
@@ -372,12 +399,26 @@ impl Cluster {
         else {
             return (None, false);
         };
-        let Some((origin, mut changes)) = self.next_part(at, name, &run, (&mut rest, mode)) else {
-            return (None, rest.is_ready);
-        };
+        let most = self.budget.slice.plan_lines();
+        let mut part = rest.next_urgent(mode, most);
+        if part.is_none() {
+            // What could only be better is planned when nothing that somebody waits for is.
+            if !rest.is_rebalancing && !rest.is_ready && self.unrest().is_none() {
+                let known = (self.is_carrying_out(at, name), &self.patience(at));
+                let keyspace = self.keyspaces.by_name.get_mut(name);
+                rest.is_rebalancing = keyspace.is_some_and(|keyspace| {
+                    keyspace.begins_to_rebalance(at, known, run.heard, rest.only_leads)
+                });
+            }
+            part = rest.next_rebalance(mode, most);
+        }
+        let Some((origin, mut changes)) = part else { return (None, rest.is_ready) };
         self.budget.charge(left, changes.len().max(1));
         if run.is_interrupted && self.sift(at, name, &mut changes) {
             rest.is_complete = false;
+            if let Some(keyspace) = self.keyspaces.by_name.get_mut(name) {
+                keyspace.plan_again(at);
+            }
         }
         let ready = match (&origin, mode) {
             (Origin::Rebalance, Mode::Suggested) => {
@@ -391,31 +432,6 @@ impl Cluster {
         let is_over = rest.is_rebalancing && rest.rebalance.len() == 0;
         let is_ready = rest.is_ready;
         ((!is_over).then_some(Step::Submit(run, rest)), is_ready)
-    }
-
-    /// What the next plan is made of, and for what; none when nothing more is planned now.
-    fn next_part(
-        &mut self,
-        at: Moment,
-        name: &KeyspaceName,
-        run: &Run,
-        (rest, mode): (&mut Submission, Mode),
-    ) -> Option<(Origin, Vec<Planned>)> {
-        let most = self.budget.slice.plan_lines();
-        if rest.repair.len() > 0 && mode != Mode::Manual {
-            return Some((Origin::Repair, rest.repair.by_ref().take(most).collect()));
-        }
-        if rest.drain.len() > 0 {
-            return Some((Origin::Drain, rest.drain.by_ref().take(most).collect()));
-        }
-        rest.is_rebalancing = rest.is_rebalancing || self.begins_to_rebalance(at, name, run, rest);
-        let most = match mode {
-            Mode::Automatic => most,
-            // A person is asked once, about all of it.
-            Mode::Suggested => usize::MAX,
-            Mode::Manual => return None,
-        };
-        rest.is_rebalancing.then(|| (Origin::Rebalance, rest.rebalance.by_ref().take(most).collect()))
     }
 
     /// Everything that the policy would have changed, in one piece, and what it cannot place: for a dry run.
@@ -441,36 +457,12 @@ impl Cluster {
         Ok((desired, unplaced))
     }
 
-    /// Whether what could only be better is planned now.
-    fn begins_to_rebalance(&mut self, at: Moment, name: &KeyspaceName, run: &Run, rest: &Submission) -> bool {
-        if rest.is_ready || self.unrest().is_some() {
-            return false;
-        }
-        if !rest.only_leads {
-            if self.is_carrying_out(at, name) {
-                return false;
-            }
-            let patience = self.patience(at);
-            let keyspace = self.keyspaces.by_name.get_mut(name);
-            return keyspace.is_none_or(|keyspace| keyspace.may_rebalance(at, run.heard, &patience));
-        }
-        let waits = self.is_carrying_out(at, name) || self.has_unheard_nodes(at);
-        if let Some(keyspace) = self.keyspaces.by_name.get_mut(name).filter(|_| waits) {
-            keyspace.planning.plan_due = keyspace.planning.plan_due.min(at.now + limits::LOADS_LOOK_MS);
-        }
-        !waits
-    }
-
     /// Leaves out what cannot be done any more, so that the rest can. Returns whether there was something.
-    fn sift(&mut self, at: Moment, name: &KeyspaceName, changes: &mut Vec<Planned>) -> bool {
+    fn sift(&self, at: Moment, name: &KeyspaceName, changes: &mut Vec<Planned>) -> bool {
         let Some(keyspace) = self.keyspaces.by_name.get(name) else { return false };
         let before = changes.len();
         check::sift(&keyspace.map, changes, &|node| self.closed(at, node));
-        let has_changed = changes.len() < before;
-        if let Some(keyspace) = self.keyspaces.by_name.get_mut(name).filter(|_| has_changed) {
-            keyspace.plan_again(at);
-        }
-        has_changed
+        changes.len() < before
     }
 }
 
