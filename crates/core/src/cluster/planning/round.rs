@@ -31,15 +31,16 @@ use super::survey::{KnownLoads, Survey};
 use crate::base::count::counted_with;
 use crate::base::id::ShardId;
 use crate::base::name::KeyspaceName;
+use crate::base::settings::Settings;
 use crate::base::time::Millis;
-use crate::cluster::{Cluster, KeyspaceState, Moment};
+use crate::cluster::{Cluster, KeyspaceState, Moment, Outbox};
 use crate::keyspace::{Mode, Ownership};
 use crate::limits;
 use crate::placement::balanced::Placing;
 use crate::plan::check;
 use crate::plan::reshard::Proposals;
 use crate::plan::{Change, Origin, Planned};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// The keyspaces that one round of the planner has still to do, and the step at which it is. See the module.
 #[derive(Debug, Clone, Default)]
@@ -117,6 +118,51 @@ impl Submission {
     }
 }
 
+/// What a keyspace remembers of a run whose changes are written.
+struct Written {
+    /// What could not be placed, in sentences.
+    unplaced: Vec<String>,
+    leads_wait: bool,
+    /// When leads are spread, if the map stays as it is.
+    rest_from: Millis,
+    /// Shards that the planner looks at again when they have settled.
+    blocked: BTreeSet<ShardId>,
+    /// Some of what was decided was too late.
+    is_stale: bool,
+}
+
+impl KeyspaceState {
+    /// Whether it may be planned by itself, as far as its own state says; what holds no more is forgotten first. While
+    /// nothing is placed it waits until nodes have come, at `settled_at`.
+    fn may_be_planned(
+        &mut self,
+        at: Moment,
+        settled_at: Millis,
+        settings: &Settings,
+        outbox: &mut Outbox,
+    ) -> bool {
+        if self.record.brake.is_some() {
+            return false;
+        }
+        outbox.writes.extend(self.clear_survivors(at, settings));
+        self.forget_avoided(at);
+        let waits = at.now < settled_at && self.map.shards().all(|shard| shard.replicas.is_empty());
+        if waits {
+            self.planning.plan_due = settled_at;
+        }
+        !waits
+    }
+
+    fn take_written(&mut self, at: Moment, written: Written, outbox: &mut Outbox) {
+        self.report_unplaced(at, written.unplaced, outbox);
+        self.note_leads(at, written.leads_wait, written.rest_from);
+        self.planning.blocked = written.blocked;
+        if written.is_stale {
+            self.plan_again(at);
+        }
+    }
+}
+
 impl Cluster {
     /// Whether there is something to plan.
     pub(in crate::cluster) fn has_to_plan(&self, at: Moment) -> bool {
@@ -182,7 +228,16 @@ impl Cluster {
                     }
                 }
             }
-            Step::Write(run, builder) => self.write_on(at, &name, (run, builder), left),
+            Step::Write(run, builder) => {
+                self.write_on(at, &name, (run, builder), *left).map(|(step, written, work)| {
+                    self.budget.charge(left, work);
+                    let keyspace = self.keyspaces.by_name.get_mut(&name);
+                    if let (Some(keyspace), Some(written)) = (keyspace, written) {
+                        keyspace.take_written(at, written, &mut self.outbox);
+                    }
+                    step
+                })
+            }
             Step::Submit(run, submission) => {
                 let (next, submitted) = self.submit_on(at, &name, (run, submission), left);
                 ready = submitted;
@@ -203,40 +258,26 @@ impl Cluster {
             + 1
     }
 
+    /// Begins to count what the next keyspace carries, or to plan it, unless it waits for something.
     fn begin_next(&mut self, at: Moment, round: &mut Round) -> Option<(KeyspaceName, Step)> {
         if let Some(name) = round.counts.pop_front() {
             let count = self.keyspaces.begin_count((&self.plans, self.record.next_plan), &name)?;
             return Some((name, Step::Count(Box::new(count))));
         }
         let name = round.names.pop_front()?;
-        let step = self.begin_run(at, &name)?;
+        let replacement = self.next_replacement(at, self.keyspaces.by_name.get(&name)?);
+        let Cluster { settings, times, record, members, keyspaces, guard, outbox, .. } = &mut *self;
+        let keyspace = keyspaces.by_name.get_mut(&name)?;
+        keyspace.planning.plan_due = replacement.min(at.now + settings.rebalance_ms);
+        let settled_at = members.last_join + settings.settle_ms;
+        if record.brake.is_some() || !keyspace.may_be_planned(at, settled_at, settings, outbox) {
+            return None;
+        }
+        if guard.waits_for_nodes(at, (&*members, &*settings, times.started), outbox) {
+            return None;
+        }
+        let step = self.first_step(at, self.keyspaces.by_name.get(&name)?);
         Some((name, step))
-    }
-
-    /// Begins to plan a keyspace, unless it waits for something.
-    fn begin_run(&mut self, at: Moment, name: &KeyspaceName) -> Option<Step> {
-        let next = at.now + self.settings.rebalance_ms;
-        let settled_at = self.members.last_join + self.settings.settle_ms;
-        let replacement =
-            self.keyspaces.by_name.get(name).map(|keyspace| self.next_replacement(at, keyspace));
-        let keyspace = self.keyspaces.by_name.get_mut(name)?;
-        keyspace.planning.plan_due = next.min(replacement.unwrap_or(Millis::NEVER));
-        if self.record.brake.is_some() || keyspace.record.brake.is_some() {
-            return None;
-        }
-        self.outbox.writes.extend(keyspace.clear_survivors(at, &self.settings));
-        keyspace.forget_avoided(at);
-        let nothing_placed = keyspace.map.shards().all(|shard| shard.replicas.is_empty());
-        if nothing_placed && at.now < settled_at {
-            keyspace.planning.plan_due = settled_at;
-            return None;
-        }
-        let known = (&self.members, &self.settings, self.times.started);
-        if self.guard.waits_for_nodes(at, known, &mut self.outbox) {
-            return None;
-        }
-        let keyspace = self.keyspaces.by_name.get(name)?;
-        Some(self.first_step(at, keyspace))
     }
 
     fn first_step(&self, at: Moment, keyspace: &KeyspaceState) -> Step {
@@ -307,39 +348,37 @@ impl Cluster {
         (step, work)
     }
 
+    /// Writes the changes down, for about `left` units of work. Returns the next step, what the keyspace is to remember once
+    /// all are written, and how much work that was.
     fn write_on(
-        &mut self,
+        &self,
         at: Moment,
         name: &KeyspaceName,
         (mut run, mut builder): (Box<Run>, Box<ChangeBuilder>),
-        left: &mut usize,
-    ) -> Option<Step> {
+        left: usize,
+    ) -> Option<(Step, Option<Written>, usize)> {
         let keyspace = self.keyspaces.by_name.get(name)?;
-        *left = left.saturating_sub(self.write(keyspace, &mut builder, *left));
+        let mut work = self.write(keyspace, &mut builder, left);
         if !builder.is_over() {
-            return Some(Step::Write(run, builder));
+            return Some((Step::Write(run, builder), None, work));
         }
         let problem = &builder.input.problem;
         let measured =
             if builder.is_measured() { problem.shard_count() + problem.current.replicas() } else { 0 };
-        self.budget.charge(left, self.passing_over(name) + measured);
+        work += self.passing_over(name) + measured;
         let fixed = std::mem::take(&mut builder.input.fixed);
         let (desired, unplaced) = self.desired_changes(at, name, *builder)?;
         // What waits for calm is no answer: a suggestion that a person has before them stays.
         let is_complete = desired.blocked.is_empty() && !desired.is_stale && !desired.leads_wait;
-        let rest_from = self.leads_rest_from(self.keyspaces.by_name.get(name)?);
         let rebalance = reshape::with_reshapes(std::mem::take(&mut run.proposals), desired.rebalance);
-        let keyspace = self.keyspaces.by_name.get_mut(name)?;
-        keyspace.report_unplaced(at, unplaced, &mut self.outbox);
-        keyspace.note_leads(at, desired.leads_wait, rest_from);
         let only_leads = keyspace.record.keyspace.ownership == Ownership::Replicated
             && !rebalance.is_empty()
             && rebalance.iter().all(|planned| matches!(planned.change, Change::Lead { .. }));
-        keyspace.planning.blocked = desired.blocked;
-        keyspace.planning.blocked.extend(fixed);
-        if desired.is_stale {
-            keyspace.plan_again(at);
-        }
+        let mut blocked = desired.blocked;
+        blocked.extend(fixed);
+        let (leads_wait, is_stale) = (desired.leads_wait, desired.is_stale);
+        let rest_from = self.leads_rest_from(keyspace);
+        let written = Written { unplaced, leads_wait, rest_from, blocked, is_stale };
         let submission = Submission {
             repair: desired.repair.into_iter(),
             drain: desired.drain.into_iter(),
@@ -349,7 +388,7 @@ impl Cluster {
             is_rebalancing: false,
             only_leads,
         };
-        Some(Step::Submit(run, Box::new(submission)))
+        Some((Step::Submit(run, Box::new(submission)), Some(written), work))
     }
 
     /// What the policy would have changed, and what it cannot place.
