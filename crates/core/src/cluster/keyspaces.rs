@@ -1,11 +1,13 @@
 //! The keyspaces of a cluster, and what concerns all of them.
 
 use super::planning::Footprint;
-use super::{KeyspaceState, Moment};
+use super::{KeyspaceRecord, Moment, Observed, PackedMap};
+use crate::base::id::PlacementId;
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::time::Millis;
-use crate::node::exchange::ReplicaKey;
-use std::collections::BTreeMap;
+use crate::keyspace::map::ShardMap;
+use crate::node::exchange::{ReplicaKey, ReplicationReport};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The keyspaces, each with its map and what is known of it.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +20,43 @@ pub(super) struct Keyspaces {
     pub(super) carried: Footprint,
     /// How many shards were noted as having news, since this coordinator started.
     pub(super) woken: u64,
+}
+
+/// A keyspace with its map and what is known of it.
+#[derive(Debug, Clone)]
+pub struct KeyspaceState {
+    /// As stored.
+    pub record: KeyspaceRecord,
+    /// The current map.
+    pub map: ShardMap,
+    /// Reports of the incarnations that the map names.
+    pub observed: PackedMap<PlacementId, Observed>,
+    /// What replicas of a replicated keyspace have said of the replication of their shards.
+    pub(super) replication: BTreeMap<PlacementId, ReplicationReport>,
+    /// The map by nodes instead of by shards.
+    pub(super) hosted: super::hosted::Hosted,
+    /// Shards to look at in the next decision, and what each waits for.
+    pub(super) settling: super::settling::Settling,
+    /// How far approved plans are carried out.
+    pub(super) execution: super::execute::Execution,
+    /// Steps that are overdue.
+    pub(super) overdue: super::overdue::OverdueState,
+    /// Which shards may be to blame when processes die.
+    pub(super) suspicion: super::blame::Suspicion,
+    /// What its planner remembers from one run to the next.
+    pub(super) planning: super::planning::PlanningState,
+    /// Which copies of durable shards are the latest.
+    pub(super) restored: super::restored::RestoredCopies,
+    /// Replicas of a durable keyspace that were placed, or began anew as followers, under this coordinator, and have not led
+    /// since. Not stored.
+    pub(super) never_led: BTreeSet<PlacementId>,
+    /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
+    /// is missing here has had it since before this coordinator started.
+    pub(super) since: super::runs::Runs,
+    /// Shards that began without the data of before, as no node had a copy; not stored.
+    pub(super) begun_empty: Option<super::status::BegunEmpty>,
+    /// The last step of each replica that is not live; not stored.
+    pub(super) stepped: BTreeMap<PlacementId, super::moves::Step>,
 }
 
 impl Keyspaces {

@@ -128,7 +128,9 @@ mod work;
 pub use ahead::{LaterMap, LaterMaps, note};
 pub use faults::StoredFaults;
 pub use kept::Kept;
+pub use keyspaces::KeyspaceState;
 pub use meanwhile::UncommittedChanges;
+pub use members::NodeState;
 pub use observed::Observed;
 pub use outbox::{Notice, Outbox};
 pub use packed::PackedMap;
@@ -139,17 +141,13 @@ pub use record::{
 pub use session::{BeatError, RegisterError, WrongToken};
 pub use work::{Slice, Work};
 
-use crate::base::id::{Incarnation, PlacementId, PlanId};
+use crate::base::id::PlanId;
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
-use crate::keyspace::map::ShardMap;
-use crate::node::Health;
-use crate::node::exchange::{DiskHealth, ReplicaKey, ReplicationReport};
-use crate::node::health::Signs;
 use crate::placement::Policies;
 use crate::plan::Plan;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The driver's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -158,95 +156,6 @@ pub struct Moment {
     pub now: Millis,
     /// Milliseconds of Unix time, only shown to people.
     pub wall_ms: u64,
-}
-
-/// A keyspace with its map and what is known of it.
-#[derive(Debug, Clone)]
-pub struct KeyspaceState {
-    /// As stored.
-    pub record: KeyspaceRecord,
-    /// The current map.
-    pub map: ShardMap,
-    /// Reports of the incarnations that the map names.
-    pub observed: PackedMap<PlacementId, Observed>,
-    /// What replicas of a replicated keyspace have said of the replication of their shards.
-    replication: BTreeMap<PlacementId, ReplicationReport>,
-    /// The map by nodes instead of by shards.
-    hosted: hosted::Hosted,
-    /// Shards to look at in the next decision, and what each waits for.
-    settling: settling::Settling,
-    /// How far approved plans are carried out.
-    execution: execute::Execution,
-    /// Steps that are overdue.
-    overdue: overdue::OverdueState,
-    /// Which shards may be to blame when processes die.
-    suspicion: blame::Suspicion,
-    /// What its planner remembers from one run to the next.
-    planning: planning::PlanningState,
-    /// Which copies of durable shards are the latest.
-    restored: restored::RestoredCopies,
-    /// Replicas of a durable keyspace that were placed, or began anew as followers, under this coordinator, and have not led
-    /// since. Not stored.
-    never_led: BTreeSet<PlacementId>,
-    /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
-    /// is missing here has had it since before this coordinator started.
-    since: runs::Runs,
-    /// Shards that began without the data of before, as no node had a copy; not stored.
-    begun_empty: Option<status::BegunEmpty>,
-    /// The last step of each replica that is not live; not stored.
-    stepped: BTreeMap<PlacementId, moves::Step>,
-}
-
-/// A node with what is known of it.
-#[derive(Debug, Clone)]
-pub struct NodeState {
-    /// As stored.
-    pub record: NodeRecord,
-    /// What was seen of its current incarnation.
-    pub signs: Signs,
-    /// Earlier incarnations that may still act, with what was seen of them.
-    former: BTreeMap<Incarnation, Signs>,
-    /// It has come to this coordinator, as a new process or as one that comes back.
-    registered: bool,
-    /// The last beat's number.
-    sequence: u64,
-    /// It has asked to leave.
-    pub leaving: bool,
-    /// It gets no further lease: see [`overdue`]. Not stored.
-    revoked: bool,
-    /// It has said that its last lease is over, and got none: see `Cluster::may_lease`.
-    has_no_lease: bool,
-    /// Share of its capacity that foreground work takes, as it says.
-    pub busy: f64,
-    /// What it says of its disk (`disk.rs`).
-    pub disk: DiskHealth,
-    /// What it should hold.
-    orders: orders::OrderIndex,
-    /// A map has named it since this coordinator leads, or it had ended before that. See [`reach`].
-    has_held: bool,
-    /// When its address is to be checked again.
-    check_due: Millis,
-    /// Its address has not answered for so long that what it holds moves off: see [`reach`].
-    cut_off: bool,
-    /// [`Health`] as last told to people.
-    told: Health,
-    /// Its lease was over when last looked at.
-    lapsed: bool,
-    /// When it ended, or was recalled as ended.
-    ended_at: Millis,
-    /// Data that it keeps and no map names; not stored, as it names that again.
-    kept: BTreeMap<ReplicaKey, Kept>,
-    /// The last of those that was looked at.
-    kept_until: Option<ReplicaKey>,
-    /// People know that it is drained and may be stopped.
-    emptied_told: bool,
-    /// People know that it keeps data which may not be deleted.
-    kept_told: bool,
-    /// When the coordinator last said that a message for it came without its token.
-    wrong_token_told: Option<Millis>,
-    /// Its token was lost, and another one was accepted since. Not stored: the process that registered is refused with
-    /// its next beat, and begins anew.
-    is_on_trust: bool,
 }
 
 /// The cluster as its coordinator sees it: a few values, see the module.
