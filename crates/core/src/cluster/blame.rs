@@ -39,7 +39,7 @@ pub(super) struct Suspicion {
 }
 
 /// What a death is judged by, beside the guard and the keyspaces.
-pub(super) type Known<'a> = (&'a Members, &'a Settings, &'a ClusterRecord);
+pub(super) type StrikeContext<'a> = (&'a Members, &'a Settings, &'a ClusterRecord);
 
 /// The nodes that count as witnesses, and those that are silent and not given up.
 #[derive(Debug, Default)]
@@ -114,7 +114,7 @@ impl PlannerGuard {
         &mut self,
         at: Moment,
         (node, suspects): (&NodeId, &Suspects),
-        (members, settings, record): Known<'_>,
+        (members, settings, record): StrikeContext<'_>,
         keyspaces: &mut Keyspaces,
         outbox: &mut Outbox,
     ) {
@@ -155,7 +155,7 @@ impl PlannerGuard {
         &mut self,
         at: Moment,
         node: &NodeId,
-        known @ (members, settings, _): Known<'_>,
+        known @ (members, settings, _): StrikeContext<'_>,
         keyspaces: &mut Keyspaces,
         outbox: &mut Outbox,
     ) {
