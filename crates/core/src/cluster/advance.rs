@@ -244,7 +244,7 @@ impl KeyspaceState {
         for (replica, state) in anew {
             self.note_begun_anew(replica.placement, state);
             // In `Live` its data is kept no longer, but served; one that catches up still has what it had.
-            if let Some(node) = members.nodes.get_mut(&replica.node).filter(|_| state == ReplicaState::Live) {
+            if let Some(node) = members.get_mut(&replica.node).filter(|_| state == ReplicaState::Live) {
                 node.kept.remove(&self.key_of(id, replica.placement));
             }
         }
@@ -315,7 +315,7 @@ impl NextMap {
         let NextMap { awake, queue, refusals, beginnings, diff } = self;
         let Beginnings { progress, meter, due, is_cut_short } = beginnings;
         let Cluster { settings, members, keyspaces, plans, budget, outbox, .. } = cluster;
-        let Some(keyspace) = keyspaces.by_name.get_mut(name) else { return false };
+        let Some(keyspace) = keyspaces.get_mut(name) else { return false };
         for refusal in refusals {
             outbox.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
         }
@@ -390,7 +390,7 @@ impl Cluster {
         most: usize,
     ) -> bool {
         let plans = self.plans_in_turn(name);
-        let Some(keyspace) = self.keyspaces.by_name.get_mut(name) else { return false };
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
         if keyspace.settling.awake.is_empty() && plans.is_empty() {
             keyspace.execution.copies_due = Millis::NEVER;
             return false;
@@ -410,7 +410,7 @@ impl Cluster {
         name: &KeyspaceName,
         (awake, plans, mut queue): (BTreeSet<ShardId>, Vec<PlanId>, ChangeQueue),
     ) -> Option<NextMap> {
-        let keyspace = self.keyspaces.by_name.get(name)?;
+        let keyspace = self.keyspaces.get(name)?;
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
         let beginnings = self.start_changes(keyspace, &mut edit, (&plans, &mut queue, !awake.is_empty()), at);
@@ -421,8 +421,7 @@ impl Cluster {
     /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, automatic
     /// ones wait; in unrest, rebalances.
     fn plans_in_turn(&self, name: &KeyspaceName) -> Vec<PlanId> {
-        let braked =
-            self.keyspaces.by_name.get(name).is_some_and(|keyspace| self.brake_on(keyspace).is_some());
+        let braked = self.keyspaces.get(name).is_some_and(|keyspace| self.brake_on(keyspace).is_some());
         let approved =
             self.plans.by_id.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
         let unrest = self.unrest().is_some();

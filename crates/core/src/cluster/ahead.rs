@@ -68,7 +68,7 @@ impl Cluster {
         if stored.damaged {
             return None;
         }
-        let Some(state) = self.keyspaces.by_name.get(keyspace) else {
+        let Some(state) = self.keyspaces.get(keyspace) else {
             // One that there is no record of was created since, and began here or above. No number that was given out is
             // beyond those with which a keyspace would begin after a jump.
             let first_shard = self.record.next_shard;
@@ -95,7 +95,7 @@ impl Cluster {
         if planted::is(Planted::OlderState) {
             return None;
         }
-        match self.keyspaces.by_name.get(&known.keyspace) {
+        match self.keyspaces.get(&known.keyspace) {
             Some(state) => {
                 let ours = state.map.generation();
                 known.is_ahead_of(state.record.first_shard, ours).then_some(Some(ours))

@@ -77,12 +77,12 @@ impl Transition for SuspectedShards {
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         let Cluster { settings, keyspaces, outbox, .. } = cluster;
         for (name, shard, why) in self.guilty {
-            let Some(keyspace) = keyspaces.by_name.get_mut(&name) else { continue };
+            let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
             keyspace.suspicion.held_back.remove(&shard);
             keyspace.set_aside(at, shard, why, outbox);
         }
         for (name, shard) in self.cleared {
-            let Some(keyspace) = keyspaces.by_name.get_mut(&name) else { continue };
+            let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
             keyspace.clear_suspicion(at, shard, settings, outbox);
         }
         let held = keyspaces.by_name.values().flat_map(|keyspace| keyspace.suspicion.held_back.values());
@@ -129,7 +129,7 @@ impl PlannerGuard {
             if !self.evidence(keyspaces, &census, suspect, strikes).points_to_the_shard() {
                 continue;
             }
-            let Some(keyspace) = keyspaces.by_name.get_mut(&suspect.0) else { continue };
+            let Some(keyspace) = keyspaces.get_mut(&suspect.0) else { continue };
             keyspace.record.rules.entry(suspect.1).or_default().deaths = strikes;
             struck.insert(suspect.clone(), strikes);
         }
@@ -138,12 +138,12 @@ impl PlannerGuard {
         // As long as several have died with as many nodes, none of them is known to be the one.
         if let (Some((name, shard)), None) = (worst.next(), worst.next())
             && let Some(why) = poison::after_death(most, node, settings)
-            && let Some(keyspace) = keyspaces.by_name.get_mut(name)
+            && let Some(keyspace) = keyspaces.get_mut(name)
         {
             keyspace.hold_back(at, *shard, why, settings, outbox);
         }
         let names: BTreeSet<_> = struck.keys().map(|(name, _)| name).collect();
-        let records = names.into_iter().filter_map(|name| keyspaces.by_name.get(name));
+        let records = names.into_iter().filter_map(|name| keyspaces.get(name));
         outbox.writes.extend(records.map(|keyspace| Write::Keyspace(keyspace.record.clone())));
     }
 
@@ -160,14 +160,14 @@ impl PlannerGuard {
         outbox: &mut Outbox,
     ) {
         let died = |old: &NodeState| !old.record.ended && !old.revoked && !old.has_never_held();
-        let Some(old) = members.nodes.get(node).filter(|old| died(old)) else { return };
+        let Some(old) = members.get(node).filter(|old| died(old)) else { return };
         let suspects = keyspaces.suspects(old, settings);
         self.strike(at, (node, &suspects), known, keyspaces, outbox);
         let until = at.now + settings.poison_window_ms;
         for suspect in
             suspects.into_keys().filter(|suspect| keyspaces.strikes(suspect) > 0).collect::<Vec<_>>()
         {
-            if let Some(keyspace) = keyspaces.by_name.get_mut(&suspect.0) {
+            if let Some(keyspace) = keyspaces.get_mut(&suspect.0) {
                 keyspace.suspicion.crashed.insert((suspect.1, node.clone()), until);
             }
         }
@@ -181,7 +181,7 @@ impl PlannerGuard {
         (name, shard): &ShardName,
         strikes: u32,
     ) -> Evidence {
-        let map = keyspaces.by_name.get(name).and_then(|keyspace| keyspace.map.shard(*shard));
+        let map = keyspaces.get(name).and_then(|keyspace| keyspace.map.shard(*shard));
         let holders: BTreeSet<&NodeId> = map.into_iter().flat_map(|s| s.staying()).map(|r| &r.node).collect();
         let most = (strikes as usize).max(2);
         let mut others = self.deaths.nodes_without(&(name.clone(), *shard), most);
@@ -213,7 +213,7 @@ impl PlannerGuard {
         let census = Census::of((members, settings), at, None);
         cleared.retain(|shard| !self.is_still_suspected((&*keyspaces, settings), &census, shard));
         for (name, shard) in cleared {
-            let Some(keyspace) = keyspaces.by_name.get_mut(&name) else { continue };
+            let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
             keyspace.clear_suspicion(at, shard, settings, outbox);
         }
     }
@@ -248,7 +248,7 @@ impl Keyspaces {
 impl Cluster {
     /// The shards that a node had taken on shortly before it was last heard.
     pub(super) fn suspects(&self, node: &NodeId) -> Suspects {
-        let state = self.members.nodes.get(node);
+        let state = self.members.get(node);
         state.map(|state| self.keyspaces.suspects(state, &self.settings)).unwrap_or_default()
     }
 

@@ -88,7 +88,7 @@ impl Transition for ReleasedKeyspaceBrakes {
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         for name in self.keyspaces {
-            let Some(keyspace) = cluster.keyspaces.by_name.get_mut(&name) else { continue };
+            let Some(keyspace) = cluster.keyspaces.get_mut(&name) else { continue };
             keyspace.record.brake = None;
             keyspace.plan_again(at);
             cluster.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));

@@ -114,7 +114,7 @@ impl Cluster {
     /// Which replicas of a shard are on disks that are nearly full, in sentences.
     pub(super) fn on_nearly_full_disks(&self, shard: &Shard) -> impl Iterator<Item = String> {
         let is_so = move |node: &NodeId| {
-            self.members.nodes.get(node).is_some_and(|of| of.disk.nearly_full && of.disk.takes_writes())
+            self.members.get(node).is_some_and(|of| of.disk.nearly_full && of.disk.takes_writes())
         };
         let nodes = shard.staying().map(|replica| &replica.node).filter(move |node| is_so(node));
         nodes.map(|node| format!("the disk of {node} is nearly full: the node gets nothing new"))
@@ -122,7 +122,7 @@ impl Cluster {
 
     /// Which replicas of a shard take no writes, in sentences.
     pub(super) fn without_writes(&self, shard: &Shard) -> Vec<String> {
-        let trouble = |node: &NodeId| self.members.nodes.get(node).and_then(|of| of.disk.trouble(node));
+        let trouble = |node: &NodeId| self.members.get(node).and_then(|of| of.disk.trouble(node));
         let mut told: Vec<String> = shard
             .staying()
             .filter_map(|replica| trouble(&replica.node))

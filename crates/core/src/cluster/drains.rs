@@ -173,7 +173,7 @@ impl Transition for BegunDrains {
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         for (id, held) in self.nodes {
-            let Some(node) = cluster.members.nodes.get_mut(&id) else { continue };
+            let Some(node) = cluster.members.get_mut(&id) else { continue };
             node.record.drain.iter_mut().for_each(|drain| drain.began_with = Some(held));
             cluster.outbox.writes.push(Write::Node(node.record.clone()));
             cluster.outbox.tell(
@@ -211,7 +211,7 @@ impl Transition for SafeToStopNodes {
 
     fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
         for (id, is_empty) in self.nodes {
-            let is_drained = cluster.members.nodes.get(&id).is_some_and(|node| node.record.drain.is_some());
+            let is_drained = cluster.members.get(&id).is_some_and(|node| node.record.drain.is_some());
             if is_empty {
                 let text = format!("node {id} is drained: it is safe to stop");
                 cluster.outbox.tell(EventKind::NodeDrain, About::node(&id), false, text);

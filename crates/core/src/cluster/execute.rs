@@ -113,7 +113,7 @@ impl Cluster {
             ..UnderWay::default()
         };
         let (mut progress, most) = (Vec::new(), self.share_beside_planning(limits::CHANGES_BEGUN));
-        let plans: Vec<&Plan> = plans.iter().filter_map(|id| self.plans.by_id.get(id)).collect();
+        let plans: Vec<&Plan> = plans.iter().filter_map(|id| self.plans.get(id)).collect();
         let may_copy =
             queue.has(&Until::Bytes) && under_way.may_copy(&keyspace.record.keyspace.throttle, at).is_ok();
         let room = |until: &Until| self.may_begin(keyspace, &under_way.counts, (until, may_copy), at);
@@ -161,8 +161,7 @@ impl Cluster {
         let throttle = &keyspace.record.keyspace.throttle;
         match until {
             Until::Loads { node, is_repair } => {
-                let is_open =
-                    self.members.nodes.get(node).is_some_and(|node| node.accepts(at.now, &self.settings));
+                let is_open = self.members.get(node).is_some_and(|node| node.accepts(at.now, &self.settings));
                 // What will never begin is found out at once.
                 let most = if is_open { self.loads_on(node, *is_repair, throttle) } else { u32::MAX };
                 most.saturating_sub(counts.loads_on.get(node).copied().unwrap_or(0)) as usize
@@ -264,7 +263,7 @@ impl Cluster {
             return Ok(edit.lead(shard, placement)?);
         };
         let health = |node: &super::NodeState| node.signs.health(at.now, &self.settings);
-        let is_up = self.members.nodes.get(&successor.node).map(health) == Some(Health::Up);
+        let is_up = self.members.get(&successor.node).map(health) == Some(Health::Up);
         match is_up && keyspace.may_yet_serve(placement) {
             true => Err(NotNow::Throttled(Until::Anything)),
             false => Err(NotNow::Impossible(format!(
@@ -329,7 +328,7 @@ impl Cluster {
 
     /// Moves give way to foreground work (K17).
     fn beside_foreground(&self, node: &NodeId, most: u32) -> u32 {
-        throttle::beside(self.members.nodes.get(node).map_or(0.0, |node| node.busy), most)
+        throttle::beside(self.members.get(node).map_or(0.0, |node| node.busy), most)
     }
 
     fn add(
@@ -341,8 +340,7 @@ impl Cluster {
         at: Moment,
     ) -> Result<PlacementId, NotNow> {
         self.open(at, node)?;
-        let incarnation =
-            self.members.nodes.get(node).map(|node| node.record.incarnation).unwrap_or_default();
+        let incarnation = self.members.get(node).map(|node| node.record.incarnation).unwrap_or_default();
         match reads {
             true => Ok(edit.add_read_replica(shard, node, incarnation, replaces)?),
             false => Ok(edit.add_replica(shard, node, incarnation, replaces)?),
@@ -354,7 +352,7 @@ impl Cluster {
     fn open(&self, at: Moment, node: &NodeId) -> Result<(), NotNow> {
         let is_unheard =
             |node: &super::NodeState| node.signs.health(at.now, &self.settings) == Health::Unknown;
-        if self.is_beginning(at) && self.members.nodes.get(node).is_some_and(is_unheard) {
+        if self.is_beginning(at) && self.members.get(node).is_some_and(is_unheard) {
             return Err(NotNow::Throttled(Until::Anything));
         }
         match self.closed(at, node).filter(|_| !planted::is(Planted::ClosedNode)) {
@@ -384,7 +382,7 @@ impl Plans {
     /// Finds in the maps which changes of approved plans have begun: that is stored when a plan is finished, and not before.
     pub(super) fn recall_progress(&mut self, keyspaces: &Keyspaces) {
         for plan in self.by_id.values_mut().filter(|plan| plan.status == Status::Approved) {
-            let Some(keyspace) = keyspaces.by_name.get(&plan.keyspace) else { continue };
+            let Some(keyspace) = keyspaces.get(&plan.keyspace) else { continue };
             let waiting = plan.changes.iter_mut().filter(|planned| planned.progress == Progress::Waiting);
             for planned in waiting.filter(|planned| has_begun(&planned.change, keyspace)) {
                 planned.progress = Progress::Started;

@@ -89,7 +89,7 @@ impl Cluster {
     fn would_move(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
         let mut told = Vec::new();
         for replica in shard.staying() {
-            let Some(node) = self.members.nodes.get(&replica.node) else { continue };
+            let Some(node) = self.members.get(&replica.node) else { continue };
             let id = &replica.node;
             match &node.record.drain {
                 Some(drain) if drain.has_begun() => {

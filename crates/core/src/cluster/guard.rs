@@ -78,7 +78,7 @@ impl Transition for LossJudgement {
         match self {
             LossJudgement::GiveUp | LossJudgement::Wait => {}
             LossJudgement::HoldBack(name, shard, why) => {
-                if let Some(keyspace) = cluster.keyspaces.by_name.get_mut(&name) {
+                if let Some(keyspace) = cluster.keyspaces.get_mut(&name) {
                     keyspace.hold_back(at, shard, why, &cluster.settings, &mut cluster.outbox);
                 }
             }
@@ -134,7 +134,7 @@ impl Cluster {
             silent: standing().filter(is_silent).count().saturating_sub(dying.len()),
             // Also those that have held nothing yet: they may take the shards of others.
             able: self.members.nodes.values().filter(|node| node.stays_up(at.now, &self.settings)).count(),
-            laden: dying.iter().filter_map(|id| self.members.nodes.get(id)).any(|node| node.held() > 0),
+            laden: dying.iter().filter_map(|id| self.members.get(id)).any(|node| node.held() > 0),
         }
     }
 }

@@ -61,7 +61,7 @@ impl KeptAnswer {
     /// Which of the data that the node keeps may be deleted by now; none if it keeps nothing. Looks at a bounded number, in
     /// turn.
     pub(super) fn find(cluster: &Cluster, at: Moment, id: &NodeId) -> Option<KeptAnswer> {
-        let node = cluster.members.nodes.get(id).filter(|node| !node.kept.is_empty())?;
+        let node = cluster.members.get(id).filter(|node| !node.kept.is_empty())?;
         let from = node.kept_until.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let turn = node.kept.range((from, Bound::Unbounded)).take(limits::KEPT_AT_ONCE);
         let mut found = KeptAnswer { permissions: Vec::new(), last: None, waits: None };
@@ -94,7 +94,7 @@ impl KeptAnswer {
     /// Goes on from there the next time, and says what waits. Returns what may be deleted.
     pub(super) fn apply(self, id: &NodeId, members: &mut Members, outbox: &mut Outbox) -> Vec<Permission> {
         let KeptAnswer { permissions, last, waits } = self;
-        if let Some(node) = members.nodes.get_mut(id) {
+        if let Some(node) = members.get_mut(id) {
             node.kept_until = last;
             node.kept_told |= waits.is_some();
         }
@@ -144,7 +144,7 @@ impl Members {
         }
         if tells
             && !keyspaces.is_named(&replica)
-            && let Some(keyspace) = keyspaces.by_name.get_mut(&replica.keyspace)
+            && let Some(keyspace) = keyspaces.get_mut(&replica.keyspace)
         {
             keyspace.note_stored(id, &replica, &kept);
         }
@@ -153,7 +153,7 @@ impl Members {
     fn keep(&mut self, id: &NodeId, replica: ReplicaKey, kept: Kept, keyspaces: &mut Keyspaces) {
         // What the map waits for is never too much: the map is bounded itself.
         let is_named = keyspaces.is_named(&replica);
-        if let Some(keyspace) = keyspaces.by_name.get_mut(&replica.keyspace) {
+        if let Some(keyspace) = keyspaces.get_mut(&replica.keyspace) {
             keyspace.note_stored(id, &replica, &kept);
         }
         let Some(node) = self.nodes.get_mut(id) else { return };
@@ -179,7 +179,7 @@ impl Members {
 impl Cluster {
     /// What the node keeps that no map names.
     pub fn kept_on(&self, id: &NodeId) -> impl Iterator<Item = (&ReplicaKey, &Kept)> {
-        self.members.nodes.get(id).into_iter().flat_map(|node| &node.kept)
+        self.members.get(id).into_iter().flat_map(|node| &node.kept)
     }
 
     /// What a node keeps that no map names and that may not be deleted, and why not. Looks at a bounded number.
@@ -197,7 +197,7 @@ impl Cluster {
     /// Why the data of a replica that no map names may be deleted, and up to which epoch; or why it may not.
     fn may_delete(&self, at: Moment, key: &ReplicaKey, kept: &Kept) -> Result<(DropReason, Epoch), String> {
         let deleted = Ok((DropReason::Deleted, kept.epoch));
-        let Some(keyspace) = self.keyspaces.by_name.get(&key.keyspace) else {
+        let Some(keyspace) = self.keyspaces.get(&key.keyspace) else {
             let below = self.record.deleted_keyspaces.get(&key.keyspace);
             return match below {
                 Some(below) if key.shard < *below => deleted,

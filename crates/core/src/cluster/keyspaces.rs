@@ -60,6 +60,14 @@ pub struct KeyspaceState {
 }
 
 impl Keyspaces {
+    pub(super) fn get(&self, name: &KeyspaceName) -> Option<&KeyspaceState> {
+        self.by_name.get(name)
+    }
+
+    pub(super) fn get_mut(&mut self, name: &KeyspaceName) -> Option<&mut KeyspaceState> {
+        self.by_name.get_mut(name)
+    }
+
     /// The next decision looks at the shard.
     pub(super) fn wake_shard(&mut self, replica: &ReplicaKey) {
         if let Some(keyspace) = self.by_name.get_mut(&replica.keyspace) {

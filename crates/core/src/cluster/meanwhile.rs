@@ -61,7 +61,7 @@ impl Cluster {
         beat: Beat,
         pending: &UncommittedChanges,
     ) -> Result<Orders, Beat> {
-        let Some(node) = self.members.nodes.get(&beat.node) else { return Err(beat) };
+        let Some(node) = self.members.get(&beat.node) else { return Err(beat) };
         let is_changing = pending.nodes.contains(&beat.node);
         // A worker that has confirmed no version would read an answer without orders as "hold nothing".
         if !node.keeps_its_lease(at, &beat) || (is_changing && beat.base_of_answer() == 0) {
@@ -123,7 +123,7 @@ impl Cluster {
             let is_known = node.record.session == Some(registration.session);
             current && is_known && !node.record.ended && node.record.spec == registration.spec
         };
-        if !self.members.nodes.get(&registration.spec.id).is_some_and(is_as_it_was) {
+        if !self.members.get(&registration.spec.id).is_some_and(is_as_it_was) {
             return Err(Box::new(registration));
         }
         let again = registration.clone();
@@ -133,7 +133,7 @@ impl Cluster {
     /// Whether a beat that waits for the end of the commit will be taken in: it is of the node's present session, and
     /// no later beat was.
     pub fn will_take(&self, beat: &Beat) -> bool {
-        self.members.nodes.get(&beat.node).is_some_and(|node| {
+        self.members.get(&beat.node).is_some_and(|node| {
             let is_current = node.record.incarnation == beat.incarnation && !node.record.ended;
             is_current && node.registered && node.is_session(beat.session) && beat.sequence > node.sequence
         })

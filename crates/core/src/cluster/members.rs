@@ -4,6 +4,7 @@ use super::session::Registrations;
 use super::stored::Nodes;
 use super::{Kept, NodeRecord};
 use crate::base::id::Incarnation;
+use crate::base::name::NodeId;
 use crate::base::time::Millis;
 use crate::node::Health;
 use crate::node::exchange::{DiskHealth, ReplicaKey};
@@ -77,6 +78,14 @@ impl Members {
     /// No nodes yet.
     pub(super) fn new(now: Millis) -> Members {
         Members { nodes: Nodes::new(), last_join: now, registrations: Registrations::default() }
+    }
+
+    pub(super) fn get(&self, id: &NodeId) -> Option<&NodeState> {
+        self.nodes.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: &NodeId) -> Option<&mut NodeState> {
+        self.nodes.get_mut(id)
     }
 
     /// Packs what each node should hold, as far as there is `room` for that in this decision.

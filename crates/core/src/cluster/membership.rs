@@ -177,7 +177,7 @@ impl Cluster {
     fn check_return(&self, incarnation: Incarnation, of: &Registration) -> Result<NodeRecord, RegisterError> {
         let Registration { spec, session, stored, .. } = of;
         let id = || spec.id.clone();
-        let node = self.members.nodes.get(&spec.id).ok_or_else(|| RegisterError::Unknown { node: id() })?;
+        let node = self.members.get(&spec.id).ok_or_else(|| RegisterError::Unknown { node: id() })?;
         let record = &node.record;
         if record.incarnation != incarnation || record.ended {
             return Err(RegisterError::Ended { node: id(), incarnation });
@@ -192,7 +192,7 @@ impl Cluster {
 
     fn check_newcomer(&self, at: Moment, of: &Registration) -> Result<NodeRecord, RegisterError> {
         let Registration { spec, session, stored, from, .. } = of;
-        let before = self.members.nodes.get(&spec.id);
+        let before = self.members.get(&spec.id);
         match before {
             None if self.members.nodes.len() >= limits::NODES => return Err(RegisterError::Full),
             Some(node) if node.record.spec.address != spec.address && self.is_alive(node, at) => {
@@ -290,7 +290,7 @@ impl Cluster {
     fn take_beat(&mut self, at: Moment, beat: Beat, lease_ms: u64) -> Option<Orders> {
         let (base, id) = (beat.base_of_answer(), beat.node);
         let Cluster { settings, members, keyspaces, recovered, outbox, .. } = self;
-        let node = members.nodes.get_mut(&id)?;
+        let node = members.get_mut(&id)?;
         node.sequence = beat.sequence;
         node.orders.confirm(beat.applied);
         let heard_before = node.signs.heard_at;
@@ -308,7 +308,7 @@ impl Cluster {
             outbox.tell_of(EventKind::NodeHealth, &id, format!("node {id} {wants}"));
             keyspaces.plan_soon(at, 0);
         }
-        if members.nodes.get(&id).is_some_and(|node| node.disk != beat.disk) {
+        if members.get(&id).is_some_and(|node| node.disk != beat.disk) {
             members.take_disk(at, (&id, beat.disk), keyspaces, outbox);
         }
         keyspaces.wake_unannounced(&id);
@@ -341,7 +341,7 @@ impl Cluster {
         node.check_leave(at.now, session).inspect_err(|refusal| {
             self.members.note_refused_message(at, refusal, &mut self.outbox);
         })?;
-        let Some(node) = self.members.nodes.get_mut(id) else { return Ok(()) };
+        let Some(node) = self.members.get_mut(id) else { return Ok(()) };
         node.signs.left = true;
         node.record.left = true;
         node.signs.lease.give_up();
@@ -354,7 +354,7 @@ impl Cluster {
 
     /// The node, if that incarnation of it is the present one.
     fn current(&self, id: &NodeId, incarnation: Incarnation) -> Result<&NodeState, BeatError> {
-        let node = self.members.nodes.get(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
+        let node = self.members.get(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         if node.record.incarnation != incarnation || node.record.ended {
             return Err(BeatError::Ended { node: id.clone(), incarnation });
         }
@@ -391,7 +391,7 @@ impl Members {
         let held = self.nodes.get(node).into_iter().flat_map(|node| keyspaces.held(node)).map(orders::key);
         let missing: Vec<_> = held.filter(|key| !named.contains(key)).collect();
         for key in missing {
-            if let Some(keyspace) = keyspaces.by_name.get_mut(&key.keyspace) {
+            if let Some(keyspace) = keyspaces.get_mut(&key.keyspace) {
                 keyspace.observed.remove(&key.placement);
             }
         }
@@ -410,7 +410,7 @@ impl Members {
         (heard, settings): (Heard, &Settings),
     ) {
         let placement = report.replica.placement;
-        let keyspace = keyspaces.by_name.get_mut(&report.replica.keyspace);
+        let keyspace = keyspaces.get_mut(&report.replica.keyspace);
         let is_here = |keyspace: &&mut KeyspaceState| {
             let shard = keyspace.map.shard(report.replica.shard);
             let replica = shard.and_then(|shard| shard.replica(placement));

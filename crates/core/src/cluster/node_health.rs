@@ -110,7 +110,7 @@ impl Transition for NodeHealth {
             if former_ended {
                 members.end_former(at, &id, keyspaces);
             }
-            let Some(node) = members.nodes.get_mut(&id) else { continue };
+            let Some(node) = members.get_mut(&id) else { continue };
             let told = std::mem::replace(&mut node.told, health);
             node.lapsed = node.signs.lease.end() <= at.now;
             match death {

@@ -356,18 +356,15 @@ impl Cluster {
 
     /// What `node` should hold, as a difference to the version it has `applied`, or whole.
     pub fn orders_since(&self, node: &NodeId, applied: u64, lease: Option<LeaseRenewal>) -> Option<Orders> {
-        let state = self.members.nodes.get(node)?;
+        let state = self.members.get(node)?;
         let index = &state.orders;
         let base = index.base(applied);
         let changed = index.changed_since(base).into_iter();
         let replicas = changed.flat_map(|(keyspace, shard)| self.keyspaces.held_of(state, keyspace, shard));
         let changed: Vec<Order> = replicas.map(|held| self.order(held)).collect();
         let names: BTreeSet<_> = changed.iter().map(|order| &order.replica.keyspace).collect();
-        let keyspaces = names
-            .into_iter()
-            .filter_map(|name| self.keyspaces.by_name.get(name))
-            .map(KeyspaceState::brief)
-            .collect();
+        let keyspaces =
+            names.into_iter().filter_map(|name| self.keyspaces.get(name)).map(KeyspaceState::brief).collect();
         let tells = base > 0 && !planted::is(Planted::Removals);
         let gone = index.removed.iter().filter(|(_, version)| tells && **version > base);
         Some(Orders {
@@ -452,7 +449,7 @@ impl Cluster {
                 bounds: s.bounds.clone(),
                 node: r.node.clone(),
                 incarnation: r.incarnation,
-                address: self.members.nodes.get(&r.node).map(|node| node.record.spec.address.clone()),
+                address: self.members.get(&r.node).map(|node| node.record.spec.address.clone()),
                 role: r.role,
                 state: r.state,
                 in_sync: r.in_sync,

@@ -353,7 +353,7 @@ impl Transition for OverdueSteps {
         let Cluster { settings, members, keyspaces, outbox, .. } = cluster;
         for (name, checked) in self.keyspaces {
             let CheckedSteps { renewed, overdue, next, due_then } = checked;
-            let Some(keyspace) = keyspaces.by_name.get_mut(&name) else { continue };
+            let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
             let pending = &mut keyspace.overdue.pending_steps;
             for placement in renewed {
                 let renew = |step: &mut PendingStep| (step.since, step.renewed) = (at.now, at.now);
@@ -452,7 +452,7 @@ impl Cluster {
                 continue;
             }
             let mut step = step.clone();
-            let node = self.members.nodes.get(&replica.node);
+            let node = self.members.get(&replica.node);
             let answers = node.is_some_and(|node| answers(node, replica, at, &self.settings));
             if !answers || self.waits_for_others(at, keyspace, (shard, replica), &step) {
                 (step.since, step.renewed) = (at.now, at.now);

@@ -22,6 +22,10 @@ impl Plans {
         Plans { by_id: plans.into_iter().map(|plan| (plan.id, plan)).collect() }
     }
 
+    pub(super) fn get(&self, id: &PlanId) -> Option<&Plan> {
+        self.by_id.get(id)
+    }
+
     /// Takes in a plan with the next number, and says so.
     pub(super) fn add(
         &mut self,
@@ -48,7 +52,7 @@ impl Plans {
 
     /// Replaces or adds a plan, in memory and for the disk.
     pub(super) fn store(&mut self, mut plan: Plan, keyspaces: &Keyspaces, outbox: &mut Outbox) {
-        if let Some(keyspace) = keyspaces.by_name.get(&plan.keyspace) {
+        if let Some(keyspace) = keyspaces.get(&plan.keyspace) {
             plan.name_nodes(&keyspace.map);
         }
         outbox.writes.push(Write::Plan(plan.clone()));

@@ -92,7 +92,7 @@ impl Transition for LongUnreachableNodes {
 impl Cluster {
     /// Whether the announced address has answered.
     pub fn checked_back(&mut self, at: Moment, id: &NodeId, incarnation: Incarnation, answered: bool) {
-        let Some(node) = self.members.nodes.get_mut(id).filter(|node| node.record.incarnation == incarnation)
+        let Some(node) = self.members.get_mut(id).filter(|node| node.record.incarnation == incarnation)
         else {
             return;
         };

@@ -407,7 +407,7 @@ impl Transition for ShardsAfterRestore {
 
     fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
         for name in &self.keyspaces {
-            let Some(keyspace) = cluster.keyspaces.by_name.get_mut(name) else { continue };
+            let Some(keyspace) = cluster.keyspaces.get_mut(name) else { continue };
             if self.back > keyspace.restored.back {
                 keyspace.settling.awake.extend(keyspace.map.shards().map(|shard| shard.id));
             }
@@ -450,7 +450,7 @@ impl Transition for ComparedCopies {
         let has_changed = cluster.recovered.unheard.as_ref() != Some(&unheard);
         cluster.recovered.unheard = Some(unheard);
         for name in &names {
-            let Some(keyspace) = cluster.keyspaces.by_name.get_mut(name) else { continue };
+            let Some(keyspace) = cluster.keyspaces.get_mut(name) else { continue };
             let changed = std::mem::take(&mut keyspace.restored.to_compare);
             let shards = if has_changed { keyspace.restored.uncompared.clone() } else { changed };
             keyspace.compare((&cluster.members.nodes, self.heard), shards);
@@ -477,7 +477,7 @@ impl Cluster {
 
     /// How many shards wait for a node that the map does not name for them, or wait and know of a later copy on it.
     pub(super) fn shards_that_wait_for(&self, id: &NodeId) -> usize {
-        let Some(node) = self.members.nodes.get(id) else { return 0 };
+        let Some(node) = self.members.get(id) else { return 0 };
         let waits = |(keyspace, shard): &(&KeyspaceState, &Shard)| {
             let has_later = || {
                 let epoch = shard.live().filter_map(|r| keyspace.restored.named_epoch(shard.id, r)).max();
@@ -506,7 +506,7 @@ impl Cluster {
     pub(super) fn overtaken(&self, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> String {
         let Replica { node, placement, .. } = replica;
         let key = keyspace.key_of(shard.id, *placement);
-        let kept = self.members.nodes.get(node).and_then(|state| state.kept.get(&key)).map(|kept| kept.epoch);
+        let kept = self.members.get(node).and_then(|state| state.kept.get(&key)).map(|kept| kept.epoch);
         let epoch = kept.or_else(|| keyspace.restored.named_epoch(shard.id, replica)).unwrap_or_default();
         let later = keyspace.later_copies(shard, epoch).next();
         let later = later.map(|(other, key)| format!(" than {} of {} on {other}", key.placement, key.shard));

@@ -119,7 +119,7 @@ impl Cluster {
         let mut others = self.members.nodes.iter().filter(|(other, _)| *other != id);
         let is_open = |node: &NodeState| !node.record.ended && !is_revoked(id, node);
         self.record.brake.is_none()
-            && self.members.nodes.get(id).is_some_and(is_open)
+            && self.members.get(id).is_some_and(is_open)
             && standing.all(|(id, node)| !is_revoked(id, node) || node.signs.lease.is_over(at.now))
             && others.any(|(id, node)| takes(id, node))
     }

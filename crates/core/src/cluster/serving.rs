@@ -126,7 +126,7 @@ impl Cluster {
 
     /// How the node is on which a replica is; down, where that start of it is over.
     pub(super) fn replica_health(&self, at: Moment, replica: &Replica) -> Health {
-        let node = self.members.nodes.get(&replica.node);
+        let node = self.members.get(&replica.node);
         let current = node.filter(|node| node.record.incarnation == replica.incarnation);
         current.map_or(Health::Down, |node| node.signs.health(at.now, &self.settings))
     }
@@ -139,7 +139,7 @@ impl Cluster {
         };
         // Without a lease it serves nothing that is exclusive, whatever it reports.
         let is_exclusive = keyspace.record.keyspace.ownership == Ownership::Exclusive;
-        let node = self.members.nodes.get(&leader.node).filter(|_| is_exclusive);
+        let node = self.members.get(&leader.node).filter(|_| is_exclusive);
         let has_lease = !node.is_some_and(|node| node.has_no_lease || node.gets_no_lease(at.now));
         seen == Some(&Phase::Serving) && has_lease && is_granted()
     }

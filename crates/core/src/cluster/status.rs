@@ -288,11 +288,7 @@ impl Cluster {
     /// What there is to say of one keyspace alone; nothing when there is no such keyspace.
     pub fn status_of(&self, at: Moment, name: &KeyspaceName) -> Summary {
         let mut summary = Summary::default();
-        self.keyspaces
-            .by_name
-            .get(name)
-            .into_iter()
-            .for_each(|keyspace| self.sum_up(at, &mut summary, keyspace));
+        self.keyspaces.get(name).into_iter().for_each(|keyspace| self.sum_up(at, &mut summary, keyspace));
         summary
     }
 
@@ -420,7 +416,7 @@ impl Cluster {
     }
 
     fn replica_row(&self, at: Moment, keyspace: &KeyspaceState, replica: &Replica) -> ReplicaRow {
-        let node = self.members.nodes.get(&replica.node);
+        let node = self.members.get(&replica.node);
         let seen = keyspace.observed.get(&replica.placement);
         ReplicaRow {
             placement: replica.placement,

@@ -388,7 +388,7 @@ impl Keyspaces {
 impl Cluster {
     /// Until when the replicas of a node that is away are waited for; none if it is not.
     fn waited_until(&self, keyspace: &KeyspaceState, replica: &Replica) -> Option<Millis> {
-        let node = self.members.nodes.get(&replica.node).filter(|node| node.record.ended)?;
+        let node = self.members.get(&replica.node).filter(|node| node.record.ended)?;
         Some(node.ended_at + keyspace.record.keyspace.throttle.replace_after_ms)
     }
 

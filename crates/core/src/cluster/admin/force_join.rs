@@ -220,9 +220,8 @@ impl Cluster {
             return refused(problem, "there is nothing to choose: it is placed by itself");
         }
         if !keyspace.waits_for_copy(&self.members.nodes, shard) {
-            let lives = |r: &&Replica| {
-                self.members.nodes.get(&r.node).is_some_and(|node| !node.has_ended(r.incarnation))
-            };
+            let lives =
+                |r: &&Replica| self.members.get(&r.node).is_some_and(|node| !node.has_ended(r.incarnation));
             let node = shard.live().find(lives).map_or("a node", |r| r.node.as_str());
             let problem = format!("shard {id} has a replica on {node} that has not ended");
             return refused(

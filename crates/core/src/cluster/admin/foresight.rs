@@ -151,7 +151,7 @@ impl Cluster {
             Change::Merge { child: (_, nodes), .. } => nodes.iter().for_each(|node| count(node, 1)),
         }
         if let Change::Split { .. } | Change::Merge { .. } = change {
-            let Some(keyspace) = self.keyspaces.by_name.get(&plan.keyspace) else { return };
+            let Some(keyspace) = self.keyspaces.get(&plan.keyspace) else { return };
             let parents = change.shards().iter().filter_map(|id| keyspace.map.shard(*id));
             parents.flat_map(|parent| &parent.replicas).for_each(|replica| count(&replica.node, -1));
         }

@@ -146,8 +146,8 @@ impl Cluster {
 
     /// A plan that is kept, with the nodes of the replicas that it names.
     pub fn shown_plan(&self, id: PlanId) -> Option<ShownPlan> {
-        let plan = self.plans.by_id.get(&id)?;
-        let keyspace = self.keyspaces.by_name.get(&plan.keyspace);
+        let plan = self.plans.get(&id)?;
+        let keyspace = self.keyspaces.get(&plan.keyspace);
         Some(ShownPlan::of(plan.clone(), keyspace.map(|keyspace| &keyspace.map)))
     }
 
@@ -227,29 +227,29 @@ impl Cluster {
             Effect::GiveUp(name) => recovered.drop_quarantined(&name, at.wall_ms, of_cluster, outbox),
             Effect::Keyspace(record) => {
                 outbox.writes.push(Write::Keyspace(record.clone()));
-                if let Some(keyspace) = keyspaces.by_name.get_mut(&record.keyspace.name) {
+                if let Some(keyspace) = keyspaces.get_mut(&record.keyspace.name) {
                     keyspace.take_record(at, record);
                 }
             }
             Effect::Map(diff) => {
-                if let Some(keyspace) = keyspaces.by_name.get_mut(&diff.keyspace) {
+                if let Some(keyspace) = keyspaces.get_mut(&diff.keyspace) {
                     keyspace.take_map(at, (diff, None), settings, members, outbox);
                 }
             }
             Effect::GoOnWith(shard, placement, diff) => {
-                if let Some(keyspace) = keyspaces.by_name.get_mut(&diff.keyspace) {
+                if let Some(keyspace) = keyspaces.get_mut(&diff.keyspace) {
                     keyspace.take_map(at, (diff, None), settings, members, outbox);
                     keyspace.note_chosen(shard, placement);
                 }
             }
             Effect::GiveUpShard(shard, diff) => {
-                if let Some(keyspace) = keyspaces.by_name.get_mut(&diff.keyspace) {
+                if let Some(keyspace) = keyspaces.get_mut(&diff.keyspace) {
                     keyspace.take_map(at, (diff, Some(shard)), settings, members, outbox);
                 }
             }
             Effect::Node(record) => {
                 outbox.writes.push(Write::Node(record.clone()));
-                if let Some(node) = members.nodes.get_mut(&record.spec.id) {
+                if let Some(node) = members.get_mut(&record.spec.id) {
                     node.record = record;
                 }
                 keyspaces.plan_soon(at, 0);
@@ -286,7 +286,7 @@ impl Cluster {
         if let Some((problem, way_out)) = self.quarantine(name) {
             return Err(AdminError::Refused { problem, way_out });
         }
-        self.keyspaces.by_name.get(name).ok_or_else(|| AdminError::Unknown {
+        self.keyspaces.get(name).ok_or_else(|| AdminError::Unknown {
             what: "keyspace",
             name: name.to_string(),
             nearest: suggest::close(name.as_str(), self.keyspaces.by_name.keys().map(|k| k.as_str()))
@@ -296,7 +296,7 @@ impl Cluster {
 
     /// The node of that name, or which one may have been meant.
     pub(super) fn node(&self, id: &NodeId) -> Result<&NodeState, AdminError> {
-        self.members.nodes.get(id).ok_or_else(|| AdminError::Unknown {
+        self.members.get(id).ok_or_else(|| AdminError::Unknown {
             what: "node",
             name: id.to_string(),
             nearest: suggest::close(id.as_str(), self.members.nodes.keys().map(|n| n.as_str()))

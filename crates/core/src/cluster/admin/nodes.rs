@@ -88,7 +88,7 @@ impl Cluster {
 
     /// Sentences on replicas that no other node could take once all of `drained` take nothing.
     fn unplaceable(&self, at: Moment, drained: &[NodeId]) -> Vec<String> {
-        let nodes = drained.iter().filter_map(|id| self.members.nodes.get(id));
+        let nodes = drained.iter().filter_map(|id| self.members.get(id));
         let held = nodes.flat_map(|node| self.needed(node).into_iter().map(move |held| (node, held)));
         // What is on its way elsewhere already needs no other node.
         let stays = |shard: &Shard, replica: &Replica| {
@@ -101,7 +101,7 @@ impl Cluster {
                 .replicas
                 .iter()
                 .filter(|r| !r.state.is_staying())
-                .filter_map(|r| self.members.nodes.get(&r.node));
+                .filter_map(|r| self.members.get(&r.node));
             let freed =
                 freed.filter(|node| node.accepts(at.now, &self.settings) && keyspace.allows(shard.id, node));
             let mut takers = self.candidates(at, keyspace, shard, Some(replica)).chain(freed);

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 impl Cluster {
     /// The plan, if it still waits for a person.
     fn suggested(&self, id: PlanId) -> Result<&Plan, AdminError> {
-        let plan = self.plans.by_id.get(&id).ok_or(AdminError::NoPlan(id))?;
+        let plan = self.plans.get(&id).ok_or(AdminError::NoPlan(id))?;
         match &plan.status {
             Status::Suggested => Ok(plan),
             Status::Approved => Err(AdminError::Conflict {
@@ -55,7 +55,7 @@ impl Cluster {
 
     /// The first change that the check refuses by itself, and why.
     fn obsolete<'a>(&self, at: Moment, plan: &'a Plan) -> Option<(usize, &'a Planned, String)> {
-        let state = self.keyspaces.by_name.get(&plan.keyspace)?;
+        let state = self.keyspaces.get(&plan.keyspace)?;
         let alone = |planned: &Planned| {
             let found = crate::plan::check::plan(&state.map, std::slice::from_ref(planned), &|node| {
                 self.closed(at, node)
@@ -68,8 +68,7 @@ impl Cluster {
     pub(super) fn reject_plan(&self, by: &str, id: PlanId) -> Result<Intent, AdminError> {
         let plan = self.suggested(id)?;
         // A keyspace that is gone took its plans with it.
-        let basis =
-            self.keyspaces.by_name.get(&plan.keyspace).map(|keyspace| self.basis(keyspace, &plan.changes));
+        let basis = self.keyspaces.get(&plan.keyspace).map(|keyspace| self.basis(keyspace, &plan.changes));
         let status = Status::Rejected(basis.unwrap_or_default());
         let rejected = Plan { status, decided_by: Some(by.to_owned()), ..plan.clone() };
         let summary = format!(

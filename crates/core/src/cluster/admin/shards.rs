@@ -308,7 +308,7 @@ impl Cluster {
         to: &NodeId,
     ) -> Option<(&'a Zone, &'a NodeId)> {
         let spread = keyspace.record.keyspace.spread;
-        let domain = |node: &NodeId| spread.domain(&self.members.nodes.get(node)?.record.spec);
+        let domain = |node: &NodeId| spread.domain(&self.members.get(node)?.record.spec);
         let shared = domain(to)?;
         let stays = |r: &&Replica| leaves.is_none_or(|leaves| leaves.placement != r.placement);
         let other = shard.staying().filter(stays).find(|r| domain(&r.node) == Some(shared))?;

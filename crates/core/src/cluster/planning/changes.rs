@@ -158,7 +158,7 @@ impl Cluster {
         let mut waiting = self.plans.waiting_for(&input.waiting, shard.id);
         waiting.extend(self.plans.waiting_for(later, shard.id));
         let is_as_it_was = known(&input.nodes, shard, &waiting) == input.problem.current.of(decision.shard);
-        let to = decision.to.and_then(|to| self.members.nodes.get(input.nodes.name(to)?));
+        let to = decision.to.and_then(|to| self.members.get(input.nodes.name(to)?));
         let may_go_there = decision.to.is_none() || to.is_some_and(|to| keyspace.allows(shard.id, to));
         if !is_as_it_was || !may_go_there {
             return None;

@@ -86,7 +86,7 @@ impl Cluster {
 
     /// The capacity of a node that may lead more.
     fn may_lead(&self, at: Moment, keyspace: &KeyspaceState, id: &NodeId) -> Option<f64> {
-        let node = self.members.nodes.get(id)?;
+        let node = self.members.get(id)?;
         let capacity = node.record.spec.capacity;
         let may = self.closed_to_leads(at, id).is_none() && !keyspace.overdue.hangs_on(id) && capacity > 0.0;
         may.then_some(capacity)
@@ -99,8 +99,7 @@ impl Cluster {
         shard: &'a Shard,
         leader: &'a Replica,
     ) -> impl Iterator<Item = &'a Replica> {
-        let runs =
-            move |r: &Replica| self.members.nodes.get(&r.node).is_some_and(|node| node.runs_replica(r));
+        let runs = move |r: &Replica| self.members.get(&r.node).is_some_and(|node| node.runs_replica(r));
         let others = shard.copies().filter(|r| r.placement != leader.placement);
         // Elsewhere a hand-over waits until it serves.
         let is_replicated = keyspace.record.keyspace.ownership == Ownership::Replicated;

@@ -109,8 +109,7 @@ impl Cluster {
         (origin, changes): (Origin, Vec<Planned>),
         objection: Option<String>,
     ) -> Plan {
-        let base =
-            self.keyspaces.by_name.get(keyspace).map(|state| state.map.generation()).unwrap_or_default();
+        let base = self.keyspaces.get(keyspace).map(|state| state.map.generation()).unwrap_or_default();
         let status = match objection {
             Some(why) => Status::Refused(why),
             None => self.first_status(keyspace, &origin),
@@ -131,7 +130,7 @@ impl Cluster {
         origin: &Origin,
         changes: &[Planned],
     ) -> Option<String> {
-        let Some(state) = self.keyspaces.by_name.get(keyspace) else {
+        let Some(state) = self.keyspaces.get(keyspace) else {
             return Some(format!("there is no keyspace {keyspace}"));
         };
         if let Some(why) = self.brake_on(state).filter(|_| origin.is_automatic()) {
@@ -151,14 +150,14 @@ impl Cluster {
 
     /// Why nothing new may be placed on a node (M7).
     pub(super) fn closed(&self, at: Moment, id: &NodeId) -> Option<String> {
-        let is_nearly_full = self.members.nodes.get(id).is_some_and(|node| node.disk.nearly_full);
+        let is_nearly_full = self.members.get(id).is_some_and(|node| node.disk.nearly_full);
         let nearly_full = || is_nearly_full.then(|| "its disk is nearly full".to_owned());
         self.closed_to_leads(at, id).or_else(nearly_full)
     }
 
     /// Why a node should lead no more than it does: a lead moves no data.
     fn closed_to_leads(&self, at: Moment, id: &NodeId) -> Option<String> {
-        let Some(node) = self.members.nodes.get(id) else { return Some("it is not registered".to_owned()) };
+        let Some(node) = self.members.get(id) else { return Some("it is not registered".to_owned()) };
         match node.signs.health(at.now, &self.settings) {
             Health::Up if node.leaving => Some("it is leaving".to_owned()),
             Health::Up if node.disk.full => Some("its disk is full".to_owned()),
@@ -179,7 +178,7 @@ impl Cluster {
 
     /// The table of this module.
     fn first_status(&self, keyspace: &KeyspaceName, origin: &Origin) -> Status {
-        let mode = self.keyspaces.by_name.get(keyspace).map(|state| state.record.keyspace.mode);
+        let mode = self.keyspaces.get(keyspace).map(|state| state.record.keyspace.mode);
         match (origin, mode.unwrap_or(Mode::Manual)) {
             (Origin::Person(_) | Origin::Drain, Mode::Automatic | Mode::Suggested | Mode::Manual)
             | (Origin::Repair, Mode::Automatic | Mode::Suggested)
@@ -298,7 +297,7 @@ impl Cluster {
     /// The coordinator asks no person twice in earnest, but answers one that asks now again. Returns why there is no plan, or
     /// none for all of it.
     pub(super) fn plan_at_once(&mut self, at: Moment, name: &KeyspaceName) -> Vec<String> {
-        let Some(keyspace) = self.keyspaces.by_name.get_mut(name) else { return vec![] };
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return vec![] };
         let known = std::mem::take(&mut keyspace.planning.unplaced);
         keyspace.planning.failing = None;
         let mode = keyspace.record.keyspace.mode;
@@ -341,7 +340,7 @@ impl Cluster {
     /// Whether some plan of the keyspace is approved and not finished. What waits for a worker that is late with a
     /// step does not count: others are not to wait for it too (L4).
     fn is_carrying_out(&self, at: Moment, name: &KeyspaceName) -> bool {
-        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return false };
+        let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let held_up = keyspace.held_up(at);
         let goes_on = |planned: &Planned| {
             let is_over = matches!(planned.progress, Progress::Done | Progress::Dropped(_));
@@ -372,11 +371,11 @@ impl Cluster {
     /// Whether a keyspace may be evened out, by what is known now.
     #[cfg(test)]
     pub(super) fn may_rebalance_now(&mut self, at: Moment, name: &KeyspaceName) -> bool {
-        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return true };
+        let Some(keyspace) = self.keyspaces.get(name) else { return true };
         let mut survey = self.survey(at, keyspace);
         self.go_on(at, keyspace, &mut survey, usize::MAX);
         let patience = self.patience(at);
-        let keyspace = self.keyspaces.by_name.get_mut(name);
+        let keyspace = self.keyspaces.get_mut(name);
         keyspace.is_none_or(|keyspace| keyspace.may_rebalance(at, survey.heard, &patience))
     }
 

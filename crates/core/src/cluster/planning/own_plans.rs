@@ -23,7 +23,7 @@ impl OwnPlan {
         changes: Vec<Planned>,
     ) -> Option<OwnPlan> {
         let objection = cluster.objection(at, name, &origin, &changes);
-        let last = cluster.keyspaces.by_name.get(name).and_then(|state| state.planning.failing.as_ref());
+        let last = cluster.keyspaces.get(name).and_then(|state| state.planning.failing.as_ref());
         if objection.is_some() && objection.as_ref() == last {
             return None;
         }
@@ -35,7 +35,7 @@ impl OwnPlan {
     pub(super) fn apply(self, cluster: &mut Cluster) -> bool {
         let OwnPlan { plan, objection } = self;
         let Cluster { settings, record, keyspaces, plans, outbox, .. } = cluster;
-        if let Some(keyspace) = keyspaces.by_name.get_mut(&plan.keyspace) {
+        if let Some(keyspace) = keyspaces.get_mut(&plan.keyspace) {
             keyspace.planning.failing = objection;
         }
         let is_approved = plan.status == Status::Approved;
@@ -107,7 +107,7 @@ impl PlanningFailure {
         name: &KeyspaceName,
         why: String,
     ) -> Option<PlanningFailure> {
-        let keyspace = cluster.keyspaces.by_name.get(name)?;
+        let keyspace = cluster.keyspaces.get(name)?;
         if keyspace.planning.failing.as_ref() == Some(&why) {
             return None;
         }
@@ -120,7 +120,7 @@ impl PlanningFailure {
         let PlanningFailure { why, plan } = self;
         let Cluster { settings, record, keyspaces, plans, outbox, .. } = cluster;
         let name = &plan.keyspace;
-        if let Some(keyspace) = keyspaces.by_name.get_mut(name) {
+        if let Some(keyspace) = keyspaces.get_mut(name) {
             keyspace.planning.failing = Some(why.clone());
             keyspace.planning.unplaced = vec![format!("nothing can be planned: {why}")];
         }

@@ -173,8 +173,7 @@ impl Cluster {
     }
 
     fn is_under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
-        let is_revoked =
-            |replica: &Replica| self.members.nodes.get(&replica.node).is_some_and(|node| node.revoked);
+        let is_revoked = |replica: &Replica| self.members.get(&replica.node).is_some_and(|node| node.revoked);
         let must_move = shard.leader().is_some_and(is_revoked);
         let is_overdue = |r: &Replica| keyspace.overdue.pending_steps.is_overdue(r.placement, r.state);
         let never_lets_go = |replica: &Replica| {

@@ -50,7 +50,7 @@ impl Cluster {
 
     /// Whether a person has said no to these changes, and nothing that they are based on has changed since.
     pub(super) fn is_rejected(&self, name: &KeyspaceName, changes: &[Planned]) -> bool {
-        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return false };
+        let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let rejected = self.plans.by_id.values().filter(|plan| plan.keyspace == *name).filter_map(|plan| {
             let Status::Rejected(basis) = &plan.status else { return None };
             are_alike(&plan.changes, changes).then_some(basis)

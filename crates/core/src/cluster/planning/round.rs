@@ -203,7 +203,7 @@ impl Cluster {
             return false;
         };
         let is_still_there = |run: &Run| {
-            self.keyspaces.by_name.get(&name).is_some_and(|state| state.record.first_shard == run.first_shard)
+            self.keyspaces.get(&name).is_some_and(|state| state.record.first_shard == run.first_shard)
         };
         if step.run().is_some_and(|run| !is_still_there(run)) {
             return false;
@@ -231,7 +231,7 @@ impl Cluster {
             Step::Write(run, builder) => {
                 self.write_on(at, &name, (run, builder), *left).map(|(step, written, work)| {
                     self.budget.charge(left, work);
-                    let keyspace = self.keyspaces.by_name.get_mut(&name);
+                    let keyspace = self.keyspaces.get_mut(&name);
                     if let (Some(keyspace), Some(written)) = (keyspace, written) {
                         keyspace.take_written(at, written, &mut self.outbox);
                     }
@@ -254,8 +254,7 @@ impl Cluster {
 
     /// What it is to go through all shards of a keyspace once.
     fn passing_over(&self, name: &KeyspaceName) -> usize {
-        self.keyspaces.by_name.get(name).map_or(0, |keyspace| keyspace.map.len() / limits::SHARDS_PASSED_OVER)
-            + 1
+        self.keyspaces.get(name).map_or(0, |keyspace| keyspace.map.len() / limits::SHARDS_PASSED_OVER) + 1
     }
 
     /// Begins to count what the next keyspace carries, or to plan it, unless it waits for something.
@@ -265,9 +264,9 @@ impl Cluster {
             return Some((name, Step::Count(Box::new(count))));
         }
         let name = round.names.pop_front()?;
-        let replacement = self.next_replacement(at, self.keyspaces.by_name.get(&name)?);
+        let replacement = self.next_replacement(at, self.keyspaces.get(&name)?);
         let Cluster { settings, times, record, members, keyspaces, guard, outbox, .. } = &mut *self;
-        let keyspace = keyspaces.by_name.get_mut(&name)?;
+        let keyspace = keyspaces.get_mut(&name)?;
         keyspace.planning.plan_due = replacement.min(at.now + settings.rebalance_ms);
         let settled_at = members.last_join + settings.settle_ms;
         if record.brake.is_some() || !keyspace.may_be_planned(at, settled_at, settings, outbox) {
@@ -276,7 +275,7 @@ impl Cluster {
         if guard.waits_for_nodes(at, (&*members, &*settings, times.started), outbox) {
             return None;
         }
-        let step = self.first_step(at, self.keyspaces.by_name.get(&name)?);
+        let step = self.first_step(at, self.keyspaces.get(&name)?);
         Some((name, step))
     }
 
@@ -297,16 +296,16 @@ impl Cluster {
         (mut run, mut survey): (Box<Run>, Box<Survey>),
         left: &mut usize,
     ) -> Option<Step> {
-        let keyspace = self.keyspaces.by_name.get(name)?;
+        let keyspace = self.keyspaces.get(name)?;
         *left = left.saturating_sub(self.go_on(at, keyspace, &mut survey, *left));
         if !survey.is_over() {
             return Some(Step::Survey(run, survey));
         }
         run.heard = survey.heard;
-        let keyspace = self.keyspaces.by_name.get_mut(name)?;
+        let keyspace = self.keyspaces.get_mut(name)?;
         survey.short.drain(..).for_each(|id| keyspace.settling.note_news(id));
         run.proposals = keyspace.reshape(at, std::mem::take(&mut survey.carried), &mut self.outbox);
-        let keyspace = self.keyspaces.by_name.get(name)?;
+        let keyspace = self.keyspaces.get(name)?;
         let input = self.planning_input(at, keyspace, *survey, &run.proposals);
         Some(Step::Place(run, Box::new(input), None))
     }
@@ -329,7 +328,7 @@ impl Cluster {
         if least > left && left < self.budget.slice.planned {
             return (Ok(Some(Step::Place(run, input, placing))), left);
         }
-        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return (Ok(None), 0) };
+        let Some(keyspace) = self.keyspaces.get(name) else { return (Ok(None), 0) };
         let (next, work) = match placing {
             Some(Placing::UnderWay(pieces)) => {
                 let (placing, work) = pieces.go_on(problem, left);
@@ -357,7 +356,7 @@ impl Cluster {
         (mut run, mut builder): (Box<Run>, Box<ChangeBuilder>),
         left: usize,
     ) -> Option<(Step, Option<Written>, usize)> {
-        let keyspace = self.keyspaces.by_name.get(name)?;
+        let keyspace = self.keyspaces.get(name)?;
         let mut work = self.write(keyspace, &mut builder, left);
         if !builder.is_over() {
             return Some((Step::Write(run, builder), None, work));
@@ -398,7 +397,7 @@ impl Cluster {
         name: &KeyspaceName,
         builder: ChangeBuilder,
     ) -> Option<(DesiredChanges, Vec<String>)> {
-        let keyspace = self.keyspaces.by_name.get(name)?;
+        let keyspace = self.keyspaces.get(name)?;
         let (mut desired, input, solution) = builder.into_desired();
         self.spread_leaders(at, keyspace, &mut desired);
         let mut unplaced = solution.complaints(&input.problem);
@@ -434,8 +433,7 @@ impl Cluster {
         (run, mut rest): (Box<Run>, Box<Submission>),
         left: &mut usize,
     ) -> (Option<Step>, bool) {
-        let Some(mode) = self.keyspaces.by_name.get(name).map(|keyspace| keyspace.record.keyspace.mode)
-        else {
+        let Some(mode) = self.keyspaces.get(name).map(|keyspace| keyspace.record.keyspace.mode) else {
             return (None, false);
         };
         let most = self.budget.slice.plan_lines();
@@ -444,7 +442,7 @@ impl Cluster {
             // What could only be better is planned when nothing that somebody waits for is.
             if !rest.is_rebalancing && !rest.is_ready && self.unrest().is_none() {
                 let known = (self.is_carrying_out(at, name), &self.patience(at));
-                let keyspace = self.keyspaces.by_name.get_mut(name);
+                let keyspace = self.keyspaces.get_mut(name);
                 rest.is_rebalancing = keyspace.is_some_and(|keyspace| {
                     keyspace.begins_to_rebalance(at, known, run.heard, rest.only_leads)
                 });
@@ -455,7 +453,7 @@ impl Cluster {
         self.budget.charge(left, changes.len().max(1));
         if run.is_interrupted && self.sift(at, name, &mut changes) {
             rest.is_complete = false;
-            if let Some(keyspace) = self.keyspaces.by_name.get_mut(name) {
+            if let Some(keyspace) = self.keyspaces.get_mut(name) {
                 keyspace.plan_again(at);
             }
         }
@@ -479,14 +477,14 @@ impl Cluster {
         at: Moment,
         name: &KeyspaceName,
     ) -> Result<(DesiredChanges, Vec<String>), String> {
-        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return Ok(Default::default()) };
+        let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
         let mut survey = self.survey(at, keyspace);
         self.go_on(at, keyspace, &mut survey, usize::MAX);
         let carried = std::mem::take(&mut survey.carried);
-        let reshaped = self.keyspaces.by_name.get_mut(name);
+        let reshaped = self.keyspaces.get_mut(name);
         let proposals = reshaped.map(|keyspace| keyspace.reshape(at, carried, &mut self.outbox));
         let proposals = proposals.unwrap_or_default();
-        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return Ok(Default::default()) };
+        let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
         let input = self.planning_input(at, keyspace, survey, &proposals);
         let placed = self.policies.place(&keyspace.record.keyspace.policy, &input.problem);
         let mut builder = ChangeBuilder::of(input, placed.map_err(|error| error.to_string())?);
@@ -498,7 +496,7 @@ impl Cluster {
 
     /// Leaves out what cannot be done any more, so that the rest can. Returns whether there was something.
     fn sift(&self, at: Moment, name: &KeyspaceName, changes: &mut Vec<Planned>) -> bool {
-        let Some(keyspace) = self.keyspaces.by_name.get(name) else { return false };
+        let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let before = changes.len();
         check::sift(&keyspace.map, changes, &|node| self.closed(at, node));
         changes.len() < before

@@ -20,7 +20,7 @@ fn l1_no_room_is_made_for_a_shard_that_is_set_aside() {
     ["a", "b", "c"].into_iter().for_each(|name| test.join(name));
     test.run(20_000);
     let heavy = test.map().shards().find(|s| s.live().any(|r| r.node == node("a"))).unwrap().id;
-    let record = &mut test.cluster.keyspaces.by_name.get_mut(&name()).unwrap().record;
+    let record = &mut test.cluster.keyspaces.get_mut(&name()).unwrap().record;
     record.rules.entry(heavy).or_default().set_aside = Some("kills nodes".into());
     test.disk = test.cluster.records();
     test.loads.insert(heavy, load(700.0));

@@ -65,7 +65,7 @@ fn what_fails_or_is_silent_is_named() {
         (Phase::Ready, "its turn to take over"),
     ] {
         let seen = Observed::new(phase, epoch, None);
-        test.cluster.keyspaces.by_name.get_mut(&name()).unwrap().observed.insert(placement, seen);
+        test.cluster.keyspaces.get_mut(&name()).unwrap().observed.insert(placement, seen);
         assert_eq!(waits_for(&test), expected);
     }
     test.cut_off.insert(node("b"));

@@ -103,7 +103,7 @@ fn the_shards_of_a_dead_node_are_served_again_under_higher_epochs() {
 fn a_drain_empties_the_node_and_nobody_else_moves() {
     for mode in [Mode::Automatic, Mode::Suggested, Mode::Manual] {
         let mut test = settled(keyspace(60), 60);
-        let keyspace = test.cluster.keyspaces.by_name.get_mut(&name()).unwrap();
+        let keyspace = test.cluster.keyspaces.get_mut(&name()).unwrap();
         keyspace.record.keyspace.mode = mode;
         let record = keyspace.record.clone();
         test.cluster.outbox.writes.push(Write::Keyspace(record));

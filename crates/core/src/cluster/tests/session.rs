@@ -60,7 +60,7 @@ fn z1_a_beat_whose_number_leaves_none_for_later_ones_is_refused() {
 fn z1_a_first_beat_may_have_any_number_that_leaves_later_ones_room() {
     let mut test = cluster_of(&["a"], 1);
     let (at, a) = (test.at(), node("a"));
-    test.cluster.members.nodes.get_mut(&a).unwrap().sequence = 0;
+    test.cluster.members.get_mut(&a).unwrap().sequence = 0;
     let beat = test.next_beat(&a);
     let answer = test.cluster.beat(at, Beat { sequence: u64::MAX, ..beat.clone() });
     assert!(matches!(answer, Err(BeatError::Skips { .. })), "{answer:?}");
@@ -73,7 +73,7 @@ fn z1_a_first_beat_may_have_any_number_that_leaves_later_ones_room() {
 fn z1_where_the_token_was_lost_the_first_that_comes_back_is_taken() {
     let mut test = cluster_of(&["a"], 1);
     let (at, a) = (test.at(), node("a"));
-    let state = test.cluster.members.nodes.get_mut(&a).unwrap();
+    let state = test.cluster.members.get_mut(&a).unwrap();
     state.record.session = None;
     let (incarnation, spec) = (Some(state.record.incarnation), state.record.spec.clone());
     let beat = test.next_beat(&a);
@@ -111,7 +111,7 @@ fn z1_a_process_that_is_taken_on_trust_leaves_when_it_holds_nothing() {
     test.drain("b");
     test.run(10_000);
     let (at, b) = (test.at(), node("b"));
-    let state = test.cluster.members.nodes.get_mut(&b).unwrap();
+    let state = test.cluster.members.get_mut(&b).unwrap();
     state.record.session = None;
     let (incarnation, spec) = (state.record.incarnation, state.record.spec.clone());
     let session = SessionDigest([1; 32]);

@@ -615,7 +615,7 @@ impl TestCluster {
     /// Starts a drain as an admin's command does.
     pub fn drain(&mut self, name: &str) {
         let at = self.at();
-        let Some(state) = self.cluster.members.nodes.get_mut(&node(name)) else { return };
+        let Some(state) = self.cluster.members.get_mut(&node(name)) else { return };
         let began_with = Some(state.held() as u32);
         let reason = "new disks".to_owned();
         state.record.drain =
@@ -629,7 +629,7 @@ impl TestCluster {
     pub fn undrain(&mut self, name: &str) {
         let at = self.at();
         // One that ended a while ago is forgotten.
-        let Some(state) = self.cluster.members.nodes.get_mut(&node(name)) else { return };
+        let Some(state) = self.cluster.members.get_mut(&node(name)) else { return };
         if state.record.drain.take().is_some() {
             let record = state.record.clone();
             self.cluster.outbox.writes.push(Write::Node(record));

@@ -306,7 +306,7 @@ fn l5_deaths_without_it_release_no_shard_that_could_not_be_loaded() {
     let rule = |deaths| ShardRule { set_aside: Some("why".into()), deaths, ..ShardRule::default() };
     for (deaths, stays) in [(1, true), (settings.poison_deaths, false)] {
         let mut cluster = test.cluster.clone();
-        let users = cluster.keyspaces.by_name.get_mut(&name("users")).unwrap();
+        let users = cluster.keyspaces.get_mut(&name("users")).unwrap();
         users.record.rules.insert(ShardId(1), rule(deaths));
         let taken = [(name("users"), ShardId(1))].into();
         cluster.guard.deaths.add(node("a"), test.at.now, taken, &settings);
@@ -330,7 +330,7 @@ fn people_are_told_when_a_drained_node_is_not_safe_to_stop_any_more() {
     test.rounds(1);
     assert!(test.cluster.members.nodes[&node("b")].emptied_told);
     let users = name("users");
-    test.cluster.members.nodes.get_mut(&node("b")).unwrap().orders.recall(&users, &[ShardId(1)]);
+    test.cluster.members.get_mut(&node("b")).unwrap().orders.recall(&users, &[ShardId(1)]);
     let at = test.at;
     test.cluster.make::<SafeToStopNodes>(at);
     test.cluster.make::<SafeToStopNodes>(at);

@@ -14,7 +14,7 @@ fn test_cluster() -> (AdminTestCluster, PlanId) {
     };
     let changes = vec![to_b(1), to_b(2)];
     let suggested = Mode::Suggested;
-    test.cluster.keyspaces.by_name.get_mut(&name("users")).unwrap().record.keyspace.mode = suggested;
+    test.cluster.keyspaces.get_mut(&name("users")).unwrap().record.keyspace.mode = suggested;
     let id = submit(&mut test.cluster, test.at, &name("users"), Origin::Rebalance, changes);
     assert_eq!(test.cluster.plans.by_id[&id].status, Status::Suggested);
     let record = test.cluster.keyspaces.by_name[&name("users")].record.clone();
@@ -77,7 +77,7 @@ fn k15_an_edited_plan_is_a_new_one_in_place_of_the_old() {
 fn an_approval_is_refused_when_the_world_has_changed_and_says_which_change() {
     let (mut test, plan) = test_cluster();
     // By hand, without a round, so that nobody has made another plan meanwhile.
-    let keyspace = test.cluster.keyspaces.by_name.get_mut(&name("users")).unwrap();
+    let keyspace = test.cluster.keyspaces.get_mut(&name("users")).unwrap();
     let mut edit = keyspace.map.edit();
     let gone = placement_in(keyspace, 2);
     edit.step(ShardId(2), gone, ReplicaState::Unload).unwrap();

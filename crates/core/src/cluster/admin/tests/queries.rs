@@ -119,7 +119,7 @@ fn status_counts_everything_once() {
         replicas: Some(4),
         ahead: true,
     });
-    let parts = test.cluster.keyspaces.by_name.get_mut(&name("parts")).unwrap();
+    let parts = test.cluster.keyspaces.get_mut(&name("parts")).unwrap();
     let rule = ShardRule { set_aside: Some("kills nodes".into()), ..ShardRule::default() };
     parts.record.rules.insert(ShardId(2), rule);
     test.broken.insert(node("c"));

@@ -96,7 +96,7 @@ fn a_move_that_cannot_be_is_refused() {
     test.start("c", 2);
     test.rounds(1);
     test.refused(shift(S1, "a", "c"), Kind::Refused, "pins, labels or exclusions");
-    let record = &mut test.cluster.keyspaces.by_name.get_mut(&name("users")).unwrap().record;
+    let record = &mut test.cluster.keyspaces.get_mut(&name("users")).unwrap().record;
     record.rules.entry(S1).or_default().set_aside = Some("kills nodes".into());
     test.refused(shift(S1, "a", "c"), Kind::Refused, "set aside: kills nodes");
     let elsewhere = Command::MoveShard { keyspace: name("usres"), shard: S1, from: node("a"), to: node("c") };
@@ -377,7 +377,7 @@ fn a20_what_was_set_aside_and_the_brake_are_released_by_a_person() {
     let release = Command::ReleaseShard { keyspace: name("users"), shard: S1 };
     test.refused(release.clone(), Kind::Refused, "is neither set aside nor held back");
     test.refused(Command::ReleaseBrake, Kind::Refused, "the brake is not on");
-    let keyspace = test.cluster.keyspaces.by_name.get_mut(&name("users")).unwrap();
+    let keyspace = test.cluster.keyspaces.get_mut(&name("users")).unwrap();
     let rule = ShardRule { set_aside: Some("kills nodes".into()), deaths: 3, ..ShardRule::default() };
     keyspace.record.rules.insert(S1, rule);
     test.done(release);
