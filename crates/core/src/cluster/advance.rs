@@ -3,8 +3,9 @@
 
 use super::change_queue::ChangeQueue;
 use super::execute::Beginnings;
+use super::members::Members;
 use super::overdue::Avoided;
-use super::{Cluster, KeyspaceState, Moment, Write};
+use super::{Cluster, KeyspaceState, Moment, Outbox, Write};
 use crate::base::id::{PlacementId, PlanId, ShardId, TransactionId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
@@ -14,7 +15,7 @@ use crate::cluster::event::{About, EventKind, begins_empty, first_of_shards, of_
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Edit, EditError, MapDiff, Replica, Role, Shard, Stage};
 use crate::limits;
-use crate::node::exchange::{Phase, ReplicaKey};
+use crate::node::exchange::Phase;
 use crate::plan::check::{self, Finding};
 use crate::plan::handover;
 use crate::plan::{Origin, Plan, Progress, Status};
@@ -118,21 +119,259 @@ struct NextMap {
     diff: Option<MapDiff>,
 }
 
+impl KeyspaceState {
+    /// Checks the next map, applies it, and notes what follows for orders and reports. `given_up` is a shard whose data a
+    /// person has given up. Returns whether the map was taken.
+    pub(super) fn commit(
+        &mut self,
+        at: Moment,
+        (diff, given_up): (MapDiff, Option<ShardId>),
+        settings: &Settings,
+        members: &mut Members,
+        outbox: &mut Outbox,
+    ) -> bool {
+        let name = &self.map.keyspace().clone();
+        let mut findings = check::diff(&self.map, &diff);
+        if self.record.keyspace.durable && !planted::is(Planted::LastCopy) {
+            let lost = check::keeps_data(&self.map, &diff).into_iter();
+            findings.extend(lost.filter(|finding| given_up.map(Finding::LastCopy).as_ref() != Some(finding)));
+        }
+        if let Some(finding) = findings.into_iter().next() {
+            outbox.tell(
+                EventKind::Alarm,
+                About::keyspace(name),
+                true,
+                format!(
+                    "keyspace {name}: the next map was refused by the check, the last one stays: {finding}"
+                ),
+            );
+            return false;
+        }
+        let before: Vec<(ShardId, Option<Shard>)> = {
+            let touched = diff.changed.iter().map(|shard| shard.id).chain(diff.removed.iter().copied());
+            touched.map(|id| (id, self.map.shard(id).cloned())).collect()
+        };
+        if let Err(error) = self.map.apply(&diff) {
+            outbox.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {error}"));
+            return false;
+        }
+        outbox.writes.push(Write::Map(diff.clone()));
+        outbox.maps.push(diff);
+        let ids: Vec<ShardId> = before.iter().map(|(id, _)| *id).collect();
+        let seen = before.iter();
+        let seen = seen.filter_map(|(id, old)| of_shard(name, *id, old.as_ref(), self.map.shard(*id)));
+        outbox.events.extend(first_of_shards(name, seen.collect()));
+        let began_empty = |(id, old): &&(ShardId, Option<Shard>)| {
+            self.map.shard(*id).is_some_and(|new| begins_empty(old.as_ref(), new))
+        };
+        let shards = before.iter().filter(began_empty).count();
+        self.note_begun_empty(at, shards);
+        for (id, old) in before {
+            self.follow_up(at, (id, old.as_ref()), settings, members, outbox);
+        }
+        outbox.writes.extend(self.carry_rules(&ids));
+        outbox.writes.extend(self.follow_slots());
+        self.wake(ids.iter().copied());
+        self.note_map_changed(at);
+        members.refresh_orders(self, ids, outbox);
+        true
+    }
+
+    /// Sets the settings' number of slots to the map's.
+    fn follow_slots(&mut self) -> Option<Write> {
+        let sharding = self.map.sharding();
+        let differs = self.record.keyspace.sharding != sharding;
+        self.record.keyspace.sharding = sharding;
+        differs.then(|| Write::Keyspace(self.record.clone()))
+    }
+
+    /// Forgets what belonged to replicas that are gone, and notes whether the shard is settled.
+    fn follow_up(
+        &mut self,
+        at: Moment,
+        (id, old): (ShardId, Option<&Shard>),
+        settings: &Settings,
+        members: &mut Members,
+        outbox: &mut Outbox,
+    ) {
+        self.settling.note_child(id, old, self.map.shard(id));
+        self.restored.compare_again(id);
+        self.note_steps(at, id, old);
+        let new = self.map.shard(id);
+        self.hosted.note(id, old, new);
+        let gone: Vec<&Replica> = old
+            .into_iter()
+            .flat_map(|shard| &shard.replicas)
+            .filter(|r| new.is_none_or(|shard| shard.replica(r.placement).is_none()))
+            .collect();
+        let now = |r: &Replica| new.and_then(|shard| shard.replica(r.placement));
+        let anew: Vec<(&Replica, ReplicaState)> = old
+            .into_iter()
+            .flat_map(|shard| &shard.replicas)
+            .filter_map(|r| now(r).filter(|now| begins_anew(r, now)).map(|now| (r, now)))
+            .map(|(before, now)| (before, now.state))
+            .collect();
+        if let Some(old) = old.filter(|_| self.settling.unsettled.remove(&id)) {
+            self.settling.under_way.count(old, -1);
+        }
+        self.note_resting(&members.nodes, [id]);
+        self.note_waiting(id);
+        self.note_epoch(at, id, old);
+        let failed = old.is_some_and(|old| self.notice_failures(at, old, settings));
+        if self.record.keyspace.durable {
+            let is_new = |r: &&Replica| old.is_none_or(|old| old.replica(r.placement).is_none());
+            let replicas = self.map.shard(id).into_iter().flat_map(|shard| &shard.replicas);
+            self.never_led.extend(replicas.filter(is_new).map(|r| r.placement));
+        }
+        let fresh = taken_on(old, self.map.shard(id));
+        self.suspicion.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
+        if !self.settling.unsettled.contains(&id) && self.planning.blocked.remove(&id) {
+            self.plan_again(at);
+        }
+        for replica in &gone {
+            self.observed.remove(&replica.placement);
+            self.replication.remove(&replica.placement);
+            self.suspicion.taken.remove(&replica.placement);
+            self.overdue.excused.remove(&replica.placement);
+            self.never_led.remove(&replica.placement);
+            self.overdue.pending_steps.forget(replica.placement);
+        }
+        self.note_pending_steps(at, id, settings);
+        for replica in gone {
+            let key = self.key_of(id, replica.placement);
+            members.withdraw_order(key, replica, self.map.shard(id), outbox);
+        }
+        for (replica, state) in anew {
+            self.note_begun_anew(replica.placement, state);
+            // In `Live` its data is kept no longer, but served; one that catches up still has what it had.
+            if let Some(node) = members.get_mut(&replica.node).filter(|_| state == ReplicaState::Live) {
+                node.kept.remove(&self.key_of(id, replica.placement));
+            }
+        }
+        if let Some(leader) = self.map.shard(id).and_then(Shard::leader) {
+            self.never_led.remove(&leader.placement);
+        }
+        if failed {
+            self.set_unloadable_aside(at, id, (&members.nodes, settings), outbox);
+            self.brake_if_loads_fail(at, settings, outbox);
+        }
+    }
+
+    /// Children inherit the rules of their parents; the rules of shards that are gone are deleted.
+    fn carry_rules(&mut self, touched: &[ShardId]) -> Option<Write> {
+        let rules = &mut self.record.rules;
+        if rules.is_empty() {
+            return None;
+        }
+        // Children first, as a parent may go in the same commit.
+        let children = touched.iter().filter_map(|id| self.map.shard(*id));
+        let forming = children.filter(|shard| matches!(shard.stage(), Stage::Forming(_)));
+        let new = forming.filter(|child| !rules.contains_key(&child.id));
+        let inherited: Vec<_> = new
+            .filter_map(|child| Some((child.id, child.parents().iter().find_map(|p| rules.get(p))?.clone())))
+            .collect();
+        let gone = touched.iter().filter(|id| self.map.shard(**id).is_none());
+        let removed = gone.filter_map(|id| rules.remove(id)).count();
+        let has_changed = removed > 0 || !inherited.is_empty();
+        rules.extend(inherited);
+        has_changed.then(|| Write::Keyspace(self.record.clone()))
+    }
+
+    /// Grants the leaders that are now the only possible owners, and the replicas that may begin after their leader.
+    fn grant(
+        &mut self,
+        at: Moment,
+        awake: &BTreeSet<ShardId>,
+        settings: &Settings,
+        members: &mut Members,
+        outbox: &mut Outbox,
+    ) {
+        let nodes = &members.nodes;
+        let view = self.view((nodes, at.now, settings));
+        // Each once: orders that are always sent anew are never known as taken in.
+        let ready = |waiting: &BTreeSet<ShardId>, is_ready: &dyn Fn(&Shard) -> bool| {
+            let waiting = awake.iter().filter(|id| waiting.contains(id));
+            let waiting = waiting.filter_map(|id| self.map.shard(*id));
+            waiting.filter(|shard| is_ready(shard)).map(|shard| shard.id).collect::<BTreeSet<_>>()
+        };
+        let granted = ready(&self.settling.ungranted, &|shard| {
+            let may_begin = |leader: &Replica| !self.is_unheard(nodes, leader) && !self.has_lost(leader);
+            shard.leader().is_some_and(may_begin) && handover::is_granted(shard, &self.map, &view)
+        });
+        let announced =
+            ready(&self.settling.unannounced, &|shard| self.is_announced(shard, (nodes, settings)));
+        let followed =
+            ready(&self.settling.unfollowed, &|shard| !self.follows_later(shard, (nodes, settings)));
+        granted.iter().for_each(|id| _ = self.settling.ungranted.remove(id));
+        announced.iter().for_each(|id| _ = self.settling.unannounced.remove(id));
+        followed.iter().for_each(|id| _ = self.settling.unfollowed.remove(id));
+        members.refresh_orders(self, granted.into_iter().chain(announced).chain(followed), outbox);
+    }
+}
+
+impl NextMap {
+    /// Commits it, and notes what follows. Returns whether more is ready at once.
+    fn apply(self, cluster: &mut Cluster, at: Moment, name: &KeyspaceName) -> bool {
+        let NextMap { awake, queue, refusals, beginnings, diff } = self;
+        let Beginnings { progress, meter, due, is_cut_short } = beginnings;
+        let Cluster { settings, members, keyspaces, plans, budget, outbox, .. } = cluster;
+        let Some(keyspace) = keyspaces.get_mut(name) else { return false };
+        for refusal in refusals {
+            outbox.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
+        }
+        let (told, has_diff) = (outbox.events.len(), diff.is_some());
+        let committed = diff.is_some_and(|diff| keyspace.commit(at, (diff, None), settings, members, outbox));
+        let is_refused = has_diff && !committed;
+        keyspace.grant(at, &awake, settings, members, outbox);
+        awake.iter().for_each(|id| keyspace.note_pending_steps(at, *id, settings));
+        if keyspace.record.keyspace.durable {
+            keyspace.note_resting(&members.nodes, awake.iter().copied());
+        }
+        keyspace.execution.change_queue = queue;
+        if !is_refused {
+            keyspace.execution.meter = meter;
+        }
+        keyspace.execution.copies_due = due;
+        budget.settled += (awake.len() + progress.len()) as u64;
+        let has_begun = !progress.is_empty();
+        let mut begun = Vec::new();
+        for (plan, index, mut progress) in progress {
+            // It has not begun. Tried again, it would be refused again.
+            if is_refused && progress == Progress::Started {
+                progress = Progress::Dropped("the check refused the next map".to_owned());
+            }
+            if let Some(plan) = plans.by_id.get_mut(&plan) {
+                plan.changes[index].progress = progress;
+                begun.extend(of_change(plan, index));
+            }
+        }
+        // Why comes before what: a change of leader begins and is done in the same map.
+        outbox.events.splice(told..told, first_of_shards(name, begun));
+        let has_news = committed || has_begun || !awake.is_empty();
+        let untracked = plans.track(at, (keyspace, has_news), settings, outbox);
+        committed || is_cut_short || untracked
+    }
+}
+
 impl Cluster {
     /// When the throttle lets something begin that waits for nothing else.
     pub(super) fn next_copy_due(&self) -> Millis {
-        self.keyspaces.values().map(|keyspace| keyspace.execution.copies_due).min().unwrap_or(Millis::NEVER)
+        self.keyspaces
+            .by_name
+            .values()
+            .map(|keyspace| keyspace.execution.copies_due)
+            .min()
+            .unwrap_or(Millis::NEVER)
     }
 
     /// One commit per keyspace with everything that is ready. Returns whether more is ready at once.
     pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
         let names = self.keyspaces_in_turn();
-        let (begun_with, most) =
-            (self.budget.work.settled, self.share_beside_planning(limits::SHARDS_SETTLED));
+        let (begun_with, most) = (self.budget.settled, self.share_beside_planning(limits::SHARDS_SETTLED));
         let mut again = false;
         self.budget.next_in_turn = None;
         for name in names {
-            let looked_at = (self.budget.work.settled - begun_with) as usize;
+            let looked_at = (self.budget.settled - begun_with) as usize;
             if looked_at >= most {
                 self.budget.next_in_turn = Some(name);
                 return true;
@@ -160,7 +399,7 @@ impl Cluster {
         let more = !keyspace.settling.awake.is_empty();
         let queue = std::mem::take(&mut keyspace.execution.change_queue);
         let Some(next) = self.next_map(at, transaction, name, (awake, plans, queue)) else { return false };
-        self.take_next_map(at, name, next) || more
+        next.apply(self, at, name) || more
     }
 
     /// What is ready in a keyspace: steps of the shards that are awake, and changes of these plans, in order.
@@ -179,53 +418,12 @@ impl Cluster {
         Some(NextMap { awake, queue, refusals, beginnings, diff })
     }
 
-    /// Commits it, and notes what follows. Returns whether more is ready at once.
-    fn take_next_map(&mut self, at: Moment, name: &KeyspaceName, next: NextMap) -> bool {
-        let NextMap { awake, queue, refusals, beginnings, diff } = next;
-        let Beginnings { progress, meter, due, is_cut_short } = beginnings;
-        for refusal in refusals {
-            self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
-        }
-        let (told, has_diff) = (self.outbox.events.len(), diff.is_some());
-        let committed = diff.is_some_and(|diff| self.commit(at, name, diff));
-        let is_refused = has_diff && !committed;
-        self.grant(name, &awake, at);
-        if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            awake.iter().for_each(|id| keyspace.note_pending_steps(at, *id, &self.settings));
-            if keyspace.record.keyspace.durable {
-                keyspace.note_resting(&self.nodes, awake.iter().copied());
-            }
-            keyspace.execution.change_queue = queue;
-            if !is_refused {
-                keyspace.execution.meter = meter;
-            }
-            keyspace.execution.copies_due = due;
-        }
-        self.budget.work.settled += (awake.len() + progress.len()) as u64;
-        let has_begun = !progress.is_empty();
-        let mut begun = Vec::new();
-        for (plan, index, mut progress) in progress {
-            // It has not begun. Tried again, it would be refused again.
-            if is_refused && progress == Progress::Started {
-                progress = Progress::Dropped("the check refused the next map".to_owned());
-            }
-            if let Some(plan) = self.plans.get_mut(&plan) {
-                plan.changes[index].progress = progress;
-                begun.extend(of_change(plan, index));
-            }
-        }
-        // Why comes before what: a change of leader begins and is done in the same map.
-        self.outbox.events.splice(told..told, first_of_shards(name, begun));
-        let has_news = committed || has_begun || !awake.is_empty();
-        let untracked = self.track_plans(at, name, has_news);
-        committed || is_cut_short || untracked
-    }
-
     /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, automatic
     /// ones wait; in unrest, rebalances.
     fn plans_in_turn(&self, name: &KeyspaceName) -> Vec<PlanId> {
         let braked = self.keyspaces.get(name).is_some_and(|keyspace| self.brake_on(keyspace).is_some());
-        let approved = self.plans.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
+        let approved =
+            self.plans.by_id.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
         let unrest = self.unrest().is_some();
         let waits = |plan: &Plan| {
             (braked && plan.origin.is_automatic()) || (unrest && plan.origin == Origin::Rebalance)
@@ -251,164 +449,6 @@ impl Cluster {
             .collect()
     }
 
-    /// Checks the next map, applies it, and notes what follows for orders and reports.
-    pub(super) fn commit(&mut self, at: Moment, name: &KeyspaceName, diff: MapDiff) -> bool {
-        self.commit_without(at, name, diff, None)
-    }
-
-    /// The same, where a person has `given_up` the data of a shard.
-    pub(super) fn commit_without(
-        &mut self,
-        at: Moment,
-        name: &KeyspaceName,
-        diff: MapDiff,
-        given_up: Option<ShardId>,
-    ) -> bool {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
-        let mut findings = check::diff(&keyspace.map, &diff);
-        if keyspace.record.keyspace.durable && !planted::is(Planted::LastCopy) {
-            let lost = check::keeps_data(&keyspace.map, &diff).into_iter();
-            findings.extend(lost.filter(|finding| given_up.map(Finding::LastCopy).as_ref() != Some(finding)));
-        }
-        if let Some(finding) = findings.into_iter().next() {
-            self.tell(
-                EventKind::Alarm,
-                About::keyspace(name),
-                true,
-                format!(
-                    "keyspace {name}: the next map was refused by the check, the last one stays: {finding}"
-                ),
-            );
-            return false;
-        }
-        let before: Vec<(ShardId, Option<Shard>)> = {
-            let touched = diff.changed.iter().map(|shard| shard.id).chain(diff.removed.iter().copied());
-            touched.map(|id| (id, keyspace.map.shard(id).cloned())).collect()
-        };
-        if let Err(error) = keyspace.map.apply(&diff) {
-            self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {error}"));
-            return false;
-        }
-        self.outbox.writes.push(Write::Map(diff.clone()));
-        self.outbox.maps.push(diff);
-        let ids: Vec<ShardId> = before.iter().map(|(id, _)| *id).collect();
-        let seen = before.iter();
-        let seen = seen.filter_map(|(id, old)| of_shard(name, *id, old.as_ref(), keyspace.map.shard(*id)));
-        self.outbox.events.extend(first_of_shards(name, seen.collect()));
-        let began_empty = |(id, old): &&(ShardId, Option<Shard>)| {
-            keyspace.map.shard(*id).is_some_and(|new| begins_empty(old.as_ref(), new))
-        };
-        let shards = before.iter().filter(began_empty).count();
-        keyspace.note_begun_empty(at, shards);
-        for (id, old) in before {
-            self.follow_up(at, name, id, old.as_ref());
-        }
-        self.carry_rules(name, &ids);
-        self.follow_slots(name);
-        if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            keyspace.wake(ids.iter().copied());
-            keyspace.note_map_changed(at);
-        }
-        self.refresh_orders(name, ids);
-        true
-    }
-
-    /// Sets the settings' number of slots to the map's.
-    fn follow_slots(&mut self, name: &KeyspaceName) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let sharding = keyspace.map.sharding();
-        if keyspace.record.keyspace.sharding != sharding {
-            keyspace.record.keyspace.sharding = sharding;
-            self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-        }
-    }
-
-    /// Forgets what belonged to replicas that are gone, and notes whether the shard is settled.
-    fn follow_up(&mut self, at: Moment, name: &KeyspaceName, id: ShardId, old: Option<&Shard>) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        keyspace.settling.note_child(id, old, keyspace.map.shard(id));
-        keyspace.restored.compare_again(id);
-        keyspace.note_steps(at, id, old);
-        let new = keyspace.map.shard(id);
-        keyspace.hosted.note(id, old, new);
-        let gone: Vec<&Replica> = old
-            .into_iter()
-            .flat_map(|shard| &shard.replicas)
-            .filter(|r| new.is_none_or(|shard| shard.replica(r.placement).is_none()))
-            .collect();
-        let now = |r: &Replica| new.and_then(|shard| shard.replica(r.placement));
-        let anew: Vec<(&Replica, ReplicaState)> = old
-            .into_iter()
-            .flat_map(|shard| &shard.replicas)
-            .filter_map(|r| now(r).filter(|now| begins_anew(r, now)).map(|now| (r, now)))
-            .map(|(before, now)| (before, now.state))
-            .collect();
-        if let Some(old) = old.filter(|_| keyspace.settling.unsettled.remove(&id)) {
-            keyspace.settling.under_way.count(old, -1);
-        }
-        keyspace.note_resting(&self.nodes, [id]);
-        keyspace.note_waiting(id);
-        keyspace.note_epoch(at, id, old);
-        let failed = old.is_some_and(|old| keyspace.notice_failures(at, old, &self.settings));
-        if keyspace.record.keyspace.durable {
-            let is_new = |r: &&Replica| old.is_none_or(|old| old.replica(r.placement).is_none());
-            let replicas = keyspace.map.shard(id).into_iter().flat_map(|shard| &shard.replicas);
-            keyspace.never_led.extend(replicas.filter(is_new).map(|r| r.placement));
-        }
-        let fresh = taken_on(old, keyspace.map.shard(id));
-        keyspace.suspicion.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
-        if !keyspace.settling.unsettled.contains(&id) && keyspace.planning.blocked.remove(&id) {
-            keyspace.plan_again(at);
-        }
-        for replica in &gone {
-            keyspace.observed.remove(&replica.placement);
-            keyspace.replication.remove(&replica.placement);
-            keyspace.suspicion.taken.remove(&replica.placement);
-            keyspace.overdue.excused.remove(&replica.placement);
-            keyspace.never_led.remove(&replica.placement);
-            keyspace.overdue.pending_steps.forget(replica.placement);
-        }
-        keyspace.note_pending_steps(at, id, &self.settings);
-        for replica in gone {
-            self.withdraw_order(name, id, replica);
-        }
-        for (replica, state) in anew {
-            let key = ReplicaKey { keyspace: name.clone(), shard: id, placement: replica.placement };
-            self.note_begun_anew(&key, &replica.node, state);
-        }
-        if let Some(keyspace) = self.keyspaces.get_mut(name)
-            && let Some(leader) = keyspace.map.shard(id).and_then(Shard::leader)
-        {
-            keyspace.never_led.remove(&leader.placement);
-        }
-        if failed {
-            self.set_unloadable_aside(at, name, id);
-            self.brake_if_loads_fail(at, name);
-        }
-    }
-
-    /// Children inherit the rules of their parents; the rules of shards that are gone are deleted.
-    fn carry_rules(&mut self, name: &KeyspaceName, touched: &[ShardId]) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        if keyspace.record.rules.is_empty() {
-            return;
-        }
-        let rules = &mut keyspace.record.rules;
-        // Children first, as a parent may go in the same commit.
-        let children = touched.iter().filter_map(|id| keyspace.map.shard(*id));
-        let forming = children.filter(|shard| matches!(shard.stage(), Stage::Forming(_)));
-        let new = forming.filter(|child| !rules.contains_key(&child.id));
-        let inherited: Vec<_> = new
-            .filter_map(|child| Some((child.id, child.parents().iter().find_map(|p| rules.get(p))?.clone())))
-            .collect();
-        let gone = touched.iter().filter(|id| keyspace.map.shard(**id).is_none());
-        let removed = gone.filter_map(|id| rules.remove(id)).count();
-        if removed > 0 || !inherited.is_empty() {
-            rules.extend(inherited);
-            self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-        }
-    }
-
     /// Grants what reports alone have made possible since it was called last, up to [`limits::SHARDS_GRANTED`]: the
     /// next decisions see to the rest. Returns the nodes whose orders have changed. Nothing that is stored changes by
     /// it, so these orders may leave before the next commit: a shard is then without an owner for as long as the
@@ -418,44 +458,15 @@ impl Cluster {
             return BTreeSet::new();
         }
         let mut most = limits::SHARDS_GRANTED;
-        let mut heard = Vec::new();
-        for (name, keyspace) in
-            self.keyspaces.iter_mut().filter(|(_, keyspace)| !keyspace.settling.grantable.is_empty())
-        {
+        let Cluster { settings, members, keyspaces, outbox, .. } = self;
+        let heard = |keyspace: &&mut KeyspaceState| !keyspace.settling.grantable.is_empty();
+        for keyspace in keyspaces.by_name.values_mut().filter(heard) {
             let first = (0..most).map_while(|_| keyspace.settling.grantable.pop_first());
             let shards: BTreeSet<ShardId> = first.collect();
             most -= shards.len();
-            heard.push((name.clone(), shards));
+            keyspace.grant(at, &shards, settings, members, outbox);
         }
-        for (name, shards) in heard {
-            self.grant(&name, &shards, at);
-        }
-        std::mem::take(&mut self.outbox.changed_orders)
-    }
-
-    /// Grants the leaders that are now the only possible owners, and the replicas that may begin after their leader.
-    fn grant(&mut self, name: &KeyspaceName, awake: &BTreeSet<ShardId>, at: Moment) {
-        let Some(keyspace) = self.keyspaces.get(name) else { return };
-        let view = self.view(keyspace, at.now);
-        // Each once: orders that are always sent anew are never known as taken in.
-        let ready = |waiting: &BTreeSet<ShardId>, is_ready: &dyn Fn(&Shard) -> bool| {
-            let waiting = awake.iter().filter(|id| waiting.contains(id));
-            let waiting = waiting.filter_map(|id| keyspace.map.shard(*id));
-            waiting.filter(|shard| is_ready(shard)).map(|shard| shard.id).collect::<BTreeSet<_>>()
-        };
-        let granted = ready(&keyspace.settling.ungranted, &|shard| {
-            let may_begin =
-                |leader: &Replica| !keyspace.is_unheard(&self.nodes, leader) && !keyspace.has_lost(leader);
-            shard.leader().is_some_and(may_begin) && handover::is_granted(shard, &keyspace.map, &view)
-        });
-        let announced = ready(&keyspace.settling.unannounced, &|shard| self.is_announced(keyspace, shard));
-        let followed = ready(&keyspace.settling.unfollowed, &|shard| !self.follows_later(keyspace, shard));
-        if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            granted.iter().for_each(|id| _ = keyspace.settling.ungranted.remove(id));
-            announced.iter().for_each(|id| _ = keyspace.settling.unannounced.remove(id));
-            followed.iter().for_each(|id| _ = keyspace.settling.unfollowed.remove(id));
-        }
-        self.refresh_orders(name, granted.into_iter().chain(announced).chain(followed));
+        std::mem::take(&mut outbox.changed_orders)
     }
 }
 
@@ -500,12 +511,14 @@ mod tests {
         next.beginnings.meter.take(1_000);
         next.diff.as_mut().unwrap().next_placement = PlacementId(0);
 
-        let (map, meter) =
-            (cluster.keyspaces[&name()].map.clone(), cluster.keyspaces[&name()].execution.meter.clone());
-        cluster.take_next_map(at, &name(), next);
-        let keyspace = &cluster.keyspaces[&name()];
+        let (map, meter) = (
+            cluster.keyspaces.by_name[&name()].map.clone(),
+            cluster.keyspaces.by_name[&name()].execution.meter.clone(),
+        );
+        next.apply(cluster, at, &name());
+        let keyspace = &cluster.keyspaces.by_name[&name()];
         assert_eq!((&keyspace.map, &keyspace.execution.meter), (&map, &meter));
-        let plan = &cluster.plans[&plan];
+        let plan = &cluster.plans.by_id[&plan];
         assert_eq!(plan.changes[0].progress, Progress::Dropped("the check refused the next map".to_owned()));
         assert_eq!(plan.status, Status::Finished);
         let told: Vec<_> = cluster.take_outbox().events.into_iter().map(|event| event.text).collect();

@@ -2,7 +2,11 @@
 //! the rules of [`crate::plan::poison`].
 
 use super::decide::Transition;
-use super::{Cluster, KeyspaceState, Moment, NodeState, ShardRule, Write};
+use super::guard::PlannerGuard;
+use super::keyspaces::Keyspaces;
+use super::members::Members;
+use super::stored::Nodes;
+use super::{Cluster, ClusterRecord, KeyspaceState, Moment, NodeState, Outbox, ShardRule, Write};
 use crate::base::id::{PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
@@ -34,6 +38,9 @@ pub(super) struct Suspicion {
     pub(super) taken: BTreeMap<PlacementId, (ShardId, Millis)>,
 }
 
+/// What a death is judged by, beside the guard and the keyspaces.
+pub(super) type StrikeContext<'a> = (&'a Members, &'a Settings, &'a ClusterRecord);
+
 /// The nodes that count as witnesses, and those that are silent and not given up.
 #[derive(Debug, Default)]
 struct Census {
@@ -52,10 +59,12 @@ pub(super) struct SuspectedShards {
 impl Transition for SuspectedShards {
     fn find(cluster: &Cluster, at: Moment) -> SuspectedShards {
         let mut found = SuspectedShards::default();
-        for (name, keyspace) in &cluster.keyspaces {
+        for (name, keyspace) in &cluster.keyspaces.by_name {
             let due = keyspace.suspicion.held_back.iter().filter(|(_, held)| held.until <= at.now);
             for (shard, held) in due {
-                if cluster.is_still_suspected(&cluster.census(at, None), &(name.clone(), *shard)) {
+                let census = Census::of((&cluster.members, &cluster.settings), at, None);
+                let known = (&cluster.keyspaces, &cluster.settings);
+                if cluster.guard.is_still_suspected(known, &census, &(name.clone(), *shard)) {
                     found.guilty.push((name.clone(), *shard, held.why.clone()));
                 } else {
                     found.cleared.push((name.clone(), *shard));
@@ -66,85 +75,29 @@ impl Transition for SuspectedShards {
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        let Cluster { settings, keyspaces, outbox, .. } = cluster;
         for (name, shard, why) in self.guilty {
-            if let Some(keyspace) = cluster.keyspaces.get_mut(&name) {
-                keyspace.suspicion.held_back.remove(&shard);
-            }
-            cluster.set_aside(at, &name, shard, why);
+            let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
+            keyspace.suspicion.held_back.remove(&shard);
+            keyspace.set_aside(at, shard, why, outbox);
         }
-        self.cleared.iter().for_each(|(name, shard)| cluster.clear_suspicion(at, name, *shard));
-        let held = cluster.keyspaces.values().flat_map(|keyspace| keyspace.suspicion.held_back.values());
+        for (name, shard) in self.cleared {
+            let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
+            keyspace.clear_suspicion(at, shard, settings, outbox);
+        }
+        let held = keyspaces.by_name.values().flat_map(|keyspace| keyspace.suspicion.held_back.values());
         held.map(|held| held.until).min().unwrap_or(Millis::NEVER)
     }
 }
 
-impl Cluster {
-    /// The shards that a node had taken on shortly before it was last heard.
-    pub(super) fn suspects(&self, node: &NodeId) -> Suspects {
-        let Some(state) = self.nodes.get(node) else { return Suspects::new() };
-        let died = state.signs.last_beat.unwrap_or(state.signs.since);
-        self.keyspaces.values().flat_map(|keyspace| keyspace.suspects(state, died, &self.settings)).collect()
-    }
-
-    /// A node has died: strikes against the shards that it had just taken on, as far as the evidence points to them.
-    pub(super) fn strike(&mut self, at: Moment, node: &NodeId, suspects: &Suspects) {
-        self.guard.deaths.add(node.clone(), at.now, suspects.keys().cloned().collect(), &self.settings);
-        self.drop_suspicions(at);
-        if self.record.brake.is_some() {
-            return;
-        }
-        let (census, mut struck) = (self.census(at, Some(node)), BTreeMap::new());
-        for suspect in suspects.keys() {
-            let strikes = self.strikes(suspect) + 1;
-            if !self.evidence(&census, suspect, strikes).points_to_the_shard() {
-                continue;
-            }
-            let Some(keyspace) = self.keyspaces.get_mut(&suspect.0) else { continue };
-            keyspace.record.rules.entry(suspect.1).or_default().deaths = strikes;
-            struck.insert(suspect.clone(), strikes);
-        }
-        let most = struck.values().copied().max().unwrap_or(0);
-        let mut worst = struck.iter().filter(|(_, strikes)| **strikes == most).map(|(shard, _)| shard);
-        // As long as several have died with as many nodes, none of them is known to be the one.
-        if let (Some((name, shard)), None) = (worst.next(), worst.next())
-            && let Some(why) = poison::after_death(most, node, &self.settings)
-        {
-            self.hold_back(at, name, *shard, why);
-        }
-        let names: BTreeSet<_> = struck.keys().map(|(name, _)| name).collect();
-        let records = names.into_iter().filter_map(|name| self.keyspaces.get(name));
-        self.outbox.writes.extend(records.map(|keyspace| Write::Keyspace(keyspace.record.clone())));
-    }
-
-    /// A node comes as a new process. If the last one was neither given up nor to be stopped, and has not left, it has
-    /// died just now, and its restart was quicker than its lease: its shards are suspected as of any death.
-    /// The new process is the emptiest node; so that they do not all come back to it, and one kills it again in the
-    /// company of the same innocent ones, they go elsewhere for a while.
-    pub(super) fn strike_for_restart(&mut self, at: Moment, node: &NodeId) {
-        let died = |old: &NodeState| !old.record.ended && !old.revoked && !old.has_never_held();
-        if !self.nodes.get(node).is_some_and(died) {
-            return;
-        }
-        let suspects = self.suspects(node);
-        self.strike(at, node, &suspects);
-        let until = at.now + self.settings.poison_window_ms;
-        for suspect in suspects.into_keys().filter(|suspect| self.strikes(suspect) > 0).collect::<Vec<_>>() {
-            if let Some(keyspace) = self.keyspaces.get_mut(&suspect.0) {
-                keyspace.suspicion.crashed.insert((suspect.1, node.clone()), until);
-            }
-        }
-    }
-
-    fn strikes(&self, (name, shard): &ShardName) -> u32 {
-        let keyspace = self.keyspaces.get(name);
-        keyspace.and_then(|keyspace| keyspace.record.rules.get(shard)).map_or(0, |rule| rule.deaths)
-    }
-
+impl Census {
     /// Who lives and who is silent; `dying` is no witness any more.
-    fn census(&self, at: Moment, dying: Option<&NodeId>) -> Census {
+    fn of((members, settings): (&Members, &Settings), at: Moment, dying: Option<&NodeId>) -> Census {
         let mut census = Census::default();
-        for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended && !node.has_never_held()) {
-            match node.signs.health(at.now, &self.settings) {
+        for (id, node) in
+            members.nodes.iter().filter(|(_, node)| !node.record.ended && !node.has_never_held())
+        {
+            match node.signs.health(at.now, settings) {
                 Health::Up if Some(id) != dying => drop(census.up.insert(id.clone())),
                 // The brake is on, so it is not given up; it has probably died as well.
                 Health::Down => census.silent.push(id.clone()),
@@ -153,34 +106,103 @@ impl Cluster {
         }
         census
     }
+}
+
+impl PlannerGuard {
+    /// A node has died: strikes against the shards that it had just taken on, as far as the evidence points to them.
+    pub(super) fn strike(
+        &mut self,
+        at: Moment,
+        (node, suspects): (&NodeId, &Suspects),
+        (members, settings, record): StrikeContext<'_>,
+        keyspaces: &mut Keyspaces,
+        outbox: &mut Outbox,
+    ) {
+        self.deaths.add(node.clone(), at.now, suspects.keys().cloned().collect(), settings);
+        self.drop_suspicions(at, (members, settings), keyspaces, outbox);
+        if record.brake.is_some() {
+            return;
+        }
+        let (census, mut struck) = (Census::of((members, settings), at, Some(node)), BTreeMap::new());
+        for suspect in suspects.keys() {
+            let strikes = keyspaces.strikes(suspect) + 1;
+            if !self.evidence(keyspaces, &census, suspect, strikes).points_to_the_shard() {
+                continue;
+            }
+            let Some(keyspace) = keyspaces.get_mut(&suspect.0) else { continue };
+            keyspace.record.rules.entry(suspect.1).or_default().deaths = strikes;
+            struck.insert(suspect.clone(), strikes);
+        }
+        let most = struck.values().copied().max().unwrap_or(0);
+        let mut worst = struck.iter().filter(|(_, strikes)| **strikes == most).map(|(shard, _)| shard);
+        // As long as several have died with as many nodes, none of them is known to be the one.
+        if let (Some((name, shard)), None) = (worst.next(), worst.next())
+            && let Some(why) = poison::after_death(most, node, settings)
+            && let Some(keyspace) = keyspaces.get_mut(name)
+        {
+            keyspace.hold_back(at, *shard, why, settings, outbox);
+        }
+        let names: BTreeSet<_> = struck.keys().map(|(name, _)| name).collect();
+        let records = names.into_iter().filter_map(|name| keyspaces.get(name));
+        outbox.writes.extend(records.map(|keyspace| Write::Keyspace(keyspace.record.clone())));
+    }
+
+    /// A node comes as a new process. If the last one was neither given up nor to be stopped, and has not left, it has
+    /// died just now, and its restart was quicker than its lease: its shards are suspected as of any death.
+    /// The new process is the emptiest node; so that they do not all come back to it, and one kills it again in the
+    /// company of the same innocent ones, they go elsewhere for a while.
+    pub(super) fn strike_for_restart(
+        &mut self,
+        at: Moment,
+        node: &NodeId,
+        known @ (members, settings, _): StrikeContext<'_>,
+        keyspaces: &mut Keyspaces,
+        outbox: &mut Outbox,
+    ) {
+        let died = |old: &NodeState| !old.record.ended && !old.revoked && !old.has_never_held();
+        let Some(old) = members.get(node).filter(|old| died(old)) else { return };
+        let suspects = keyspaces.suspects(old, settings);
+        self.strike(at, (node, &suspects), known, keyspaces, outbox);
+        let until = at.now + settings.poison_window_ms;
+        for suspect in
+            suspects.into_keys().filter(|suspect| keyspaces.strikes(suspect) > 0).collect::<Vec<_>>()
+        {
+            if let Some(keyspace) = keyspaces.get_mut(&suspect.0) {
+                keyspace.suspicion.crashed.insert((suspect.1, node.clone()), until);
+            }
+        }
+    }
 
     /// What speaks for and against a shard.
-    fn evidence(&self, census: &Census, (name, shard): &ShardName, strikes: u32) -> Evidence {
-        let map = self.keyspaces.get(name).and_then(|keyspace| keyspace.map.shard(*shard));
+    fn evidence(
+        &self,
+        keyspaces: &Keyspaces,
+        census: &Census,
+        (name, shard): &ShardName,
+        strikes: u32,
+    ) -> Evidence {
+        let map = keyspaces.get(name).and_then(|keyspace| keyspace.map.shard(*shard));
         let holders: BTreeSet<&NodeId> = map.into_iter().flat_map(|s| s.staying()).map(|r| &r.node).collect();
         let most = (strikes as usize).max(2);
-        let mut others = self.guard.deaths.nodes_without(&(name.clone(), *shard), most);
+        let mut others = self.deaths.nodes_without(&(name.clone(), *shard), most);
         let silent = census.silent.iter().filter(|id| !holders.contains(id));
         others.extend(silent.take(most + 1));
         let no_witness = others.union(&holders).filter(|id| census.up.contains(**id)).count();
         Evidence { strikes, others: others.len(), witnesses: census.up.len() - no_witness }
     }
 
-    /// Of shards that went through so many lost nodes, the one to which the evidence points; none while it points to
-    /// several.
-    pub(super) fn to_blame(&self, at: Moment, shards: Vec<ShardName>, deaths: usize) -> Option<ShardName> {
-        let (census, strikes) = (self.census(at, None), u32::try_from(deaths).unwrap_or(u32::MAX));
-        let points = |shard: &ShardName| self.evidence(&census, shard, strikes).points_to_the_shard();
-        let mut blamed = shards.into_iter().filter(points);
-        blamed.next().filter(|_| blamed.next().is_none())
-    }
-
     /// Places shards again that were suspected, when nodes have died without them since.
-    fn drop_suspicions(&mut self, at: Moment) {
+    fn drop_suspicions(
+        &self,
+        at: Moment,
+        (members, settings): (&Members, &Settings),
+        keyspaces: &mut Keyspaces,
+        outbox: &mut Outbox,
+    ) {
         let mut cleared = Vec::new();
-        for (name, keyspace) in &self.keyspaces {
+        for (name, keyspace) in &keyspaces.by_name {
             let rules = keyspace.record.rules.iter();
-            let aside = rules.filter(|(_, rule)| rule.is_aside_for_deaths(&self.settings));
+            let aside = rules.filter(|(_, rule)| rule.is_aside_for_deaths(settings));
             let suspected: BTreeSet<ShardId> =
                 keyspace.suspicion.held_back.keys().copied().chain(aside.map(|(shard, _)| *shard)).collect();
             cleared.extend(suspected.into_iter().map(|shard| (name.clone(), shard)));
@@ -188,41 +210,99 @@ impl Cluster {
         if cleared.is_empty() {
             return;
         }
-        let census = self.census(at, None);
-        cleared.retain(|shard| !self.is_still_suspected(&census, shard));
+        let census = Census::of((members, settings), at, None);
+        cleared.retain(|shard| !self.is_still_suspected((&*keyspaces, settings), &census, shard));
         for (name, shard) in cleared {
-            self.clear_suspicion(at, &name, shard);
+            let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
+            keyspace.clear_suspicion(at, shard, settings, outbox);
         }
     }
 
     /// Whether the evidence of the deaths that are remembered still points to the shard. Of older ones nothing new
     /// can be known.
-    fn is_still_suspected(&self, census: &Census, shard: &ShardName) -> bool {
-        let strikes = self.strikes(shard).max(self.settings.poison_deaths);
-        let is_remembered = !self.guard.deaths.nodes_with(shard).is_empty();
-        !is_remembered || self.evidence(census, shard, strikes).points_to_the_shard()
+    fn is_still_suspected(
+        &self,
+        (keyspaces, settings): (&Keyspaces, &Settings),
+        census: &Census,
+        shard: &ShardName,
+    ) -> bool {
+        let strikes = keyspaces.strikes(shard).max(settings.poison_deaths);
+        let is_remembered = !self.deaths.nodes_with(shard).is_empty();
+        !is_remembered || self.evidence(keyspaces, census, shard, strikes).points_to_the_shard()
+    }
+}
+
+impl Keyspaces {
+    /// The shards that a node had taken on shortly before it was last heard.
+    fn suspects(&self, node: &NodeState, settings: &Settings) -> Suspects {
+        let died = node.signs.last_beat.unwrap_or(node.signs.since);
+        self.by_name.values().flat_map(|keyspace| keyspace.suspects(node, died, settings)).collect()
     }
 
-    fn clear_suspicion(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        keyspace.suspicion.held_back.remove(&shard);
-        if let Some(rule) = keyspace.record.rules.get_mut(&shard) {
+    fn strikes(&self, (name, shard): &ShardName) -> u32 {
+        let keyspace = self.by_name.get(name);
+        keyspace.and_then(|keyspace| keyspace.record.rules.get(shard)).map_or(0, |rule| rule.deaths)
+    }
+}
+
+impl Cluster {
+    /// The shards that a node had taken on shortly before it was last heard.
+    pub(super) fn suspects(&self, node: &NodeId) -> Suspects {
+        let state = self.members.get(node);
+        state.map(|state| self.keyspaces.suspects(state, &self.settings)).unwrap_or_default()
+    }
+
+    /// Of shards that went through so many lost nodes, the one to which the evidence points; none while it points to
+    /// several.
+    pub(super) fn to_blame(&self, at: Moment, shards: Vec<ShardName>, deaths: usize) -> Option<ShardName> {
+        let census = Census::of((&self.members, &self.settings), at, None);
+        let strikes = u32::try_from(deaths).unwrap_or(u32::MAX);
+        let points = |shard: &ShardName| {
+            self.guard.evidence(&self.keyspaces, &census, shard, strikes).points_to_the_shard()
+        };
+        let mut blamed = shards.into_iter().filter(points);
+        blamed.next().filter(|_| blamed.next().is_none())
+    }
+
+    /// How many deaths are not counted, as a shard that is held back or set aside explains them: they count as one.
+    pub(super) fn deaths_to_discount(&self, died: &BTreeSet<&NodeId>) -> usize {
+        let withheld = self.keyspaces.by_name.iter().flat_map(|(name, keyspace)| {
+            let aside = keyspace.record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some());
+            let shards = keyspace.suspicion.held_back.keys().chain(aside.map(|(shard, _)| shard));
+            shards.map(|shard| (name.clone(), *shard))
+        });
+        let explains = |shard: ShardName| self.guard.deaths.nodes_with(&shard).intersection(died).count();
+        withheld.map(explains).max().unwrap_or(0).saturating_sub(1)
+    }
+}
+
+impl KeyspaceState {
+    /// Whether a shard is placed nowhere new by itself: it is set aside, or held back until that is decided.
+    pub(super) fn is_withheld(&self, shard: ShardId) -> bool {
+        let is_aside = self.record.rules.get(&shard).is_some_and(|rule| rule.set_aside.is_some());
+        is_aside || self.suspicion.held_back.contains_key(&shard)
+    }
+
+    fn clear_suspicion(&mut self, at: Moment, shard: ShardId, settings: &Settings, outbox: &mut Outbox) {
+        self.suspicion.held_back.remove(&shard);
+        if let Some(rule) = self.record.rules.get_mut(&shard) {
             // One that could not be loaded anywhere stays aside until a person releases it.
-            if rule.is_aside_for_deaths(&self.settings) {
+            if rule.is_aside_for_deaths(settings) {
                 rule.set_aside = None;
             }
             rule.deaths = 0;
             if *rule == ShardRule::default() {
-                keyspace.record.rules.remove(&shard);
+                self.record.rules.remove(&shard);
             }
         }
-        let is_aside = keyspace.record.rules.get(&shard).is_some_and(|rule| rule.set_aside.is_some());
-        keyspace.plan_again(at);
-        self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
+        let is_aside = self.record.rules.get(&shard).is_some_and(|rule| rule.set_aside.is_some());
+        self.plan_again(at);
+        outbox.writes.push(Write::Keyspace(self.record.clone()));
         if is_aside {
             return;
         }
-        self.tell(
+        let name = self.map.keyspace();
+        outbox.tell(
             EventKind::ShardReleased,
             About::shard(name, shard),
             false,
@@ -231,13 +311,20 @@ impl Cluster {
     }
 
     /// Places a shard nowhere new until it is known whether nodes die without it, too.
-    pub(super) fn hold_back(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId, why: String) {
-        let hold_ms = poison::hold_ms(&self.settings);
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        if keyspace.is_withheld(shard) || planted::is(Planted::R5) {
+    pub(super) fn hold_back(
+        &mut self,
+        at: Moment,
+        shard: ShardId,
+        why: String,
+        settings: &Settings,
+        outbox: &mut Outbox,
+    ) {
+        let hold_ms = poison::hold_ms(settings);
+        if self.is_withheld(shard) || planted::is(Planted::R5) {
             return;
         }
-        self.tell(
+        let name = self.map.keyspace();
+        outbox.tell(
             EventKind::ShardSetAside,
             About::shard(name, shard),
             false,
@@ -247,65 +334,55 @@ impl Cluster {
                 hold_ms.div_ceil(1_000)
             ),
         );
-        if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            keyspace.suspicion.held_back.insert(shard, HeldBack { until: at.now + hold_ms, why });
-        }
-    }
-
-    /// How many deaths are not counted, as a shard that is held back or set aside explains them: they count as one.
-    pub(super) fn deaths_to_discount(&self, died: &BTreeSet<&NodeId>) -> usize {
-        let withheld = self.keyspaces.iter().flat_map(|(name, keyspace)| {
-            let aside = keyspace.record.rules.iter().filter(|(_, rule)| rule.set_aside.is_some());
-            let shards = keyspace.suspicion.held_back.keys().chain(aside.map(|(shard, _)| shard));
-            shards.map(|shard| (name.clone(), *shard))
-        });
-        let explains = |shard: ShardName| self.guard.deaths.nodes_with(&shard).intersection(died).count();
-        withheld.map(explains).max().unwrap_or(0).saturating_sub(1)
+        self.suspicion.held_back.insert(shard, HeldBack { until: at.now + hold_ms, why });
     }
 
     /// The shards that could not be loaded on too many nodes. Where others could not be loaded there, either, and most
     /// of these nodes serve none of the keyspace, it is not the shard's fault but the service's: all of it is tried
     /// again in a while.
-    pub(super) fn set_unloadable_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId) {
-        let Some(keyspace) = self.keyspaces.get(name) else { return };
+    pub(super) fn set_unloadable_aside(
+        &mut self,
+        at: Moment,
+        shard: ShardId,
+        (known, settings): (&Nodes, &Settings),
+        outbox: &mut Outbox,
+    ) {
         let nodes: Vec<&NodeId> =
-            keyspace.overdue.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
-        if nodes.len() < self.settings.poison_deaths as usize {
+            self.overdue.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
+        if nodes.len() < settings.poison_deaths as usize {
             return;
         }
-        let serving = nodes.iter().filter(|node| self.serves_any(name, node)).count();
-        let others_fail =
-            keyspace.overdue.avoid.keys().any(|(of, node)| *of != shard && nodes.contains(&node));
+        let serves = |node: &&&NodeId| known.get(**node).is_some_and(|node| self.serves_any(node));
+        let serving = nodes.iter().filter(serves).count();
+        let others_fail = self.overdue.avoid.keys().any(|(of, node)| *of != shard && nodes.contains(&node));
         if others_fail && 2 * serving < nodes.len() {
             return;
         }
-        let of_it = keyspace.overdue.avoid.iter().filter(|((of, _), _)| *of == shard);
+        let of_it = self.overdue.avoid.iter().filter(|((of, _), _)| *of == shard);
         let latest = of_it.max_by_key(|(_, avoided)| avoided.until);
         let why = latest.map_or("nothing", |(_, avoided)| avoided.why.as_str());
-        if let Some(why) = poison::after_failures(&nodes, why, &self.settings) {
-            self.set_aside(at, name, shard, why);
+        if let Some(why) = poison::after_failures(&nodes, why, settings) {
+            self.set_aside(at, shard, why, outbox);
         }
     }
 
-    /// Whether a node serves some shard of a keyspace.
-    fn serves_any(&self, name: &KeyspaceName, node: &NodeId) -> bool {
-        let held = self.nodes.get(node).into_iter().flat_map(|node| self.held(node));
-        let mut phases = held
-            .filter(|(keyspace, ..)| keyspace.map.keyspace() == name)
-            .filter_map(|(keyspace, _, r)| keyspace.observed.get(&r.placement).map(|seen| seen.phase()));
-        phases.any(|phase| *phase == Phase::Serving)
+    /// Whether a node serves some shard of the keyspace.
+    fn serves_any(&self, node: &NodeState) -> bool {
+        let shards = node.orders.shards_of(self.map.keyspace()).filter_map(|id| self.map.shard(id));
+        let mut here = shards.flat_map(|shard| &shard.replicas).filter(|r| node.runs_replica(r));
+        here.any(|r| self.observed.get(&r.placement).is_some_and(|seen| *seen.phase() == Phase::Serving))
     }
 
-    fn set_aside(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId, why: String) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let rule = keyspace.record.rules.entry(shard).or_default();
+    fn set_aside(&mut self, at: Moment, shard: ShardId, why: String, outbox: &mut Outbox) {
+        let rule = self.record.rules.entry(shard).or_default();
         if rule.set_aside.is_some() || planted::is(Planted::R5) {
             return;
         }
         rule.set_aside = Some(why.clone());
-        keyspace.plan_again(at);
-        self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-        self.tell(
+        self.plan_again(at);
+        outbox.writes.push(Write::Keyspace(self.record.clone()));
+        let name = self.map.keyspace();
+        outbox.tell(
             EventKind::ShardSetAside,
             About::shard(name, shard),
             true,
@@ -314,14 +391,6 @@ impl Cluster {
                  `partage shard release {name} {shard}`"
             ),
         );
-    }
-}
-
-impl KeyspaceState {
-    /// Whether a shard is placed nowhere new by itself: it is set aside, or held back until that is decided.
-    pub(super) fn is_withheld(&self, shard: ShardId) -> bool {
-        let is_aside = self.record.rules.get(&shard).is_some_and(|rule| rule.set_aside.is_some());
-        is_aside || self.suspicion.held_back.contains_key(&shard)
     }
 
     /// The shards that a node had taken on shortly before it `died`. What was taken on lately is little as a rule, what a

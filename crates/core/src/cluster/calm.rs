@@ -40,14 +40,14 @@ impl Transition for Unrest {
         let counts = |(id, node): &(_, &NodeState)| {
             !node.record.left && (!node.has_never_held() || died.contains(*id))
         };
-        let standing = cluster.nodes.iter().filter(counts).count();
+        let standing = cluster.members.nodes.iter().filter(counts).count();
         let counted = died.len() - cluster.deaths_to_discount(&died);
         Unrest { why: brake::unrest(counted, standing, &cluster.settings), next }
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         match (&self.why, &cluster.guard.unrest) {
-            (Some(why), None) => cluster.notice(
+            (Some(why), None) => cluster.outbox.notice(
                 true,
                 format!(
                     "{why}: what has no replica is placed, nothing else moves by itself until that is over. Look at \
@@ -55,8 +55,8 @@ impl Transition for Unrest {
                 ),
             ),
             (None, Some(_)) => {
-                cluster.notice(false, "the nodes stay: moves go on".to_owned());
-                cluster.plan_soon(at, 0);
+                cluster.outbox.notice(false, "the nodes stay: moves go on".to_owned());
+                cluster.keyspaces.plan_soon(at, 0);
             }
             (Some(_), Some(_)) | (None, None) => {}
         }
@@ -74,9 +74,9 @@ pub(super) struct ReleasedKeyspaceBrakes {
 impl Transition for ReleasedKeyspaceBrakes {
     fn find(cluster: &Cluster, at: Moment) -> ReleasedKeyspaceBrakes {
         // What failed before this coordinator led is not known to it.
-        let earliest = cluster.started + limits::AVOID_MS;
+        let earliest = cluster.times.started + limits::AVOID_MS;
         let mut found = ReleasedKeyspaceBrakes { keyspaces: Vec::new(), next: Millis::NEVER };
-        for (name, keyspace) in cluster.keyspaces.iter().filter(|(_, k)| k.record.brake.is_some()) {
+        for (name, keyspace) in cluster.keyspaces.by_name.iter().filter(|(_, k)| k.record.brake.is_some()) {
             let until = keyspace.overdue.avoid.values().map(|avoided| avoided.until).max();
             match until.unwrap_or(earliest).max(earliest) {
                 due if due > at.now => found.next = found.next.min(due),
@@ -92,7 +92,7 @@ impl Transition for ReleasedKeyspaceBrakes {
             keyspace.record.brake = None;
             keyspace.plan_again(at);
             cluster.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-            cluster.tell(
+            cluster.outbox.tell(
                 EventKind::BrakeReleased,
                 About::keyspace(&name),
                 false,
@@ -135,13 +135,13 @@ impl Transition for ReleasedBrake {
                 cluster.record.brake = None;
                 cluster.outbox.writes.push(Write::Cluster(cluster.record.clone()));
                 cluster.guard.losses.clear();
-                cluster.tell(
+                cluster.outbox.tell(
                     EventKind::BrakeReleased,
                     About::all(),
                     false,
                     "the brake is released: every node is heard again".to_owned(),
                 );
-                cluster.plan_soon(at, 0);
+                cluster.keyspaces.plan_soon(at, 0);
                 Millis::NEVER
             }
         }
@@ -151,7 +151,8 @@ impl Transition for ReleasedBrake {
 impl Cluster {
     fn is_everybody_heard(&self, at: Moment) -> bool {
         let is_heard = |health: Health| matches!(health, Health::Up | Health::Unreachable);
-        let mut standing = self.nodes.values().filter(|node| !node.record.ended && !node.has_never_held());
+        let mut standing =
+            self.members.nodes.values().filter(|node| !node.record.ended && !node.has_never_held());
         standing.all(|node| is_heard(node.signs.health(at.now, &self.settings)))
             && self.guard.losses.are_all_back(at.now, &self.settings)
     }

@@ -2,7 +2,7 @@
 //!
 //! Each [`Transition`] has two halves. The first reads the cluster and says what is to change, as data; the second
 //! makes the change. So each phase sees what earlier phases have changed, and the signature of the first half shows
-//! that it changes nothing.
+//! that it changes nothing. The second half takes the cluster apart into its values (see [`super`]) and calls their methods.
 //!
 //! | phase                    | what it changes                                      | why it stands there                     |
 //! |--------------------------|------------------------------------------------------|-----------------------------------------|
@@ -18,8 +18,9 @@
 //! | `OverdueSteps`, `ResumedLeases` | steps that are given up, nodes that get no lease | before the next map, which goes on without them |
 //! | `BegunDrains`, `SafeToStopNodes` | drains, and events on them                   | before the planner moves anything off   |
 //!
-//! The next maps ([`Cluster::advance`]) and plans ([`Cluster::plan_in_turn`]) are made the same way, shard by
-//! shard: as an edit of a map, and as the changes of a plan.
+//! Then come the next maps ([`Cluster::advance`]) and plans ([`Cluster::plan_in_turn`]). A map is found as an edit, and
+//! taken in by `NextMap::apply`, which changes its keyspace, orders of members, progress of plans, and the outbox. A plan is
+//! found as its changes, and taken in by `Plans::add`.
 
 use super::blame::SuspectedShards;
 use super::calm::{ReleasedBrake, ReleasedKeyspaceBrakes, Unrest};
@@ -50,7 +51,7 @@ impl Cluster {
     /// Goes once through everything; `transaction` (drawn anew for each call) names what is committed.
     /// Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
-        let before = self.budget.work;
+        let before = self.work_done();
         let wake = [
             self.make::<OwnSilence>(at),
             self.make::<LongestLease>(at),
@@ -71,31 +72,21 @@ impl Cluster {
         ];
         let again = self.advance(at, transaction);
         let ready = self.plan_in_turn(at, before);
-        if self.budget.work == before && !again && !ready {
-            self.pack();
+        let is_idle = self.work_done() == before && !again && !ready;
+        // A map is packed in one piece, so that is done in decisions that do nothing else, in several where there is much.
+        if is_idle && self.keyspaces.are_settled() {
+            let mut room = limits::ENTRIES_PACKED;
+            self.keyspaces.pack(&mut room);
+            self.members.pack(&mut room);
         }
         let due = [self.next_plan_due(), self.next_copy_due(), self.next_look(at)];
         let wake = wake.into_iter().chain(due).fold(Millis::NEVER, Millis::min);
-        self.promised = if again || ready { at.now } else { wake };
-        self.promised
+        self.times.promised = if again || ready { at.now } else { wake };
+        self.times.promised
     }
 
     /// Finds what one phase changes, and changes it.
     pub(super) fn make<T: Transition>(&mut self, at: Moment) -> Millis {
         T::find(self, at).apply(self, at)
-    }
-
-    /// Packs what is kept for each replica, once nothing is under way. A map is packed in one piece, so that is done in
-    /// decisions that do nothing else, in several where there is much.
-    fn pack(&mut self) {
-        let mut room = limits::ENTRIES_PACKED;
-        if self.keyspaces.values().all(|keyspace| keyspace.settling.unsettled.is_empty()) {
-            for keyspace in self.keyspaces.values_mut() {
-                keyspace.observed.pack(&mut room);
-                keyspace.since.pack(&mut room);
-                keyspace.hosted.pack(&mut room);
-            }
-            self.nodes.values_mut().for_each(|node| node.orders.pack(&mut room));
-        }
     }
 }

@@ -17,7 +17,9 @@
 //! When it takes writes again and has caught up, it gets leads as any node that leads too little (`planning/leaders.rs`). Nothing
 //! is remembered of it: it says in each beat how its disk is, so the next coordinator does the same.
 
-use super::{Cluster, Moment};
+use super::keyspaces::Keyspaces;
+use super::members::Members;
+use super::{Cluster, Moment, Outbox};
 use crate::base::count::counted_with;
 use crate::base::name::NodeId;
 use crate::cluster::event::{About, Actor, Event, EventKind, event};
@@ -25,37 +27,53 @@ use crate::cluster::problems::{Problem, problem, some_names};
 use crate::keyspace::map::Shard;
 use crate::node::exchange::DiskHealth;
 
-impl Cluster {
+impl Members {
     /// A beat says something else of the node's disk than the one before.
-    pub(super) fn take_disk(&mut self, at: Moment, id: &NodeId, disk: DiskHealth) {
+    pub(super) fn take_disk(
+        &mut self,
+        at: Moment,
+        (id, disk): (&NodeId, DiskHealth),
+        keyspaces: &mut Keyspaces,
+        outbox: &mut Outbox,
+    ) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         let before = std::mem::replace(&mut node.disk, disk);
         // Shards that it leads may be led by others now, and it may lead others.
-        self.wake_replicas_of(id);
+        keyspaces.wake_replicas_of(id);
         if let Some(trouble) = disk.trouble(id) {
             if before.trouble(id).as_ref() == Some(&trouble) {
                 return;
             }
             let text = format!("{trouble}: the node takes no writes, and other nodes lead where they can");
             let by = Actor::Node(id.clone());
-            self.tell_event(Event { by, alarm: true, ..event(EventKind::NodeHealth, About::node(id), text) });
+            outbox.tell_event(Event {
+                by,
+                alarm: true,
+                ..event(EventKind::NodeHealth, About::node(id), text)
+            });
             return;
         }
         if !before.takes_writes() {
             let does = if before.full { "has room again" } else { "stores again" };
-            self.tell_of(EventKind::NodeHealth, id, format!("the disk of node {id} {does}"));
+            outbox.tell_of(EventKind::NodeHealth, id, format!("the disk of node {id} {does}"));
         }
         if disk.nearly_full && !before.nearly_full {
             let text = format!("the disk of {id} is nearly full: nothing new is placed there");
             let by = Actor::Node(id.clone());
-            self.tell_event(Event { by, alarm: true, ..event(EventKind::NodeHealth, About::node(id), text) });
+            outbox.tell_event(Event {
+                by,
+                alarm: true,
+                ..event(EventKind::NodeHealth, About::node(id), text)
+            });
         } else if before.nearly_full && !disk.nearly_full {
             let text = format!("the disk of node {id} has room for new replicas again");
-            self.tell_of(EventKind::NodeHealth, id, text);
+            outbox.tell_of(EventKind::NodeHealth, id, text);
         }
-        self.plan_soon(at, 0);
+        keyspaces.plan_soon(at, 0);
     }
+}
 
+impl Cluster {
     /// Nodes that take no writes, and nodes that get no new replicas.
     pub(super) fn disk_problems(&self) -> impl Iterator<Item = Problem> {
         let full = self.disk_problem(
@@ -86,7 +104,7 @@ impl Cluster {
         left_out: &str,
         way_out: &str,
     ) -> Option<Problem> {
-        let named = self.nodes.iter().filter(|(_, node)| is_so(node.disk));
+        let named = self.members.nodes.iter().filter(|(_, node)| is_so(node.disk));
         let named: Vec<String> = named.map(|(id, _)| id.to_string()).collect();
         let has = counted_with(named.len(), "node", (has, have));
         let what = format!("{has}, so that {left_out} go there: {}", some_names(&named));
@@ -96,7 +114,7 @@ impl Cluster {
     /// Which replicas of a shard are on disks that are nearly full, in sentences.
     pub(super) fn on_nearly_full_disks(&self, shard: &Shard) -> impl Iterator<Item = String> {
         let is_so = move |node: &NodeId| {
-            self.nodes.get(node).is_some_and(|of| of.disk.nearly_full && of.disk.takes_writes())
+            self.members.get(node).is_some_and(|of| of.disk.nearly_full && of.disk.takes_writes())
         };
         let nodes = shard.staying().map(|replica| &replica.node).filter(move |node| is_so(node));
         nodes.map(|node| format!("the disk of {node} is nearly full: the node gets nothing new"))
@@ -104,7 +122,7 @@ impl Cluster {
 
     /// Which replicas of a shard take no writes, in sentences.
     pub(super) fn without_writes(&self, shard: &Shard) -> Vec<String> {
-        let trouble = |node: &NodeId| self.nodes.get(node).and_then(|of| of.disk.trouble(node));
+        let trouble = |node: &NodeId| self.members.get(node).and_then(|of| of.disk.trouble(node));
         let mut told: Vec<String> = shard
             .staying()
             .filter_map(|replica| trouble(&replica.node))

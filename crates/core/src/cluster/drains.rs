@@ -147,14 +147,15 @@ impl Transition for BegunDrains {
         let asked = |node: &NodeState| {
             node.record.drain.as_ref().filter(|drain| !drain.has_begun()).map(|drain| drain.asked_ms)
         };
-        let queued = cluster.nodes.iter().filter_map(|(id, node)| Some((asked(node)?, id, node)));
+        let queued = cluster.members.nodes.iter().filter_map(|(id, node)| Some((asked(node)?, id, node)));
         let mut queue: Vec<_> = queued.collect();
         queue.sort_by_key(|(asked_ms, id, _)| (*asked_ms, *id));
         let mut begun = BegunDrains { nodes: Vec::new() };
         if queue.is_empty() {
             return begun;
         }
-        let mut down = cluster.nodes.values().filter(|node| cluster.is_down_or_drained(at, node)).count();
+        let mut down =
+            cluster.members.nodes.values().filter(|node| cluster.is_down_or_drained(at, node)).count();
         let mut earlier_waits = false;
         for (_, id, node) in queue {
             let others = down - usize::from(cluster.is_down_or_drained(at, node));
@@ -172,16 +173,16 @@ impl Transition for BegunDrains {
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         for (id, held) in self.nodes {
-            let Some(node) = cluster.nodes.get_mut(&id) else { continue };
+            let Some(node) = cluster.members.get_mut(&id) else { continue };
             node.record.drain.iter_mut().for_each(|drain| drain.began_with = Some(held));
             cluster.outbox.writes.push(Write::Node(node.record.clone()));
-            cluster.tell(
+            cluster.outbox.tell(
                 EventKind::NodeDrain,
                 About::node(&id),
                 false,
                 format!("the drain of node {id} begins with {}", counted(held, "replica")),
             );
-            cluster.plan_soon(at, 0);
+            cluster.keyspaces.plan_soon(at, 0);
         }
         Millis::NEVER
     }
@@ -198,7 +199,7 @@ impl Transition for SafeToStopNodes {
             cluster.drain_status(at, id).is_ok_and(|status| status.progress == DrainProgress::SafeToStop)
         };
         let mut found = SafeToStopNodes { nodes: Vec::new() };
-        for (id, node) in &cluster.nodes {
+        for (id, node) in &cluster.members.nodes {
             let has_begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
             let is_empty = has_begun && node.orders.is_empty();
             if node.emptied_told && !is_empty || !node.emptied_told && is_empty && is_safe(id) {
@@ -210,15 +211,15 @@ impl Transition for SafeToStopNodes {
 
     fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
         for (id, is_empty) in self.nodes {
-            let is_drained = cluster.nodes.get(&id).is_some_and(|node| node.record.drain.is_some());
+            let is_drained = cluster.members.get(&id).is_some_and(|node| node.record.drain.is_some());
             if is_empty {
                 let text = format!("node {id} is drained: it is safe to stop");
-                cluster.tell(EventKind::NodeDrain, About::node(&id), false, text);
+                cluster.outbox.tell(EventKind::NodeDrain, About::node(&id), false, text);
             } else if is_drained {
                 let text = format!("node {id} has got shards again: it is not safe to stop any more");
-                cluster.tell(EventKind::NodeDrain, About::node(&id), true, text);
+                cluster.outbox.tell(EventKind::NodeDrain, About::node(&id), true, text);
             }
-            cluster.nodes.entry(id).and_modify(|node| node.emptied_told = is_empty);
+            cluster.members.nodes.entry(id).and_modify(|node| node.emptied_told = is_empty);
         }
         Millis::NEVER
     }
@@ -237,12 +238,13 @@ impl Cluster {
     /// Nodes other than `but` that may be down, or whose drain has begun.
     fn down_or_drained(&self, at: Moment, but: &NodeId) -> Vec<NodeId> {
         let counts = |node: &&NodeState| node.record.spec.id != *but && self.is_down_or_drained(at, node);
-        self.nodes.values().filter(counts).map(|node| node.record.spec.id.clone()).collect()
+        self.members.nodes.values().filter(counts).map(|node| node.record.spec.id.clone()).collect()
     }
 
     /// How the drains of all nodes stand, in the order in which they were asked.
     pub fn drains(&self, at: Moment) -> Vec<DrainStatus> {
-        let mut all: Vec<_> = self.nodes.keys().filter_map(|id| self.drain_status(at, id).ok()).collect();
+        let mut all: Vec<_> =
+            self.members.nodes.keys().filter_map(|id| self.drain_status(at, id).ok()).collect();
         all.sort_by(|a, b| (a.asked_ms, &a.node).cmp(&(b.asked_ms, &b.node)));
         all
     }
@@ -268,7 +270,7 @@ impl Cluster {
     /// The nodes that have asked to leave, are not drained, and have not left: how it stands with what they hold.
     pub(in crate::cluster) fn leaving(&self, at: Moment) -> Vec<(&NodeId, DrainProgress)> {
         let asks = |node: &&NodeState| node.leaving && node.record.drain.is_none() && !node.record.ended;
-        let leaving = self.nodes.values().filter(asks);
+        let leaving = self.members.nodes.values().filter(asks);
         leaving.map(|node| (&node.record.spec.id, self.drain_progress(at, node, 0))).collect()
     }
 
@@ -316,7 +318,10 @@ impl Cluster {
 
     /// What the node holds that somebody still needs: everything but what may be deleted.
     pub(super) fn needed<'a>(&'a self, node: &'a NodeState) -> Vec<HostedReplica<'a>> {
-        self.held(node).filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal).collect()
+        self.keyspaces
+            .held(node)
+            .filter(|(_, _, replica)| replica.state != ReplicaState::UnloadFinal)
+            .collect()
     }
 
     /// Which worker is slow with a replica that leaves its node, while its move still goes on.
@@ -376,8 +381,9 @@ impl Cluster {
     /// person may have to choose one.
     fn awaits_copies(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Option<String> {
         let parents = shard.parents().iter().filter_map(|parent| keyspace.map.shard(*parent));
-        let waiting =
-            iter::once(shard).chain(parents).find(|shard| keyspace.waits_for_copy(&self.nodes, shard))?;
+        let waiting = iter::once(shard)
+            .chain(parents)
+            .find(|shard| keyspace.waits_for_copy(&self.members.nodes, shard))?;
         let first = self.waits(at, keyspace, waiting).into_iter().next();
         let why = first.map_or(String::new(), |why| format!(": {why}"));
         Some(match waiting.id == shard.id {
@@ -412,7 +418,7 @@ impl Cluster {
     /// The replicas that are to leave by a plan that is not over: which plan, and whether it waits for a person.
     fn departures(&self) -> Departures<'_> {
         let mut departures = Departures::new();
-        for plan in self.plans.values().filter(|plan| !plan.is_over()) {
+        for plan in self.plans.by_id.values().filter(|plan| !plan.is_over()) {
             for planned in plan.changes.iter().filter(|p| p.progress == Progress::Waiting) {
                 let (Change::Move { shard, from: replica, .. }
                 | Change::Remove { shard, placement: replica }) = &planned.change

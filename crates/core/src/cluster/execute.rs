@@ -5,11 +5,14 @@
 
 use super::change_queue::{ChangeQueue, Due, Until};
 use super::counts::Counts;
+use super::keyspaces::Keyspaces;
+use super::plans::Plans;
 use super::progress::{has_begun, progress_of};
-use super::{Cluster, KeyspaceState, Moment, Write};
+use super::{Cluster, KeyspaceState, Moment, Outbox, Write};
 use crate::base::id::{PlacementId, PlanId, ShardId};
-use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::name::NodeId;
 use crate::base::planted::{self, Planted};
+use crate::base::settings::Settings;
 use crate::base::time::Millis;
 use crate::cluster::event;
 use crate::keyspace::lifecycle::ReplicaState;
@@ -158,7 +161,7 @@ impl Cluster {
         let throttle = &keyspace.record.keyspace.throttle;
         match until {
             Until::Loads { node, is_repair } => {
-                let is_open = self.nodes.get(node).is_some_and(|node| node.accepts(at.now, &self.settings));
+                let is_open = self.members.get(node).is_some_and(|node| node.accepts(at.now, &self.settings));
                 // What will never begin is found out at once.
                 let most = if is_open { self.loads_on(node, *is_repair, throttle) } else { u32::MAX };
                 most.saturating_sub(counts.loads_on.get(node).copied().unwrap_or(0)) as usize
@@ -187,7 +190,7 @@ impl Cluster {
         };
         if keyspace.record.keyspace.durable {
             let loading = keyspace.settling.under_way.loading.iter().filter_map(|id| keyspace.map.shard(*id));
-            let seen = (&self.nodes, at.now, &self.settings);
+            let seen = (&self.members.nodes, at.now, &self.settings);
             let waiting = loading.filter(|shard| !keyspace.has_source(seen, shard));
             waiting.for_each(|shard| counts.count(shard, -1));
         }
@@ -260,7 +263,7 @@ impl Cluster {
             return Ok(edit.lead(shard, placement)?);
         };
         let health = |node: &super::NodeState| node.signs.health(at.now, &self.settings);
-        let is_up = self.nodes.get(&successor.node).map(health) == Some(Health::Up);
+        let is_up = self.members.get(&successor.node).map(health) == Some(Health::Up);
         match is_up && keyspace.may_yet_serve(placement) {
             true => Err(NotNow::Throttled(Until::Anything)),
             false => Err(NotNow::Impossible(format!(
@@ -325,7 +328,7 @@ impl Cluster {
 
     /// Moves give way to foreground work (K17).
     fn beside_foreground(&self, node: &NodeId, most: u32) -> u32 {
-        throttle::beside(self.nodes.get(node).map_or(0.0, |node| node.busy), most)
+        throttle::beside(self.members.get(node).map_or(0.0, |node| node.busy), most)
     }
 
     fn add(
@@ -337,7 +340,7 @@ impl Cluster {
         at: Moment,
     ) -> Result<PlacementId, NotNow> {
         self.open(at, node)?;
-        let incarnation = self.nodes.get(node).map(|node| node.record.incarnation).unwrap_or_default();
+        let incarnation = self.members.get(node).map(|node| node.record.incarnation).unwrap_or_default();
         match reads {
             true => Ok(edit.add_read_replica(shard, node, incarnation, replaces)?),
             false => Ok(edit.add_replica(shard, node, incarnation, replaces)?),
@@ -349,7 +352,7 @@ impl Cluster {
     fn open(&self, at: Moment, node: &NodeId) -> Result<(), NotNow> {
         let is_unheard =
             |node: &super::NodeState| node.signs.health(at.now, &self.settings) == Health::Unknown;
-        if self.is_beginning(at) && self.nodes.get(node).is_some_and(is_unheard) {
+        if self.is_beginning(at) && self.members.get(node).is_some_and(is_unheard) {
             return Err(NotNow::Throttled(Until::Anything));
         }
         match self.closed(at, node).filter(|_| !planted::is(Planted::ClosedNode)) {
@@ -373,11 +376,13 @@ impl Cluster {
         }
         Ok(())
     }
+}
 
+impl Plans {
     /// Finds in the maps which changes of approved plans have begun: that is stored when a plan is finished, and not before.
-    pub(super) fn recall_progress(&mut self) {
-        for plan in self.plans.values_mut().filter(|plan| plan.status == Status::Approved) {
-            let Some(keyspace) = self.keyspaces.get(&plan.keyspace) else { continue };
+    pub(super) fn recall_progress(&mut self, keyspaces: &Keyspaces) {
+        for plan in self.by_id.values_mut().filter(|plan| plan.status == Status::Approved) {
+            let Some(keyspace) = keyspaces.get(&plan.keyspace) else { continue };
             let waiting = plan.changes.iter_mut().filter(|planned| planned.progress == Progress::Waiting);
             for planned in waiting.filter(|planned| has_begun(&planned.change, keyspace)) {
                 planned.progress = Progress::Started;
@@ -385,12 +390,18 @@ impl Cluster {
         }
     }
 
-    /// Brings the progress of approved plans up to date with the map, plan after plan; finished plans are stored. `anew`
-    /// when something has happened since. Returns whether there are more plans than one decision looks at.
-    pub(super) fn track_plans(&mut self, at: Moment, name: &KeyspaceName, anew: bool) -> bool {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
-        let is_its = |plan: &Plan| plan.keyspace == *name && plan.status == Status::Approved;
-        let approved = self.plans.values().filter(|plan| is_its(plan)).map(|plan| plan.id);
+    /// Brings the progress of the approved plans of a keyspace up to date with the map, plan after plan; finished plans are
+    /// stored. `anew` when something has happened since. Returns whether there are more plans than one decision looks at.
+    pub(super) fn track(
+        &mut self,
+        at: Moment,
+        (keyspace, anew): (&mut KeyspaceState, bool),
+        settings: &Settings,
+        outbox: &mut Outbox,
+    ) -> bool {
+        let name = keyspace.map.keyspace().clone();
+        let is_its = |plan: &Plan| plan.keyspace == name && plan.status == Status::Approved;
+        let approved = self.by_id.values().filter(|plan| is_its(plan)).map(|plan| plan.id);
         let (before, from): (Vec<PlanId>, Vec<PlanId>) =
             approved.partition(|id| *id < keyspace.execution.tracked_until);
         let all = before.len() + from.len();
@@ -398,7 +409,7 @@ impl Cluster {
         let mut finished = false;
         let (mut looked_at, mut lines) = (0, 0);
         for id in from.into_iter().chain(before) {
-            let Some(plan) = self.plans.get_mut(&id).filter(|_| lines < limits::CHANGES_TRACKED) else {
+            let Some(plan) = self.by_id.get_mut(&id).filter(|_| lines < limits::CHANGES_TRACKED) else {
                 break;
             };
             looked_at += 1;
@@ -411,8 +422,8 @@ impl Cluster {
             }
             plan.finish_if_done();
             if plan.status == Status::Finished {
-                self.outbox.writes.push(Write::Plan(plan.clone()));
-                self.outbox.events.push(event::of_finished(plan));
+                outbox.writes.push(Write::Plan(plan.clone()));
+                outbox.events.push(event::of_finished(plan));
                 keyspace.execution.change_queue.forget(id);
                 keyspace.plan_again(at);
                 finished = true;
@@ -421,7 +432,7 @@ impl Cluster {
         keyspace.execution.untracked = keyspace.execution.untracked.saturating_sub(looked_at);
         let is_cut_short = keyspace.execution.untracked > 0;
         if finished {
-            self.drop_old_plans();
+            self.drop_old(settings, outbox);
         }
         is_cut_short
     }

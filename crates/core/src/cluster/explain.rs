@@ -77,7 +77,7 @@ impl Cluster {
     /// The latest plan that put a replica of the shard there, and the reason that it gave.
     fn reason(&self, name: &KeyspaceName, shard: &Shard, replica: &Replica) -> Option<(PlanId, String)> {
         let begun = |progress: &Progress| matches!(progress, Progress::Started | Progress::Done);
-        let mine = self.plans.values().rev().filter(|plan| plan.keyspace == *name);
+        let mine = self.plans.by_id.values().rev().filter(|plan| plan.keyspace == *name);
         let line = |plan: &Plan| {
             let mut lines = plan.changes.iter().rev();
             let found = lines.find(|p| begun(&p.progress) && places(&p.change, shard, &replica.node))?;
@@ -89,7 +89,7 @@ impl Cluster {
     fn would_move(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
         let mut told = Vec::new();
         for replica in shard.staying() {
-            let Some(node) = self.nodes.get(&replica.node) else { continue };
+            let Some(node) = self.members.get(&replica.node) else { continue };
             let id = &replica.node;
             match &node.record.drain {
                 Some(drain) if drain.has_begun() => {
@@ -124,7 +124,7 @@ impl Cluster {
     fn imbalance(&self, at: Moment, keyspace: &KeyspaceState, node: &NodeState) -> String {
         let settings = &keyspace.record.keyspace;
         let takes = |n: &&NodeState| n.accepts(at.now, &self.settings) && settings.allows(&n.record.spec);
-        let capacity: f64 = self.nodes.values().filter(takes).map(|n| n.record.spec.capacity).sum();
+        let capacity: f64 = self.members.nodes.values().filter(takes).map(|n| n.record.spec.capacity).sum();
         let part = if capacity > 0.0 { node.record.spec.capacity / capacity } else { 1.0 };
         let (here, all) = loads(keyspace, &node.record.spec.id);
         let names = [REPLICAS].into_iter().chain(METRICS);
@@ -180,7 +180,8 @@ impl Cluster {
         }
         let parents: Vec<_> = shard.parents().iter().filter(|p| keyspace.map.shard(**p).is_some()).collect();
         told.extend(parents.into_iter().map(|parent| format!("its parent {parent} still closes")));
-        let open = self.plans.values().filter(|p| p.keyspace == *keyspace.map.keyspace() && !p.is_over());
+        let open =
+            self.plans.by_id.values().filter(|p| p.keyspace == *keyspace.map.keyspace() && !p.is_over());
         for plan in open {
             let waits = |p: &&crate::plan::Planned| {
                 p.progress == Progress::Waiting && p.change.shards().contains(&shard.id)
@@ -234,6 +235,7 @@ impl Cluster {
         };
         told.extend(
             self.plans
+                .by_id
                 .values()
                 .filter(waits)
                 .map(|plan| format!("{} waits for a person: partage plan approve {}", plan.id, plan.id)),

@@ -17,8 +17,9 @@
 //! All of it is told: by an alarm at the start, by `status` while this coordinator leads, and by `check`.
 
 use super::decide::Transition;
+use super::recall::Recovered;
 use super::restored::Heard;
-use super::{Cluster, Moment, Records, Write};
+use super::{Cluster, ClusterRecord, Moment, Outbox, Records, Write};
 use crate::base::counter_jump::CounterJump;
 use crate::base::id::{Incarnation, PlanId};
 use crate::base::name::KeyspaceName;
@@ -208,7 +209,7 @@ impl Cluster {
     pub fn take_faults(&mut self, faults: StoredFaults, mended: Vec<Write>) {
         self.outbox.writes.extend(mended);
         let texts: Vec<_> = faults.quarantined().map(|(_, text)| text).chain(faults.mended()).collect();
-        texts.into_iter().for_each(|text| self.notice(true, text));
+        texts.into_iter().for_each(|text| self.outbox.notice(true, text));
         self.recovered.faults = faults;
     }
 
@@ -235,15 +236,23 @@ impl Cluster {
         let problem = format!("keyspace {name} is in quarantine: {why}");
         Some((problem, way_out(name)))
     }
+}
 
+impl Recovered {
     /// A person gives up a keyspace in quarantine. Its ids are not known, so the next ones are far beyond. Workers keep
     /// what they have of it.
-    pub(super) fn drop_quarantined(&mut self, name: &KeyspaceName, wall_ms: u64) {
-        if self.recovered.faults.quarantine.remove(name).is_none() {
+    pub(super) fn drop_quarantined(
+        &mut self,
+        name: &KeyspaceName,
+        wall_ms: u64,
+        record: &mut ClusterRecord,
+        outbox: &mut Outbox,
+    ) {
+        if self.faults.quarantine.remove(name).is_none() {
             return;
         }
-        self.record.jump_ids(CounterJump::at(wall_ms), Default::default());
-        self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.outbox.writes.push(Write::DropKeyspace(name.clone()));
+        record.jump_ids(CounterJump::at(wall_ms), Default::default());
+        outbox.writes.push(Write::Cluster(record.clone()));
+        outbox.writes.push(Write::DropKeyspace(name.clone()));
     }
 }

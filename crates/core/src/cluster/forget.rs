@@ -41,17 +41,18 @@ struct Ended<'a> {
 
 impl Transition for ForgottenNodes {
     fn find(cluster: &Cluster, at: Moment) -> ForgottenNodes {
-        let ended = cluster.nodes.values().filter(|node| node.record.ended && node.former.is_empty());
+        let ended = cluster.members.nodes.values().filter(|node| node.record.ended && node.former.is_empty());
         let ended = ended.map(|node| Ended {
             has_held: node.has_held,
             since: node.ended_at,
             node: &node.record.spec.id,
         });
-        let is_named = |id: &NodeId| cluster.keyspaces.values().any(|keyspace| keyspace.hosted.names(id));
+        let is_named =
+            |id: &NodeId| cluster.keyspaces.by_name.values().any(|keyspace| keyspace.hosted.names(id));
         let mut ended: Vec<Ended<'_>> = ended.filter(|ended| !is_named(ended.node)).collect();
         ended.sort();
         let until = |ended: &Ended<'_>| {
-            let record = &cluster.nodes[ended.node].record;
+            let record = &cluster.members.nodes[ended.node].record;
             let kept_ms = match (record.left, ended.has_held) {
                 (true, _) => limits::LEFT_NODE_MS,
                 (false, true) => limits::DEAD_NODE_MS,
@@ -59,7 +60,7 @@ impl Transition for ForgottenNodes {
             };
             if record.drain.is_some() { Millis::NEVER } else { ended.since + kept_ms }
         };
-        let has_data = |ended: &Ended<'_>| cluster.nodes[ended.node].record.held;
+        let has_data = |ended: &Ended<'_>| cluster.members.nodes[ended.node].record.held;
         let mut found = ForgottenNodes { nodes: Vec::new(), again: Millis::NEVER };
         let is_due = ended.len() > limits::ENDED_NODES || ended.iter().any(|ended| until(ended) <= at.now);
         if is_due && ended.iter().any(has_data) && cluster.waits_for_the_dead() {
@@ -78,11 +79,12 @@ impl Transition for ForgottenNodes {
 
     fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
         for id in self.nodes {
-            let Some(node) = cluster.nodes.remove(&id) else { continue };
-            cluster.registrations.unused_nodes_forgotten += u64::from(!node.has_held && !node.record.left);
+            let Some(node) = cluster.members.nodes.remove(&id) else { continue };
+            cluster.members.registrations.unused_nodes_forgotten +=
+                u64::from(!node.has_held && !node.record.left);
             cluster.outbox.changed_orders.remove(&id);
             cluster.outbox.writes.push(Write::DropNode(id.clone()));
-            cluster.tell(
+            cluster.outbox.tell(
                 EventKind::NodeForgotten,
                 About::node(&id),
                 false,
@@ -97,6 +99,6 @@ impl Cluster {
     /// How many nodes were forgotten that had died and never held a shard, since this coordinator leads: anybody can
     /// register such nodes.
     pub fn unused_nodes_forgotten(&self) -> u64 {
-        self.registrations.unused_nodes_forgotten
+        self.members.registrations.unused_nodes_forgotten
     }
 }

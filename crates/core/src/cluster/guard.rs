@@ -2,10 +2,13 @@
 //! what is stored and what is told to people.
 
 use super::decide::Transition;
+use super::keyspaces::Keyspaces;
+use super::members::Members;
 use super::overdue::Avoided;
-use super::{Cluster, KeyspaceState, Moment, Write};
+use super::{Cluster, ClusterRecord, KeyspaceState, Moment, Outbox, Write};
 use crate::base::id::ShardId;
 use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::settings::Settings;
 use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind};
 use crate::node::Health;
@@ -52,7 +55,8 @@ impl Transition for LossJudgement {
             return LossJudgement::Wait;
         }
         let (losses, settings) = (&cluster.guard.losses, &cluster.settings);
-        let dying: BTreeSet<NodeId> = cluster.dying(at).into_iter().collect();
+        let dying: BTreeSet<NodeId> =
+            cluster.guard.dying(at, (&cluster.members, settings)).into_iter().collect();
         let fleet = cluster.fleet(at, &dying);
         let asks = losses.asks_for_suspects(&dying, fleet, at.now, settings);
         let suspects = |id: &NodeId| if asks { cluster.suspects(id) } else { Suspects::new() };
@@ -73,9 +77,13 @@ impl Transition for LossJudgement {
         cluster.guard.gives_up = matches!(self, LossJudgement::GiveUp | LossJudgement::HoldBack(..));
         match self {
             LossJudgement::GiveUp | LossJudgement::Wait => {}
-            LossJudgement::HoldBack(name, shard, why) => cluster.hold_back(at, &name, shard, why),
+            LossJudgement::HoldBack(name, shard, why) => {
+                if let Some(keyspace) = cluster.keyspaces.get_mut(&name) {
+                    keyspace.hold_back(at, shard, why, &cluster.settings, &mut cluster.outbox);
+                }
+            }
             LossJudgement::SetBrake(why) => {
-                cluster.tell(
+                cluster.outbox.tell(
                     EventKind::BrakeSet,
                     About::all(),
                     true,
@@ -101,7 +109,7 @@ impl Cluster {
 
     /// The brake of the cluster and those of keyspaces.
     pub(super) fn brakes(&self) -> Vec<String> {
-        let own = self.keyspaces.iter().filter_map(|(name, keyspace)| {
+        let own = self.keyspaces.by_name.iter().filter_map(|(name, keyspace)| {
             Some(format!("keyspace {name}: {}", keyspace.record.brake.as_ref()?))
         });
         self.record.brake.iter().cloned().chain(own).collect()
@@ -115,9 +123,9 @@ impl Cluster {
     /// The nodes that have not been given up, of which so many are dying.
     fn fleet(&self, at: Moment, dying: &BTreeSet<NodeId>) -> Fleet {
         let counts = |node: &&super::NodeState| {
-            !node.record.ended && !node.has_never_held() && !self.is_written_off(node)
+            !node.record.ended && !node.has_never_held() && !self.guard.is_written_off(node)
         };
-        let standing = || self.nodes.values().filter(counts);
+        let standing = || self.members.nodes.values().filter(counts);
         let is_silent = |node: &&super::NodeState| {
             !matches!(node.signs.health(at.now, &self.settings), Health::Up | Health::Unreachable)
         };
@@ -125,25 +133,95 @@ impl Cluster {
             standing: standing().count(),
             silent: standing().filter(is_silent).count().saturating_sub(dying.len()),
             // Also those that have held nothing yet: they may take the shards of others.
-            able: self.nodes.values().filter(|node| node.stays_up(at.now, &self.settings)).count(),
-            laden: dying.iter().filter_map(|id| self.nodes.get(id)).any(|node| node.held() > 0),
+            able: self.members.nodes.values().filter(|node| node.stays_up(at.now, &self.settings)).count(),
+            laden: dying.iter().filter_map(|id| self.members.get(id)).any(|node| node.held() > 0),
         }
     }
+}
 
-    /// Puts the brake of one keyspace on when its shards can be loaded hardly anywhere.
-    pub(super) fn brake_if_loads_fail(&mut self, at: Moment, name: &KeyspaceName) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        if keyspace.record.brake.is_some() {
+impl PlannerGuard {
+    /// Nodes that would be given up now.
+    fn dying(&self, at: Moment, (members, settings): (&Members, &Settings)) -> Vec<NodeId> {
+        let silent = members
+            .nodes
+            .values()
+            .filter(|node| !node.record.ended && node.signs.health(at.now, settings) == Health::Down);
+        let dead = silent.filter(|node| !node.has_never_held() && !self.is_written_off(node));
+        dead.map(|node| node.record.spec.id.clone()).collect()
+    }
+
+    /// Whether a person has given the node up.
+    fn is_written_off(&self, node: &super::NodeState) -> bool {
+        self.written_off.contains(&node.record.spec.id)
+    }
+
+    /// A person has looked and says: go on. Who is dead by now is given up without suspecting any shard, in as many
+    /// decisions as that takes: the dead may be half of the cluster.
+    pub(super) fn release_brake(
+        &mut self,
+        at: Moment,
+        (members, settings): (&Members, &Settings),
+        record: &mut ClusterRecord,
+        keyspaces: &mut Keyspaces,
+        outbox: &mut Outbox,
+    ) {
+        record.brake = None;
+        outbox.writes.push(Write::Cluster(record.clone()));
+        let dying = self.dying(at, (members, settings));
+        self.written_off.extend(dying);
+        for keyspace in keyspaces.by_name.values_mut().filter(|keyspace| keyspace.record.brake.is_some()) {
+            keyspace.record.brake = None;
+            // What failed is tried again everywhere.
+            keyspace.overdue.avoid.clear();
+            outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
+        }
+        self.losses.clear();
+        self.deaths.clear();
+        keyspaces.plan_soon(at, 0);
+    }
+
+    /// Whether planning waits because too few nodes answer; told when it begins and when it ends.
+    pub(super) fn waits_for_nodes(
+        &mut self,
+        at: Moment,
+        (members, settings, started): (&Members, &Settings, Millis),
+        outbox: &mut Outbox,
+    ) -> bool {
+        let wanted = members.nodes.values().filter(|node| !node.record.ended && node.record.drain.is_none());
+        let wanted: Vec<_> = wanted
+            .filter(|node| !node.leaving && !node.has_never_held() && !self.is_written_off(node))
+            .collect();
+        let answering = wanted.iter().filter(|node| node.stays_up(at.now, settings)).count();
+        let verdict = brake::too_few(answering, wanted.len());
+        // A coordinator that has just started has not heard anybody yet: no reason to alarm a person.
+        if verdict.is_some() && at.now < started + settings.dead_after_ms {
+            return true;
+        }
+        match (self.waiting, &verdict) {
+            (false, Some(why)) => outbox.notice(true, format!("{why}; look at the nodes and the network")),
+            (true, None) => outbox.notice(false, "enough nodes answer: planning goes on".to_owned()),
+            (true, Some(_)) | (false, None) => {}
+        }
+        self.waiting = verdict.is_some();
+        self.waiting
+    }
+}
+
+impl KeyspaceState {
+    /// Puts the brake of the keyspace on when its shards can be loaded hardly anywhere.
+    pub(super) fn brake_if_loads_fail(&mut self, at: Moment, settings: &Settings, outbox: &mut Outbox) {
+        if self.record.brake.is_some() {
             return;
         }
         let is_recent = |avoided: &Avoided| avoided.until > at.now;
-        let lately = || keyspace.overdue.avoid.iter().filter(|(_, a)| is_recent(a)).map(|(failed, _)| failed);
+        let lately = || self.overdue.avoid.iter().filter(|(_, a)| is_recent(a)).map(|(failed, _)| failed);
         let shards: BTreeSet<_> = lately().map(|(shard, _)| shard).collect();
         let nodes: BTreeSet<_> = lately().map(|(_, node)| node).collect();
-        let Some(why) = brake::loads_fail(shards.len(), nodes.len(), &self.settings) else { return };
-        keyspace.record.brake = Some(why.clone());
-        self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-        self.tell(
+        let Some(why) = brake::loads_fail(shards.len(), nodes.len(), settings) else { return };
+        self.record.brake = Some(why.clone());
+        outbox.writes.push(Write::Keyspace(self.record.clone()));
+        let name = self.map.keyspace();
+        outbox.tell(
             EventKind::BrakeSet,
             About::keyspace(name),
             true,
@@ -152,58 +230,5 @@ impl Cluster {
                  run `partage brake release`"
             ),
         );
-    }
-
-    /// Nodes that would be given up now.
-    fn dying(&self, at: Moment) -> Vec<NodeId> {
-        let silent = self
-            .nodes
-            .values()
-            .filter(|node| !node.record.ended && node.signs.health(at.now, &self.settings) == Health::Down);
-        let dead = silent.filter(|node| !node.has_never_held() && !self.is_written_off(node));
-        dead.map(|node| node.record.spec.id.clone()).collect()
-    }
-
-    /// Whether a person has given the node up.
-    fn is_written_off(&self, node: &super::NodeState) -> bool {
-        self.guard.written_off.contains(&node.record.spec.id)
-    }
-
-    /// A person has looked and says: go on. Who is dead by now is given up without suspecting any shard, in as many
-    /// decisions as that takes: the dead may be half of the cluster.
-    pub(super) fn apply_brake_release(&mut self, at: Moment) {
-        self.record.brake = None;
-        self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.guard.written_off.extend(self.dying(at));
-        for keyspace in self.keyspaces.values_mut().filter(|keyspace| keyspace.record.brake.is_some()) {
-            keyspace.record.brake = None;
-            // What failed is tried again everywhere.
-            keyspace.overdue.avoid.clear();
-            self.outbox.writes.push(Write::Keyspace(keyspace.record.clone()));
-        }
-        self.guard.losses.clear();
-        self.guard.deaths.clear();
-        self.plan_soon(at, 0);
-    }
-
-    /// Whether planning waits because too few nodes answer; told when it begins and when it ends.
-    pub(super) fn waits_for_nodes(&mut self, at: Moment) -> bool {
-        let wanted = self.nodes.values().filter(|node| !node.record.ended && node.record.drain.is_none());
-        let wanted: Vec<_> = wanted
-            .filter(|node| !node.leaving && !node.has_never_held() && !self.is_written_off(node))
-            .collect();
-        let answering = wanted.iter().filter(|node| node.stays_up(at.now, &self.settings)).count();
-        let verdict = brake::too_few(answering, wanted.len());
-        // A coordinator that has just started has not heard anybody yet: no reason to alarm a person.
-        if verdict.is_some() && at.now < self.started + self.settings.dead_after_ms {
-            return true;
-        }
-        match (self.guard.waiting, &verdict) {
-            (false, Some(why)) => self.notice(true, format!("{why}; look at the nodes and the network")),
-            (true, None) => self.notice(false, "enough nodes answer: planning goes on".to_owned()),
-            (true, Some(_)) | (false, None) => {}
-        }
-        self.guard.waiting = verdict.is_some();
-        self.guard.waiting
     }
 }

@@ -16,7 +16,9 @@
 //!
 //! The worker keeps what is undecided and asks again; the coordinator raises an alarm once it lasts.
 
-use super::{Cluster, KeyspaceState, Moment};
+use super::keyspaces::Keyspaces;
+use super::members::Members;
+use super::{Cluster, KeyspaceState, Moment, Outbox};
 use crate::base::count::counted;
 use crate::base::id::{Epoch, ShardId};
 use crate::base::name::NodeId;
@@ -46,17 +48,80 @@ pub struct Kept {
     pub since: Millis,
 }
 
-impl Cluster {
+/// What follows from what a node keeps: which of it may be deleted, and which a person is to know of.
+pub(super) struct KeptAnswer {
+    permissions: Vec<Permission>,
+    /// The last replica that was looked at.
+    last: Option<ReplicaKey>,
+    /// A replica that waits for too long, and what people are told of it.
+    waits: Option<(About, String)>,
+}
+
+impl KeptAnswer {
+    /// Which of the data that the node keeps may be deleted by now; none if it keeps nothing. Looks at a bounded number, in
+    /// turn.
+    pub(super) fn find(cluster: &Cluster, at: Moment, id: &NodeId) -> Option<KeptAnswer> {
+        let node = cluster.members.get(id).filter(|node| !node.kept.is_empty())?;
+        let from = node.kept_until.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let turn = node.kept.range((from, Bound::Unbounded)).take(limits::KEPT_AT_ONCE);
+        let mut found = KeptAnswer { permissions: Vec::new(), last: None, waits: None };
+        for (replica, kept) in turn {
+            found.last = Some(replica.clone());
+            if cluster.keyspaces.is_named(replica) {
+                continue;
+            }
+            match cluster.may_delete(at, replica, kept) {
+                Ok((reason, epoch)) => {
+                    found.permissions.push(Permission { replica: replica.clone(), reason, epoch });
+                }
+                Err(why) if at.now.since(kept.since) >= limits::KEPT_TOLD_MS && !node.kept_told => {
+                    let count = counted(node.kept.len(), "replica");
+                    found.waits.get_or_insert_with(|| {
+                        let ReplicaKey { keyspace, shard, placement } = replica;
+                        let text = format!(
+                            "node {id} keeps data of {count} that no map names, such as {placement} of shard {shard} \
+                             of keyspace {keyspace}: {why}"
+                        );
+                        (About::shard(keyspace, *shard).and_node(id), text)
+                    });
+                }
+                Err(_) => {}
+            }
+        }
+        Some(found)
+    }
+
+    /// Goes on from there the next time, and says what waits. Returns what may be deleted.
+    pub(super) fn apply(self, id: &NodeId, members: &mut Members, outbox: &mut Outbox) -> Vec<Permission> {
+        let KeptAnswer { permissions, last, waits } = self;
+        if let Some(node) = members.get_mut(id) {
+            node.kept_until = last;
+            node.kept_told |= waits.is_some();
+        }
+        if let Some((about, text)) = waits {
+            outbox.tell(EventKind::Alarm, about, true, text);
+        }
+        permissions
+    }
+}
+
+impl Members {
     /// What a registration says is stored.
-    pub(super) fn take_stored(&mut self, at: Moment, id: &NodeId, stored: Vec<Stored>) {
+    pub(super) fn take_stored(
+        &mut self,
+        at: Moment,
+        id: &NodeId,
+        stored: Vec<Stored>,
+        keyspaces: &mut Keyspaces,
+    ) {
         for Stored { replica, bounds, epoch, store, damaged } in stored {
             let kept = Kept { epoch, bounds: Some(bounds), store, damaged, since: at.now };
-            self.keep(id, replica, kept);
+            self.keep(id, replica, kept, keyspaces);
         }
     }
 
     /// A report on a replica that the map does not name, or not of this start of the node.
-    pub(super) fn take_kept(&mut self, at: Moment, id: &NodeId, report: Report) {
+    pub(super) fn take_kept(&mut self, at: Moment, id: &NodeId, report: Report, keyspaces: &mut Keyspaces) {
         let Report { replica, phase, epoch, served, load: _, progress: _, replication: _ } = report;
         let has_served = served.as_ref().is_some_and(|served| served.epoch > Epoch(0));
         let epoch = served.as_ref().map_or(epoch, |served| served.epoch);
@@ -70,7 +135,7 @@ impl Cluster {
             Phase::Loading | Phase::Ready | Phase::Failed(_) => has_served,
         };
         if phase == Phase::Kept {
-            return self.keep(id, replica, kept);
+            return self.keep(id, replica, kept, keyspaces);
         }
         if phase == Phase::Dropped
             && let Some(node) = self.nodes.get_mut(id)
@@ -78,17 +143,17 @@ impl Cluster {
             node.kept.remove(&replica);
         }
         if tells
-            && !self.is_named(&replica)
-            && let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace)
+            && !keyspaces.is_named(&replica)
+            && let Some(keyspace) = keyspaces.get_mut(&replica.keyspace)
         {
             keyspace.note_stored(id, &replica, &kept);
         }
     }
 
-    fn keep(&mut self, id: &NodeId, replica: ReplicaKey, kept: Kept) {
+    fn keep(&mut self, id: &NodeId, replica: ReplicaKey, kept: Kept, keyspaces: &mut Keyspaces) {
         // What the map waits for is never too much: the map is bounded itself.
-        let is_named = self.is_named(&replica);
-        if let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace) {
+        let is_named = keyspaces.is_named(&replica);
+        if let Some(keyspace) = keyspaces.get_mut(&replica.keyspace) {
             keyspace.note_stored(id, &replica, &kept);
         }
         let Some(node) = self.nodes.get_mut(id) else { return };
@@ -105,57 +170,16 @@ impl Cluster {
             None => {
                 node.kept.insert(replica.clone(), kept);
                 // A shard may have waited for it.
-                self.wake_shard(&replica);
+                keyspaces.wake_shard(&replica);
             }
         }
     }
+}
 
+impl Cluster {
     /// What the node keeps that no map names.
     pub fn kept_on(&self, id: &NodeId) -> impl Iterator<Item = (&ReplicaKey, &Kept)> {
-        self.nodes.get(id).into_iter().flat_map(|node| &node.kept)
-    }
-
-    /// Which of the data that the node keeps may be deleted by now. Looks at a bounded number, in turn.
-    pub(super) fn permissions(&mut self, at: Moment, id: &NodeId) -> Vec<Permission> {
-        let Some(node) = self.nodes.get(id).filter(|node| !node.kept.is_empty()) else { return Vec::new() };
-        let from = node.kept_until.clone().map_or(Bound::Unbounded, Bound::Excluded);
-        let turn = node.kept.range((from, Bound::Unbounded)).take(limits::KEPT_AT_ONCE);
-        let (mut permissions, mut last, mut waits) = (Vec::new(), None, None);
-        for (replica, kept) in turn {
-            last = Some(replica.clone());
-            if self.is_named(replica) {
-                continue;
-            }
-            match self.may_delete(at, replica, kept) {
-                Ok((reason, epoch)) => {
-                    permissions.push(Permission { replica: replica.clone(), reason, epoch });
-                }
-                Err(why) if at.now.since(kept.since) >= limits::KEPT_TOLD_MS => {
-                    waits.get_or_insert((replica.clone(), why));
-                }
-                Err(_) => {}
-            }
-        }
-        let count = node.kept.len();
-        let tell = waits.filter(|_| !node.kept_told);
-        if let Some(node) = self.nodes.get_mut(id) {
-            node.kept_until = last;
-            node.kept_told |= tell.is_some();
-        }
-        if let Some((replica, why)) = tell {
-            let ReplicaKey { keyspace, shard, placement } = replica;
-            self.tell(
-                EventKind::Alarm,
-                About::shard(&keyspace, shard).and_node(id),
-                true,
-                format!(
-                    "node {id} keeps data of {} that no map names, such as {placement} of shard {shard} \
-                     of keyspace {keyspace}: {why}",
-                    counted(count, "replica")
-                ),
-            );
-        }
-        permissions
+        self.members.get(id).into_iter().flat_map(|node| &node.kept)
     }
 
     /// What a node keeps that no map names and that may not be deleted, and why not. Looks at a bounded number.
@@ -164,17 +188,10 @@ impl Cluster {
         at: Moment,
         id: &NodeId,
     ) -> impl Iterator<Item = (&ReplicaKey, String)> {
-        let unnamed = self.kept_on(id).filter(|(replica, _)| !self.is_named(replica));
+        let unnamed = self.kept_on(id).filter(|(replica, _)| !self.keyspaces.is_named(replica));
         unnamed
             .take(limits::KEPT_AT_ONCE)
             .filter_map(move |(replica, kept)| Some((replica, self.may_delete(at, replica, kept).err()?)))
-    }
-
-    /// Whether the map has a place for it: it is ordered, or waits to be.
-    pub(super) fn is_named(&self, key: &ReplicaKey) -> bool {
-        let keyspace = self.keyspaces.get(&key.keyspace);
-        let shard = keyspace.and_then(|keyspace| keyspace.map.shard(key.shard));
-        shard.is_some_and(|shard| shard.replica(key.placement).is_some())
     }
 
     /// Why the data of a replica that no map names may be deleted, and up to which epoch; or why it may not.

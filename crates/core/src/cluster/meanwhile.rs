@@ -61,7 +61,7 @@ impl Cluster {
         beat: Beat,
         pending: &UncommittedChanges,
     ) -> Result<Orders, Beat> {
-        let Some(node) = self.nodes.get(&beat.node) else { return Err(beat) };
+        let Some(node) = self.members.get(&beat.node) else { return Err(beat) };
         let is_changing = pending.nodes.contains(&beat.node);
         // A worker that has confirmed no version would read an answer without orders as "hold nothing".
         if !node.keeps_its_lease(at, &beat) || (is_changing && beat.base_of_answer() == 0) {
@@ -123,7 +123,7 @@ impl Cluster {
             let is_known = node.record.session == Some(registration.session);
             current && is_known && !node.record.ended && node.record.spec == registration.spec
         };
-        if !self.nodes.get(&registration.spec.id).is_some_and(is_as_it_was) {
+        if !self.members.get(&registration.spec.id).is_some_and(is_as_it_was) {
             return Err(Box::new(registration));
         }
         let again = registration.clone();
@@ -133,7 +133,7 @@ impl Cluster {
     /// Whether a beat that waits for the end of the commit will be taken in: it is of the node's present session, and
     /// no later beat was.
     pub fn will_take(&self, beat: &Beat) -> bool {
-        self.nodes.get(&beat.node).is_some_and(|node| {
+        self.members.get(&beat.node).is_some_and(|node| {
             let is_current = node.record.incarnation == beat.incarnation && !node.record.ended;
             is_current && node.registered && node.is_session(beat.session) && beat.sequence > node.sequence
         })
@@ -160,18 +160,18 @@ impl Cluster {
     /// During the commit only nodes whose record does not change could register, so the wait is no silence of the
     /// others.
     pub fn listen(&mut self, at: Moment) {
-        let late_ms = at.now.since(self.listened + self.settings.heartbeat_ms);
+        let late_ms = at.now.since(self.times.listened + self.settings.heartbeat_ms);
         OwnSilence::of(self, late_ms).apply(self, at);
-        let waited_ms = at.now.since(self.promised);
-        let unregistered = self.nodes.values_mut().filter(|node| !node.registered);
+        let waited_ms = at.now.since(self.times.promised);
+        let unregistered = self.members.nodes.values_mut().filter(|node| !node.registered);
         unregistered.for_each(|node| node.signs.excuse(at.now, waited_ms));
         self.has_listened(at);
     }
 
     /// The driver has taken in beats until now, and decided nothing: it can store nothing.
     pub fn has_listened(&mut self, at: Moment) {
-        self.promised = self.promised.max(at.now);
-        self.listened = at.now;
+        self.times.promised = self.times.promised.max(at.now);
+        self.times.listened = at.now;
     }
 }
 

@@ -10,14 +10,19 @@
 //! it. Reports are then taken in one by one: each changes a few fields of one replica, and as data it would be the report
 //! once more.
 
+use super::kept::KeptAnswer;
+use super::keyspaces::Keyspaces;
+use super::members::Members;
+use super::restored::Heard;
 use super::{
-    BeatError, Cluster, KeyspaceState, LaterMap, Moment, NodeRecord, NodeState, Observed, RegisterError,
-    Write, note, orders,
+    BeatError, Cluster, KeyspaceState, LaterMap, Moment, NodeRecord, NodeState, Observed, Outbox,
+    RegisterError, Write, note, orders,
 };
 use crate::base::count::counted;
 use crate::base::id::{ClusterId, Incarnation, SessionDigest, ShardId};
 use crate::base::name::NodeId;
 use crate::base::planted::{self, Planted};
+use crate::base::settings::Settings;
 use crate::base::time::Millis;
 use crate::cluster::event::EventKind;
 use crate::keyspace::map::Replica;
@@ -104,7 +109,10 @@ impl Cluster {
             .inspect_err(|refusal| self.note_refusal(at, &registration, refusal))?;
         let welcome = self.welcome(record.incarnation);
         match registration.incarnation {
-            Some(_) => self.take_back(at, record, registration.stored),
+            Some(_) => {
+                let Cluster { members, keyspaces, outbox, .. } = self;
+                members.take_back(at, (record, registration.stored), keyspaces, outbox);
+            }
             None => self.admit(at, record, registration),
         }
         Ok(welcome)
@@ -159,7 +167,7 @@ impl Cluster {
     fn check_address(&self, at: Moment, spec: &NodeSpec) -> Result<(), RegisterError> {
         let same =
             |node: &&NodeState| node.record.spec.address == spec.address && node.record.spec.id != spec.id;
-        let other = self.nodes.values().filter(same).find(|node| self.is_alive(node, at));
+        let other = self.members.nodes.values().filter(same).find(|node| self.is_alive(node, at));
         let Some(other) = other else { return Ok(()) };
         let (address, node) = (spec.address.clone(), other.record.spec.id.clone());
         Err(RegisterError::AddressTaken { address, node })
@@ -169,7 +177,7 @@ impl Cluster {
     fn check_return(&self, incarnation: Incarnation, of: &Registration) -> Result<NodeRecord, RegisterError> {
         let Registration { spec, session, stored, .. } = of;
         let id = || spec.id.clone();
-        let node = self.nodes.get(&spec.id).ok_or_else(|| RegisterError::Unknown { node: id() })?;
+        let node = self.members.get(&spec.id).ok_or_else(|| RegisterError::Unknown { node: id() })?;
         let record = &node.record;
         if record.incarnation != incarnation || record.ended {
             return Err(RegisterError::Ended { node: id(), incarnation });
@@ -184,16 +192,16 @@ impl Cluster {
 
     fn check_newcomer(&self, at: Moment, of: &Registration) -> Result<NodeRecord, RegisterError> {
         let Registration { spec, session, stored, from, .. } = of;
-        let before = self.nodes.get(&spec.id);
+        let before = self.members.get(&spec.id);
         match before {
-            None if self.nodes.len() >= limits::NODES => return Err(RegisterError::Full),
+            None if self.members.nodes.len() >= limits::NODES => return Err(RegisterError::Full),
             Some(node) if node.record.spec.address != spec.address && self.is_alive(node, at) => {
                 let address = node.record.spec.address.clone();
                 return Err(RegisterError::NameTaken { node: spec.id.clone(), address });
             }
             _ => {}
         }
-        self.registrations.registration_limiter.check(at.now, from.as_deref())?;
+        self.members.registrations.registration_limiter.check(at.now, from.as_deref())?;
         let drain = before.and_then(|before| before.record.drain.clone());
         let held = !stored.is_empty() || before.is_some_and(|before| before.record.held);
         let (session, since_ms) = (Some(*session), at.wall_ms);
@@ -203,65 +211,55 @@ impl Cluster {
 
     /// Counts a refusal, where a person or the next coordinator is to know of it.
     fn note_refusal(&mut self, at: Moment, of: &Registration, refusal: &RegisterError) {
+        let Cluster { record, members, outbox, .. } = self;
         match refusal {
-            RegisterError::OtherCluster { node, theirs, .. } => self.note_foreign(at, node, *theirs),
+            RegisterError::OtherCluster { node, theirs, .. } => {
+                members.note_foreign(at, (node, *theirs), record.id, outbox);
+            }
             RegisterError::Ahead { .. } => {
                 let later: Vec<_> = self.later_maps(at, of).collect();
                 later.into_iter().for_each(|(later_map, _)| note(&mut self.recovered.ahead, later_map));
             }
-            RegisterError::WrongToken(wrong) => self.note_wrong_token(at, wrong),
-            RegisterError::TooMany { from, .. } => self.note_too_many(at, from),
+            RegisterError::WrongToken(wrong) => members.note_wrong_token(at, wrong, outbox),
+            RegisterError::TooMany { from, .. } => members.note_too_many(at, from, outbox),
             _ => {}
         }
     }
 
-    fn take_back(&mut self, at: Moment, record: NodeRecord, stored: Vec<Stored>) {
-        let id = record.spec.id.clone();
-        if let Some(node) = self.nodes.get_mut(&id) {
-            node.is_on_trust |= node.record.session.is_none();
-            if node.record != record {
-                node.signs.answered &= node.record.spec.address == record.spec.address;
-                node.record = record.clone();
-                self.outbox.writes.push(Write::Node(record));
-            }
-            node.signs.hear(at.now);
-            node.registered = true;
-        }
-        self.take_stored(at, &id, stored);
-    }
-
     fn admit(&mut self, at: Moment, record: NodeRecord, Registration { stored, from, .. }: Registration) {
         let (id, incarnation) = (record.spec.id.clone(), record.incarnation);
-        self.registrations.registration_limiter.take(at.now, from.as_deref());
-        self.record.next_incarnation = incarnation.next();
-        self.outbox.writes.extend([Write::Cluster(self.record.clone()), Write::Node(record.clone())]);
-        let mut node = NodeState::recalled(record, at, GrantedLease::default());
+        let mut node = NodeState::recalled(record.clone(), at, GrantedLease::default());
         node.signs.hear(at.now);
         node.registered = true;
-        self.strike_for_restart(at, &id);
-        if let Some(old) = self.nodes.remove(&id) {
+        let Cluster { settings, record: of_cluster, members, keyspaces, guard, outbox, .. } = self;
+        members.registrations.registration_limiter.take(at.now, from.as_deref());
+        of_cluster.next_incarnation = incarnation.next();
+        outbox.writes.extend([Write::Cluster(of_cluster.clone()), Write::Node(record)]);
+        guard.strike_for_restart(at, &id, (&*members, &*settings, &*of_cluster), keyspaces, outbox);
+        if let Some(old) = members.nodes.remove(&id) {
             node.former = old.former;
             if !old.record.ended {
                 node.former.insert(old.record.incarnation, old.signs);
             }
         }
         let text = format!("node {id} registered as {incarnation} at {}", node.record.spec.address);
-        self.tell_of(EventKind::NodeRegistered, &id, text);
-        self.nodes.insert(id.clone(), node);
-        self.take_stored(at, &id, stored);
-        self.forget_reports_of(&id);
-        self.wake_replicas_of(&id);
-        self.guard.losses.returned(&id);
-        self.forget_hung(&id);
-        self.last_join = at.now;
-        self.plan_soon(at, self.settings.settle_ms);
+        outbox.tell_of(EventKind::NodeRegistered, &id, text);
+        members.nodes.insert(id.clone(), node);
+        members.take_stored(at, &id, stored, keyspaces);
+        members.last_join = at.now;
+        guard.losses.returned(&id);
+        keyspaces.forget_reports_of(&id);
+        keyspaces.wake_replicas_of(&id);
+        keyspaces.forget_hung(&id);
+        keyspaces.plan_soon(at, settings.settle_ms);
     }
 
     /// Takes a beat in and answers with the lease and what has changed.
     pub fn beat(&mut self, at: Moment, beat: Beat) -> Result<Orders, BeatError> {
         let unknown = BeatError::Unknown(beat.node.clone());
-        let lease_ms =
-            self.check_beat(at, &beat).inspect_err(|refusal| self.note_refused_message(at, refusal))?;
+        let lease_ms = self.check_beat(at, &beat).inspect_err(|refusal| {
+            self.members.note_refused_message(at, refusal, &mut self.outbox);
+        })?;
         self.take_beat(at, beat, lease_ms).ok_or(unknown)
     }
 
@@ -291,7 +289,8 @@ impl Cluster {
 
     fn take_beat(&mut self, at: Moment, beat: Beat, lease_ms: u64) -> Option<Orders> {
         let (base, id) = (beat.base_of_answer(), beat.node);
-        let node = self.nodes.get_mut(&id)?;
+        let Cluster { settings, members, keyspaces, recovered, outbox, .. } = self;
+        let node = members.get_mut(&id)?;
         node.sequence = beat.sequence;
         node.orders.confirm(beat.applied);
         let heard_before = node.signs.heard_at;
@@ -306,77 +305,28 @@ impl Cluster {
         {
             node.leaving = leaving;
             let wants = if leaving { "wants to leave" } else { "wants to stay after all" };
-            self.tell_of(EventKind::NodeHealth, &id, format!("node {id} {wants}"));
-            self.plan_soon(at, 0);
+            outbox.tell_of(EventKind::NodeHealth, &id, format!("node {id} {wants}"));
+            keyspaces.plan_soon(at, 0);
         }
-        if self.nodes.get(&id).is_some_and(|node| node.disk != beat.disk) {
-            self.take_disk(at, &id, beat.disk);
+        if members.get(&id).is_some_and(|node| node.disk != beat.disk) {
+            members.take_disk(at, (&id, beat.disk), keyspaces, outbox);
         }
-        self.wake_unannounced(&id);
-        self.wake_last_copies(&id, heard_before);
+        keyspaces.wake_unannounced(&id);
+        keyspaces.wake_last_copies(&members.nodes, &id, heard_before);
         if beat.whole {
-            self.forget_unreported(&id, &beat.reports);
+            members.forget_unreported(&id, &beat.reports, keyspaces);
         }
         for report in beat.reports {
-            self.take_report(at, &id, beat.incarnation, report);
+            let known = (recovered.heard, &*settings);
+            members.take_report(at, (&id, beat.incarnation), report, keyspaces, known);
         }
-        let permissions = self.permissions(at, &id);
-        let spread_ms = reconnect::worker_spread_ms(self.nodes.len(), self.settings.lease_ms);
+        let answer = KeptAnswer::find(self, at, &id);
+        let permissions =
+            answer.map(|answer| answer.apply(&id, &mut self.members, &mut self.outbox)).unwrap_or_default();
+        let spread_ms = reconnect::worker_spread_ms(self.members.nodes.len(), self.settings.lease_ms);
         let lease = LeaseRenewal { sent_at: beat.sent_at, lease_ms, spread_ms };
         let orders = self.orders_since(&id, base, Some(lease))?;
         Some(Orders { permissions, ..orders })
-    }
-
-    fn forget_unreported(&mut self, node: &NodeId, reports: &[Report]) {
-        let named: BTreeSet<_> = reports.iter().map(|report| &report.replica).collect();
-        let held = self.nodes.get(node).into_iter().flat_map(|node| self.held(node)).map(orders::key);
-        let missing: Vec<_> = held.filter(|key| !named.contains(key)).collect();
-        for key in missing {
-            if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
-                keyspace.observed.remove(&key.placement);
-            }
-        }
-        if let Some(node) = self.nodes.get_mut(node) {
-            node.kept.retain(|key, _| named.contains(key));
-        }
-    }
-
-    fn take_report(&mut self, at: Moment, node: &NodeId, incarnation: Incarnation, report: Report) {
-        let placement = report.replica.placement;
-        let keyspace = self.keyspaces.get_mut(&report.replica.keyspace);
-        let is_here = |keyspace: &&mut KeyspaceState| {
-            let shard = keyspace.map.shard(report.replica.shard);
-            let replica = shard.and_then(|shard| shard.replica(placement));
-            let is_its = |r: &Replica| r.node == *node && r.incarnation == incarnation;
-            replica.is_some_and(|r| is_its(r) || planted::is(Planted::AnyReporter))
-        };
-        // What the map does not name is ordered away by the answer to this beat; its data is kept until it may go.
-        let Some(keyspace) = keyspace.filter(is_here) else { return self.take_kept(at, node, report) };
-        let mut report = report;
-        keyspace.note_live_copy(&mut report, node, (&self.nodes, self.recovered.heard));
-        let before = keyspace.observed.get(&placement);
-        let news = before.is_none_or(|seen| *seen.phase() != report.phase || seen.epoch() != report.epoch);
-        let load =
-            report.load.map(Load::bounded).or_else(|| before.and_then(Observed::load).cloned()).map(Box::new);
-        if !matches!(report.phase, Phase::Loading | Phase::Failed(_) | Phase::Kept)
-            && let Some(node) = self.nodes.get_mut(node)
-        {
-            node.kept.remove(&report.replica);
-        }
-        keyspace.excuse_load(
-            (&self.nodes, at.now, &self.settings),
-            report.replica.shard,
-            placement,
-            &report.phase,
-        );
-        if report.phase == Phase::Loading {
-            keyspace.overdue.pending_steps.progressed(placement, report.progress, at.now);
-        }
-        keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
-        let asks = keyspace.note_replication(placement, report.replication);
-        if news || asks {
-            self.wake_shard(&report.replica);
-        }
     }
 
     /// The worker's last word: it acts no more, whatever it still held.
@@ -388,30 +338,114 @@ impl Cluster {
         session: SessionDigest,
     ) -> Result<(), BeatError> {
         let node = self.current(id, incarnation)?;
-        node.check_leave(at.now, session).inspect_err(|refusal| self.note_refused_message(at, refusal))?;
-        let Some(node) = self.nodes.get_mut(id) else { return Ok(()) };
+        node.check_leave(at.now, session).inspect_err(|refusal| {
+            self.members.note_refused_message(at, refusal, &mut self.outbox);
+        })?;
+        let Some(node) = self.members.get_mut(id) else { return Ok(()) };
         node.signs.left = true;
         node.record.left = true;
         node.signs.lease.give_up();
         let left_with = node.orders.len();
-        self.end(at, id);
+        self.members.end(at, id, &mut self.keyspaces, &mut self.outbox);
         let text = format!("node {id} has left with replicas of {}", counted(left_with, "shard"));
-        self.tell_of(EventKind::NodeEnded, id, text);
+        self.outbox.tell_of(EventKind::NodeEnded, id, text);
         Ok(())
     }
 
     /// The node, if that incarnation of it is the present one.
     fn current(&self, id: &NodeId, incarnation: Incarnation) -> Result<&NodeState, BeatError> {
-        let node = self.nodes.get(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
+        let node = self.members.get(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         if node.record.incarnation != incarnation || node.record.ended {
             return Err(BeatError::Ended { node: id.clone(), incarnation });
         }
         Ok(node)
     }
+}
 
-    fn note_refused_message(&mut self, at: Moment, refusal: &BeatError) {
+impl Members {
+    /// A process comes back as the node that it was.
+    fn take_back(
+        &mut self,
+        at: Moment,
+        (record, stored): (NodeRecord, Vec<Stored>),
+        keyspaces: &mut Keyspaces,
+        outbox: &mut Outbox,
+    ) {
+        let id = record.spec.id.clone();
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.is_on_trust |= node.record.session.is_none();
+            if node.record != record {
+                node.signs.answered &= node.record.spec.address == record.spec.address;
+                node.record = record.clone();
+                outbox.writes.push(Write::Node(record));
+            }
+            node.signs.hear(at.now);
+            node.registered = true;
+        }
+        self.take_stored(at, &id, stored, keyspaces);
+    }
+
+    /// Forgets what was known of replicas that a node does not name, though it names all that it has.
+    fn forget_unreported(&mut self, node: &NodeId, reports: &[Report], keyspaces: &mut Keyspaces) {
+        let named: BTreeSet<_> = reports.iter().map(|report| &report.replica).collect();
+        let held = self.nodes.get(node).into_iter().flat_map(|node| keyspaces.held(node)).map(orders::key);
+        let missing: Vec<_> = held.filter(|key| !named.contains(key)).collect();
+        for key in missing {
+            if let Some(keyspace) = keyspaces.get_mut(&key.keyspace) {
+                keyspace.observed.remove(&key.placement);
+            }
+        }
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.kept.retain(|key, _| named.contains(key));
+        }
+    }
+
+    /// What a node says of one replica.
+    fn take_report(
+        &mut self,
+        at: Moment,
+        (node, incarnation): (&NodeId, Incarnation),
+        report: Report,
+        keyspaces: &mut Keyspaces,
+        (heard, settings): (Heard, &Settings),
+    ) {
+        let placement = report.replica.placement;
+        let keyspace = keyspaces.get_mut(&report.replica.keyspace);
+        let is_here = |keyspace: &&mut KeyspaceState| {
+            let shard = keyspace.map.shard(report.replica.shard);
+            let replica = shard.and_then(|shard| shard.replica(placement));
+            let is_its = |r: &Replica| r.node == *node && r.incarnation == incarnation;
+            replica.is_some_and(|r| is_its(r) || planted::is(Planted::AnyReporter))
+        };
+        // What the map does not name is ordered away by the answer to this beat; its data is kept until it may go.
+        let Some(keyspace) = keyspace.filter(is_here) else {
+            return self.take_kept(at, node, report, keyspaces);
+        };
+        let mut report = report;
+        keyspace.note_live_copy(&mut report, node, (&self.nodes, heard));
+        let before = keyspace.observed.get(&placement);
+        let news = before.is_none_or(|seen| *seen.phase() != report.phase || seen.epoch() != report.epoch);
+        let load =
+            report.load.map(Load::bounded).or_else(|| before.and_then(Observed::load).cloned()).map(Box::new);
+        if !matches!(report.phase, Phase::Loading | Phase::Failed(_) | Phase::Kept)
+            && let Some(node) = self.nodes.get_mut(node)
+        {
+            node.kept.remove(&report.replica);
+        }
+        keyspace.excuse_load((&self.nodes, at.now, settings), report.replica.shard, placement, &report.phase);
+        if report.phase == Phase::Loading {
+            keyspace.overdue.pending_steps.progressed(placement, report.progress, at.now);
+        }
+        keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
+        let asks = keyspace.note_replication(placement, report.replication);
+        if news || asks {
+            keyspaces.wake_shard(&report.replica);
+        }
+    }
+
+    fn note_refused_message(&mut self, at: Moment, refusal: &BeatError, outbox: &mut Outbox) {
         if let BeatError::WrongToken(wrong) = refusal {
-            self.note_wrong_token(at, wrong);
+            self.note_wrong_token(at, wrong, outbox);
         }
     }
 }

@@ -11,6 +11,26 @@
 //! happened. The state in memory is ahead of the disk only between a call and the driver's commit; a
 //! driver whose commit fails throws the cluster away and recovers a new one from what is durable.
 //!
+//! The state is a few values, each in a file that says what it holds:
+//!
+//! | value                    | what it is                                                          |
+//! |--------------------------|---------------------------------------------------------------------|
+//! | `record`                 | what is stored of the whole cluster: counters, the brake            |
+//! | `members.rs`             | the nodes, and the processes that ask to be one                     |
+//! | `keyspaces.rs`           | the keyspaces, each with its map and the reports on its replicas    |
+//! | `plans.rs`               | the plans that are kept                                             |
+//! | `guard.rs`               | what is known of deaths, which stops the planner                    |
+//! | `recall.rs`              | what this coordinator began with                                    |
+//! | `work.rs`                | how much one decision does, and what is being planned               |
+//! | `times.rs`               | when this coordinator was awake                                     |
+//! | `outbox.rs`              | what has to leave: writes, orders, maps, events                     |
+//!
+//! A method that changes one of them is a method of that value. What it reads, and what else it changes, are its
+//! arguments; so `Members::end` shows that keyspaces and the outbox change with a node that ends. What changes with the whole
+//! cluster in view has two halves: the first reads a `&Cluster` and says what is to change, as data, the second changes it
+//! (`decide.rs`; for commands `admin/`). `&mut self` on [`Cluster`] is left to what drivers call, to the second halves, and to
+//! the planner, which does its steps in slices (`planning/round.rs`).
+//!
 //! | what is asked                                  | file            |
 //! |------------------------------------------------|-----------------|
 //! | what one decision does, phase after phase      | `decide.rs`     |
@@ -71,7 +91,9 @@ mod forget;
 mod guard;
 mod hosted;
 mod kept;
+mod keyspaces;
 mod meanwhile;
+mod members;
 mod membership;
 pub mod moves;
 pub mod node_detail;
@@ -79,10 +101,12 @@ mod node_health;
 mod numbered;
 mod observed;
 mod orders;
+mod outbox;
 mod overdue;
 mod packed;
 mod pending_steps;
 mod planning;
+mod plans;
 mod problems;
 mod progress;
 pub mod publication;
@@ -98,13 +122,17 @@ mod session;
 mod settling;
 pub mod status;
 mod stored;
+mod times;
 mod work;
 
 pub use ahead::{LaterMap, LaterMaps, note};
 pub use faults::StoredFaults;
 pub use kept::Kept;
+pub use keyspaces::KeyspaceState;
 pub use meanwhile::UncommittedChanges;
+pub use members::NodeState;
 pub use observed::Observed;
+pub use outbox::{Notice, Outbox};
 pub use packed::PackedMap;
 pub use problems::{MAKE_ROOM, Problem};
 pub use record::{
@@ -113,18 +141,13 @@ pub use record::{
 pub use session::{BeatError, RegisterError, WrongToken};
 pub use work::{Slice, Work};
 
-use crate::base::id::{Incarnation, PlacementId, PlanId};
+use crate::base::id::PlanId;
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
-use crate::cluster::event::{About, Actor, Event, EventKind, event};
-use crate::keyspace::map::{MapDiff, ShardMap};
-use crate::node::Health;
-use crate::node::exchange::{DiskHealth, ReplicaKey, ReplicationReport};
-use crate::node::health::Signs;
 use crate::placement::Policies;
 use crate::plan::Plan;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The driver's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -135,149 +158,24 @@ pub struct Moment {
     pub wall_ms: u64,
 }
 
-/// Something that a person should know of. The driver logs it and counts it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// Whether a person has to do something.
-    pub alarm: bool,
-    /// One sentence, naming the thing and, for an alarm, the way out.
-    pub text: String,
-}
-
-/// What has to leave the cluster: `writes` first, all or nothing, then the rest.
-#[derive(Debug, Clone, Default)]
-pub struct Outbox {
-    /// To be made durable.
-    pub writes: Vec<Write>,
-    /// Nodes whose orders have changed: send [`Cluster::orders_since`] what they have.
-    pub changed_orders: BTreeSet<NodeId>,
-    /// New maps to publish, in order.
-    pub maps: Vec<MapDiff>,
-    /// To be logged.
-    pub notices: Vec<Notice>,
-    /// To be kept for people who ask later what has happened, once the writes are durable.
-    pub events: Vec<Event>,
-}
-
-/// A keyspace with its map and what is known of it.
-#[derive(Debug, Clone)]
-pub struct KeyspaceState {
-    /// As stored.
-    pub record: KeyspaceRecord,
-    /// The current map.
-    pub map: ShardMap,
-    /// Reports of the incarnations that the map names.
-    pub observed: PackedMap<PlacementId, Observed>,
-    /// What replicas of a replicated keyspace have said of the replication of their shards.
-    replication: BTreeMap<PlacementId, ReplicationReport>,
-    /// The map by nodes instead of by shards.
-    hosted: hosted::Hosted,
-    /// Shards to look at in the next decision, and what each waits for.
-    settling: settling::Settling,
-    /// How far approved plans are carried out.
-    execution: execute::Execution,
-    /// Steps that are overdue.
-    overdue: overdue::OverdueState,
-    /// Which shards may be to blame when processes die.
-    suspicion: blame::Suspicion,
-    /// What its planner remembers from one run to the next.
-    planning: planning::PlanningState,
-    /// Which copies of durable shards are the latest.
-    restored: restored::RestoredCopies,
-    /// Replicas of a durable keyspace that were placed, or began anew as followers, under this coordinator, and have not led
-    /// since. Not stored.
-    never_led: BTreeSet<PlacementId>,
-    /// Since when each shard has its present epoch, in milliseconds of Unix time; not stored, so a shard that
-    /// is missing here has had it since before this coordinator started.
-    since: runs::Runs,
-    /// Shards that began without the data of before, as no node had a copy; not stored.
-    begun_empty: Option<status::BegunEmpty>,
-    /// The last step of each replica that is not live; not stored.
-    stepped: BTreeMap<PlacementId, moves::Step>,
-}
-
-/// A node with what is known of it.
-#[derive(Debug, Clone)]
-pub struct NodeState {
-    /// As stored.
-    pub record: NodeRecord,
-    /// What was seen of its current incarnation.
-    pub signs: Signs,
-    /// Earlier incarnations that may still act, with what was seen of them.
-    former: BTreeMap<Incarnation, Signs>,
-    /// It has come to this coordinator, as a new process or as one that comes back.
-    registered: bool,
-    /// The last beat's number.
-    sequence: u64,
-    /// It has asked to leave.
-    pub leaving: bool,
-    /// It gets no further lease: see [`overdue`]. Not stored.
-    revoked: bool,
-    /// It has said that its last lease is over, and got none: see `Cluster::may_lease`.
-    has_no_lease: bool,
-    /// Share of its capacity that foreground work takes, as it says.
-    pub busy: f64,
-    /// What it says of its disk (`disk.rs`).
-    pub disk: DiskHealth,
-    /// What it should hold.
-    orders: orders::OrderIndex,
-    /// A map has named it since this coordinator leads, or it had ended before that. See [`reach`].
-    has_held: bool,
-    /// When its address is to be checked again.
-    check_due: Millis,
-    /// Its address has not answered for so long that what it holds moves off: see [`reach`].
-    cut_off: bool,
-    /// [`Health`] as last told to people.
-    told: Health,
-    /// Its lease was over when last looked at.
-    lapsed: bool,
-    /// When it ended, or was recalled as ended.
-    ended_at: Millis,
-    /// Data that it keeps and no map names; not stored, as it names that again.
-    kept: BTreeMap<ReplicaKey, Kept>,
-    /// The last of those that was looked at.
-    kept_until: Option<ReplicaKey>,
-    /// People know that it is drained and may be stopped.
-    emptied_told: bool,
-    /// People know that it keeps data which may not be deleted.
-    kept_told: bool,
-    /// When the coordinator last said that a message for it came without its token.
-    wrong_token_told: Option<Millis>,
-    /// Its token was lost, and another one was accepted since. Not stored: the process that registered is refused with
-    /// its next beat, and begins anew.
-    is_on_trust: bool,
-}
-
-/// The cluster as its coordinator sees it.
+/// The cluster as its coordinator sees it: a few values, see the module.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     settings: Settings,
     policies: Policies,
-    started: Millis,
-    last_join: Millis,
+    times: times::DecisionTimes,
     record: ClusterRecord,
-    keyspaces: BTreeMap<KeyspaceName, KeyspaceState>,
-    nodes: BTreeMap<NodeId, NodeState>,
-    plans: BTreeMap<PlanId, Plan>,
-    /// What all keyspaces carry on each node; not stored.
-    carried: planning::Footprint,
-    /// Exclusive keyspaces that were deleted a lease ago or less, and until when their names are not given
-    /// out again. Not stored: a restart forgets the last few seconds of it.
-    deleted: BTreeMap<KeyspaceName, Millis>,
+    members: members::Members,
+    keyspaces: keyspaces::Keyspaces,
+    plans: plans::Plans,
     /// What this coordinator began with, and what it does not know of the time before.
     recovered: recall::Recovered,
-    /// When this coordinator said that it would look again.
-    promised: Millis,
-    /// When it last decided, or listened during a commit.
-    listened: Millis,
     /// What stops the planner.
     guard: guard::PlannerGuard,
-    /// Refused registrations and messages.
-    registrations: session::Registrations,
-    /// Why nothing can be stored for now, as the driver says.
-    storage_problem: Option<String>,
     /// How much one decision does, and where the next one goes on.
     budget: work::DecisionBudget,
+    /// Why nothing can be stored for now, as the driver says.
+    storage_problem: Option<String>,
     outbox: Outbox,
 }
 
@@ -295,51 +193,22 @@ impl Cluster {
 
     /// All keyspaces.
     pub fn keyspaces(&self) -> &BTreeMap<KeyspaceName, KeyspaceState> {
-        &self.keyspaces
+        &self.keyspaces.by_name
     }
 
     /// All nodes, dead ones included until they are removed.
     pub fn nodes(&self) -> &BTreeMap<NodeId, NodeState> {
-        &self.nodes
+        &self.members.nodes
     }
 
     /// All plans that are kept.
     pub fn plans(&self) -> &BTreeMap<PlanId, Plan> {
-        &self.plans
+        &self.plans.by_id
     }
 
     /// What has to leave. The driver makes the writes durable before it does anything else.
     pub fn take_outbox(&mut self) -> Outbox {
         std::mem::take(&mut self.outbox)
-    }
-
-    /// Tells of the whole cluster.
-    fn notice(&mut self, alarm: bool, text: String) {
-        let kind = if alarm { EventKind::Alarm } else { EventKind::Notice };
-        self.tell(kind, About::all(), alarm, text);
-    }
-
-    /// Tells of what the coordinator did by itself.
-    fn tell(&mut self, kind: EventKind, about: About, alarm: bool, text: String) {
-        self.tell_event(Event { alarm, ..event(kind, about, text) });
-    }
-
-    /// Tells of what a node did.
-    fn tell_of(&mut self, kind: EventKind, node: &NodeId, text: String) {
-        self.tell_event(Event { by: Actor::Node(node.clone()), ..event(kind, About::node(node), text) });
-    }
-
-    /// Logs an event and keeps it; others are only kept.
-    fn tell_event(&mut self, event: Event) {
-        self.outbox.notices.push(Notice { alarm: event.alarm, text: event.text.clone() });
-        self.outbox.events.push(event);
-    }
-
-    /// The next decision looks at the shard.
-    fn wake_shard(&mut self, replica: &ReplicaKey) {
-        if let Some(keyspace) = self.keyspaces.get_mut(&replica.keyspace) {
-            keyspace.wake([replica.shard]);
-        }
     }
 }
 

@@ -88,7 +88,7 @@ impl Cluster {
         if let Some(name) = of {
             self.keyspace(name)?;
         }
-        let keyspaces = self.keyspaces.iter().filter(|(name, _)| of.is_none_or(|of| of == *name));
+        let keyspaces = self.keyspaces.by_name.iter().filter(|(name, _)| of.is_none_or(|of| of == *name));
         let rows = keyspaces.flat_map(|(name, keyspace)| {
             let shards = keyspace.settling.unsettled.iter().filter_map(move |id| keyspace.map.shard(*id));
             let replicas = shards.flat_map(|shard| shard.replicas.iter().map(move |r| (shard, r)));
@@ -134,7 +134,7 @@ impl Cluster {
 
     fn waits_for(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> String {
         let node = &replica.node;
-        let health = self.nodes.get(node).map(|node| node.signs.health(at.now, &self.settings));
+        let health = self.members.get(node).map(|node| node.signs.health(at.now, &self.settings));
         let phase = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
         if let Some(health) = health.filter(|health| *health != Health::Up) {
             return format!("{node}, which is {health}");

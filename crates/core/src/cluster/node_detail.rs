@@ -33,7 +33,7 @@ impl Cluster {
         let node = self.node(id)?;
         let mut row = node_row(node, at, self);
         let (mut shards, mut more) = (Vec::new(), false);
-        for (name, keyspace) in &self.keyspaces {
+        for (name, keyspace) in &self.keyspaces.by_name {
             let held = keyspace.hosted.on(id).filter_map(|shard| keyspace.map.shard(shard));
             for shard in held {
                 let own = shard.replicas.iter().filter(|replica| replica.node == *id);

@@ -1,7 +1,9 @@
 //! Which nodes are alive, silent or dead, and what follows for their replicas.
 
 use super::decide::Transition;
-use super::{Cluster, Moment, NodeState, Write, orders};
+use super::keyspaces::Keyspaces;
+use super::members::Members;
+use super::{Cluster, Moment, NodeState, Outbox, Write, orders};
 use crate::base::count::counted;
 use crate::base::name::NodeId;
 use crate::base::planted::{self, Planted};
@@ -35,18 +37,18 @@ impl OwnSilence {
 
 impl Transition for OwnSilence {
     fn find(cluster: &Cluster, at: Moment) -> OwnSilence {
-        OwnSilence::of(cluster, at.now.since(cluster.promised))
+        OwnSilence::of(cluster, at.now.since(cluster.times.promised))
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         let OwnSilence { late_ms, was_asleep } = self;
-        cluster.listened = at.now;
+        cluster.times.listened = at.now;
         if late_ms > 0 {
-            cluster.nodes.values_mut().for_each(|node| node.signs.excuse(at.now, late_ms));
+            cluster.members.nodes.values_mut().for_each(|node| node.signs.excuse(at.now, late_ms));
         }
         if was_asleep {
-            cluster.extend_pending_steps(at, late_ms);
-            cluster.notice(
+            cluster.keyspaces.extend_pending_steps(at, late_ms);
+            cluster.outbox.notice(
                 false,
                 format!("this coordinator was asleep for {late_ms} ms: its nodes get as much more time"),
             );
@@ -85,7 +87,7 @@ impl Transition for NodeHealth {
         let most = cluster.share_beside_planning(limits::SHARDS_WOKEN) as u64;
         let mut found = NodeHealth { nodes: Vec::new(), wake: Millis::NEVER };
         let mut woken = 0;
-        for node in cluster.nodes.values() {
+        for node in cluster.members.nodes.values() {
             // What has happened to the others is seen in the next decision, at once.
             if woken >= most {
                 found.wake = at.now;
@@ -102,27 +104,29 @@ impl Transition for NodeHealth {
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         for HealthChange { node: id, health, former_ended, lapsed, death } in self.nodes {
+            let Cluster { settings, record, members, keyspaces, guard, outbox, .. } = &mut *cluster;
             // A node heard again is not given up.
-            cluster.guard.written_off.remove(&id);
+            guard.written_off.remove(&id);
             if former_ended {
-                cluster.end_former(at, &id);
+                members.end_former(at, &id, keyspaces);
             }
-            let Some(node) = cluster.nodes.get_mut(&id) else { continue };
+            let Some(node) = members.get_mut(&id) else { continue };
             let told = std::mem::replace(&mut node.told, health);
             node.lapsed = node.signs.lease.end() <= at.now;
             match death {
                 // Each death is evidence for the next one.
                 Some(Death::Loss(suspects)) => {
-                    cluster.strike(at, &id, &suspects);
-                    cluster.guard.losses.add(id.clone(), at.now, suspects);
-                    cluster.declare_dead(at, &id);
+                    let known = (&*members, &*settings, &*record);
+                    guard.strike(at, (&id, &suspects), known, keyspaces, outbox);
+                    guard.losses.add(id.clone(), at.now, suspects);
+                    members.declare_dead(at, &id, keyspaces, outbox);
                 }
-                Some(Death::Expected) => cluster.declare_dead(at, &id),
-                None if told != health => cluster.take_health(at, &id, told, health),
+                Some(Death::Expected) => members.declare_dead(at, &id, keyspaces, outbox),
+                None if told != health => members.take_health(at, &id, (told, health), keyspaces, outbox),
                 None => {}
             }
             if lapsed {
-                cluster.wake_replicas_of(&id);
+                keyspaces.wake_replicas_of(&id);
             }
         }
         self.wake
@@ -167,48 +171,58 @@ impl Cluster {
         if times == 0 {
             return 0;
         }
-        let held = self.keyspaces.values().map(|keyspace| keyspace.hosted.on(&change.node).count() as u64);
+        let held =
+            self.keyspaces.by_name.values().map(|keyspace| keyspace.hosted.on(&change.node).count() as u64);
         times * held.sum::<u64>()
-    }
-
-    fn take_health(&mut self, at: Moment, id: &NodeId, told: Health, health: Health) {
-        let Some(node) = self.nodes.get(id) else { return };
-        let is_unreachable = health == Health::Unreachable;
-        let address = &node.record.spec.address;
-        let at_address = if is_unreachable { format!(" at {address}") } else { String::new() };
-        let text = format!("node {id} is {health}{at_address}, was {told}");
-        self.tell(EventKind::NodeHealth, About::node(id), is_unreachable, text);
-        if told == Health::Unknown && health == Health::Up {
-            self.last_join = at.now;
-        }
-        self.plan_soon(at, 0);
-        self.wake_replicas_of(id);
     }
 
     /// While there are nodes to hear, the coordinator decides once in a heartbeat, though nothing may be due: so it
     /// knows to within one beat how long it was asleep, and never takes that for silence of nodes (R6).
     pub(super) fn next_look(&self, at: Moment) -> Millis {
-        let hears = self.nodes.values().any(|node| !node.record.ended);
+        let hears = self.members.nodes.values().any(|node| !node.record.ended);
         if hears { at.now + self.settings.heartbeat_ms } else { Millis::NEVER }
     }
+}
 
-    fn end_former(&mut self, at: Moment, id: &NodeId) {
+impl Members {
+    fn take_health(
+        &mut self,
+        at: Moment,
+        id: &NodeId,
+        (told, health): (Health, Health),
+        keyspaces: &mut Keyspaces,
+        outbox: &mut Outbox,
+    ) {
+        let Some(node) = self.nodes.get(id) else { return };
+        let is_unreachable = health == Health::Unreachable;
+        let address = &node.record.spec.address;
+        let at_address = if is_unreachable { format!(" at {address}") } else { String::new() };
+        let text = format!("node {id} is {health}{at_address}, was {told}");
+        outbox.tell(EventKind::NodeHealth, About::node(id), is_unreachable, text);
+        if told == Health::Unknown && health == Health::Up {
+            self.last_join = at.now;
+        }
+        keyspaces.plan_soon(at, 0);
+        keyspaces.wake_replicas_of(id);
+    }
+
+    fn end_former(&mut self, at: Moment, id: &NodeId, keyspaces: &mut Keyspaces) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         node.former.retain(|_, signs| !signs.lease.is_over(at.now));
-        self.wake_replicas_of(id);
-        self.plan_soon(at, 0);
+        keyspaces.wake_replicas_of(id);
+        keyspaces.plan_soon(at, 0);
     }
 
-    /// For a dry run: ends written-off nodes at once, as on a clone no later decisions follow.
-    pub(super) fn end_written_off(&mut self, at: Moment) {
-        for id in std::mem::take(&mut self.guard.written_off) {
-            self.declare_dead(at, &id);
-        }
-    }
-
-    fn declare_dead(&mut self, at: Moment, id: &NodeId) {
+    /// It is given up.
+    pub(super) fn declare_dead(
+        &mut self,
+        at: Moment,
+        id: &NodeId,
+        keyspaces: &mut Keyspaces,
+        outbox: &mut Outbox,
+    ) {
         let held = self.nodes.get(id).map_or(0, |node| node.orders.len());
-        self.tell(
+        outbox.tell(
             EventKind::NodeEnded,
             About::node(id),
             true,
@@ -217,36 +231,20 @@ impl Cluster {
                 counted(held, "shard")
             ),
         );
-        self.end(at, id);
+        self.end(at, id, keyspaces, outbox);
     }
 
     /// Ends the current incarnation for ever.
-    pub(super) fn end(&mut self, at: Moment, id: &NodeId) {
+    pub(super) fn end(&mut self, at: Moment, id: &NodeId, keyspaces: &mut Keyspaces, outbox: &mut Outbox) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         node.record.ended = true;
         node.signs.ended = true;
         node.disk = DiskHealth::default();
         node.ended_at = at.now;
         node.orders = orders::OrderIndex::default();
-        self.outbox.writes.push(Write::Node(node.record.clone()));
-        self.forget_reports_of(id);
-        self.wake_replicas_of(id);
-        self.plan_soon(at, 0);
-    }
-
-    /// Wakes every shard with a replica on the node, of whichever incarnation.
-    pub(super) fn wake_replicas_of(&mut self, id: &NodeId) {
-        for keyspace in self.keyspaces.values_mut() {
-            let ids: Vec<_> = keyspace.hosted.on(id).collect();
-            self.budget.work.woken += ids.len() as u64;
-            keyspace.wake(ids);
-        }
-    }
-
-    /// Plans every keyspace within `delay_ms`. Sooner stays sooner.
-    pub(super) fn plan_soon(&mut self, at: Moment, delay_ms: u64) {
-        for keyspace in self.keyspaces.values_mut() {
-            keyspace.planning.plan_due = keyspace.planning.plan_due.min(at.now + delay_ms);
-        }
+        outbox.writes.push(Write::Node(node.record.clone()));
+        keyspaces.forget_reports_of(id);
+        keyspaces.wake_replicas_of(id);
+        keyspaces.plan_soon(at, 0);
     }
 }

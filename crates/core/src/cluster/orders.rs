@@ -4,7 +4,10 @@
 //! worker has not confirmed it yet; the order itself is computed from the map when it is sent. So a coordinator of
 //! a million replicas holds a number for each, not a message.
 
-use super::{Cluster, KeyspaceState, NodeState, PackedMap, Write, stored};
+use super::keyspaces::Keyspaces;
+use super::members::Members;
+use super::stored::{Nodes, Seen};
+use super::{Cluster, KeyspaceState, NodeState, Outbox, PackedMap, Write, stored};
 use crate::base::id::{Configuration, Incarnation, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
@@ -262,48 +265,21 @@ impl ReplicaView for KeyspaceView<'_> {
     }
 }
 
-impl Cluster {
-    pub(super) fn view<'a>(&'a self, keyspace: &'a KeyspaceState, now: Millis) -> KeyspaceView<'a> {
-        KeyspaceView { keyspace, nodes: &self.nodes, settings: &self.settings, now }
+impl KeyspaceState {
+    pub(super) fn view<'a>(&'a self, (nodes, now, settings): Seen<'a>) -> KeyspaceView<'a> {
+        KeyspaceView { keyspace: self, nodes, settings, now }
     }
 
-    /// Notes that orders about `shards`, and about what is split from or merged into them, may differ.
-    pub(super) fn refresh_orders(&mut self, name: &KeyspaceName, shards: impl IntoIterator<Item = ShardId>) {
-        let Some(keyspace) = self.keyspaces.get(name) else { return };
-        let mut affected: BTreeSet<ShardId> = shards.into_iter().collect();
-        for shard in affected.clone().iter().filter_map(|id| keyspace.map.shard(*id)) {
-            affected.extend(shard.parents().iter());
-        }
-        let children: Vec<_> = affected.iter().flat_map(|id| keyspace.children_under_way(*id)).collect();
-        affected.extend(children);
-        for shard in affected.iter().filter_map(|id| keyspace.map.shard(*id)) {
-            for replica in &shard.replicas {
-                let Some(node) = self.nodes.get_mut(&replica.node) else { continue };
-                if node.record.incarnation == replica.incarnation {
-                    node.orders.touch(name, shard.id);
-                    if node.note_held() {
-                        self.outbox.writes.push(Write::Node(node.record.clone()));
-                    }
-                    self.outbox.changed_orders.insert(replica.node.clone());
-                }
-            }
-        }
+    /// Whether followers of a durable shard begin later: after its leader, as that has to fetch what they lack, or when it
+    /// is known that they are copies.
+    pub(super) fn follows_later(&self, shard: &Shard, (nodes, settings): (&Nodes, &Settings)) -> bool {
+        let view = || self.view((nodes, Millis(0), settings));
+        self.restored.awaits_comparison(shard.id)
+            || self.inherits(shard) && !handover::leader_serves(shard, &view())
     }
+}
 
-    /// Notes that a replica is in no map any more.
-    pub(super) fn withdraw_order(&mut self, name: &KeyspaceName, shard: ShardId, gone: &Replica) {
-        let Some(node) = self.nodes.get(&gone.node) else { return };
-        if node.record.incarnation != gone.incarnation || node.record.ended {
-            return;
-        }
-        let another_stays = self.held_of(node, name, shard).next().is_some();
-        if let Some(node) = self.nodes.get_mut(&gone.node) {
-            let key = ReplicaKey { keyspace: name.clone(), shard, placement: gone.placement };
-            node.orders.remove(key, another_stays);
-            self.outbox.changed_orders.insert(gone.node.clone());
-        }
-    }
-
+impl Keyspaces {
     /// The replicas that a node should hold.
     pub(super) fn held<'a>(&'a self, node: &'a NodeState) -> impl Iterator<Item = HostedReplica<'a>> {
         node.orders.shards().flat_map(|(keyspace, shard)| self.held_of(node, keyspace, shard))
@@ -317,21 +293,74 @@ impl Cluster {
         shard: ShardId,
     ) -> impl Iterator<Item = HostedReplica<'a>> {
         let found =
-            self.keyspaces.get(keyspace).and_then(|keyspace| Some((keyspace, keyspace.map.shard(shard)?)));
+            self.by_name.get(keyspace).and_then(|keyspace| Some((keyspace, keyspace.map.shard(shard)?)));
         let start = (&node.record.spec.id, node.record.incarnation);
         found.into_iter().flat_map(move |(keyspace, shard)| {
             let here = shard.replicas.iter().filter(move |r| (&r.node, r.incarnation) == start);
             here.map(move |replica| (keyspace, shard, replica))
         })
     }
+}
+
+impl Members {
+    /// Notes that orders about `shards`, and about what is split from or merged into them, may differ.
+    pub(super) fn refresh_orders(
+        &mut self,
+        keyspace: &KeyspaceState,
+        shards: impl IntoIterator<Item = ShardId>,
+        outbox: &mut Outbox,
+    ) {
+        let name = keyspace.map.keyspace();
+        let mut affected: BTreeSet<ShardId> = shards.into_iter().collect();
+        for shard in affected.clone().iter().filter_map(|id| keyspace.map.shard(*id)) {
+            affected.extend(shard.parents().iter());
+        }
+        let children: Vec<_> = affected.iter().flat_map(|id| keyspace.children_under_way(*id)).collect();
+        affected.extend(children);
+        for shard in affected.iter().filter_map(|id| keyspace.map.shard(*id)) {
+            for replica in &shard.replicas {
+                let Some(node) = self.nodes.get_mut(&replica.node) else { continue };
+                if node.record.incarnation == replica.incarnation {
+                    node.orders.touch(name, shard.id);
+                    if node.note_held() {
+                        outbox.writes.push(Write::Node(node.record.clone()));
+                    }
+                    outbox.changed_orders.insert(replica.node.clone());
+                }
+            }
+        }
+    }
+
+    /// Notes that a replica is in no map any more. `shard` is its shard in the present map, if that is there still.
+    pub(super) fn withdraw_order(
+        &mut self,
+        key: ReplicaKey,
+        gone: &Replica,
+        shard: Option<&Shard>,
+        outbox: &mut Outbox,
+    ) {
+        let Some(node) = self.nodes.get_mut(&gone.node) else { return };
+        if node.record.incarnation != gone.incarnation || node.record.ended {
+            return;
+        }
+        let another_stays = shard.is_some_and(|shard| shard.replicas.iter().any(|r| node.runs_replica(r)));
+        node.orders.remove(key, another_stays);
+        outbox.changed_orders.insert(gone.node.clone());
+    }
+}
+
+impl Cluster {
+    pub(super) fn view<'a>(&'a self, keyspace: &'a KeyspaceState, now: Millis) -> KeyspaceView<'a> {
+        keyspace.view((&self.members.nodes, now, &self.settings))
+    }
 
     /// What `node` should hold, as a difference to the version it has `applied`, or whole.
     pub fn orders_since(&self, node: &NodeId, applied: u64, lease: Option<LeaseRenewal>) -> Option<Orders> {
-        let state = self.nodes.get(node)?;
+        let state = self.members.get(node)?;
         let index = &state.orders;
         let base = index.base(applied);
         let changed = index.changed_since(base).into_iter();
-        let replicas = changed.flat_map(|(keyspace, shard)| self.held_of(state, keyspace, shard));
+        let replicas = changed.flat_map(|(keyspace, shard)| self.keyspaces.held_of(state, keyspace, shard));
         let changed: Vec<Order> = replicas.map(|held| self.order(held)).collect();
         let names: BTreeSet<_> = changed.iter().map(|order| &order.replica.keyspace).collect();
         let keyspaces =
@@ -375,8 +404,8 @@ impl Cluster {
                 ReplicaState::Load => !keyspace.settling.unannounced.contains(&shard.id),
                 // What is known to be no copy must not store an epoch that would make it one again for the next coordinator.
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {
-                    !self.follows_later(keyspace, shard)
-                        && !keyspace.is_unheard(&self.nodes, replica)
+                    !keyspace.follows_later(shard, (&self.members.nodes, &self.settings))
+                        && !keyspace.is_unheard(&self.members.nodes, replica)
                         && !keyspace.has_lost(replica)
                 }
             },
@@ -384,14 +413,6 @@ impl Cluster {
             had_data: shard.had_data(),
             drop: drop_reason(shard, replica),
         }
-    }
-
-    /// Whether followers of a durable shard begin later: after its leader, as that has to fetch what they lack, or when it
-    /// is known that they are copies.
-    pub(super) fn follows_later(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
-        let view = || self.view(keyspace, Millis(0));
-        keyspace.restored.awaits_comparison(shard.id)
-            || keyspace.inherits(shard) && !handover::leader_serves(shard, &view())
     }
 
     /// The other replicas that a replica needs to know: see [`Order::peers`].
@@ -409,7 +430,7 @@ impl Cluster {
         // none, also when the shard closes, and when its node is removed from the cluster.
         // Nor must a child serve while all replicas of a parent that have its last writes are away.
         let is_there = |s: &Shard, r: &Replica| {
-            let has_ended = |r: &Replica| stored::has_ended(&self.nodes, r);
+            let has_ended = |r: &Replica| stored::has_ended(&self.members.nodes, r);
             let is_needed = || {
                 let mut last = handover::handing_over(s);
                 s.id != shard.id && r.state == ReplicaState::Unload && last.all(has_ended)
@@ -428,7 +449,7 @@ impl Cluster {
                 bounds: s.bounds.clone(),
                 node: r.node.clone(),
                 incarnation: r.incarnation,
-                address: self.nodes.get(&r.node).map(|node| node.record.spec.address.clone()),
+                address: self.members.get(&r.node).map(|node| node.record.spec.address.clone()),
                 role: r.role,
                 state: r.state,
                 in_sync: r.in_sync,

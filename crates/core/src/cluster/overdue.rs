@@ -19,9 +19,10 @@
 //! answer, as [`crate::node::health`] judges that, or in which the coordinator itself was asleep.
 
 use super::decide::Transition;
+use super::keyspaces::Keyspaces;
 use super::pending_steps::{PendingStep, PendingSteps};
-use super::stored::Excuse;
-use super::{Cluster, KeyspaceState, Moment, NodeState};
+use super::stored::{Excuse, Nodes};
+use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox};
 use crate::base::id::{PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::settings::Settings;
@@ -331,7 +332,7 @@ struct CheckedSteps {
 impl Transition for OverdueSteps {
     fn find(cluster: &Cluster, at: Moment) -> OverdueSteps {
         let mut found = OverdueSteps { keyspaces: Vec::new(), revoked: Vec::new() };
-        for (name, keyspace) in &cluster.keyspaces {
+        for (name, keyspace) in &cluster.keyspaces.by_name {
             if keyspace.overdue.pending_steps.due() > at.now {
                 continue;
             }
@@ -349,9 +350,10 @@ impl Transition for OverdueSteps {
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
+        let Cluster { settings, members, keyspaces, outbox, .. } = cluster;
         for (name, checked) in self.keyspaces {
             let CheckedSteps { renewed, overdue, next, due_then } = checked;
-            let Some(keyspace) = cluster.keyspaces.get_mut(&name) else { continue };
+            let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
             let pending = &mut keyspace.overdue.pending_steps;
             for placement in renewed {
                 let renew = |step: &mut PendingStep| (step.since, step.renewed) = (at.now, at.now);
@@ -362,11 +364,70 @@ impl Transition for OverdueSteps {
             }
             (pending.next, pending.due_then) = (next, due_then);
             pending.due = if next.is_some() { Some(at.now) } else { due_then };
-            overdue.iter().for_each(|(shard, replica)| cluster.give_up(at, &name, *shard, replica));
+            for (shard, replica) in &overdue {
+                keyspace.give_up(at, (*shard, replica), (&members.nodes, &*settings), outbox);
+            }
         }
-        self.revoked.iter().for_each(|node| cluster.revoke(at, node));
-        let due = cluster.keyspaces.values().map(|keyspace| keyspace.overdue.pending_steps.due());
+        self.revoked.iter().for_each(|node| members.revoke(at, node, keyspaces, outbox));
+        let due = keyspaces.by_name.values().map(|keyspace| keyspace.overdue.pending_steps.due());
         due.min().unwrap_or(Millis::NEVER)
+    }
+}
+
+impl KeyspaceState {
+    /// What follows at once when a step is overdue; the rest is [`crate::plan::handover`]'s.
+    fn give_up(
+        &mut self,
+        at: Moment,
+        (shard, replica): (ShardId, &Replica),
+        (nodes, settings): (&Nodes, &Settings),
+        outbox: &mut Outbox,
+    ) {
+        let name = &self.map.keyspace().clone();
+        self.wake([shard]);
+        let pending_ms = self.overdue.pending_steps.pending_ms(replica.placement, at.now).unwrap_or(0);
+        let node = &replica.node;
+        let what = doing(self, replica, pending_ms);
+        let then = match replica.state {
+            ReplicaState::Load => "given up there, and tried elsewhere where there is room".to_owned(),
+            ReplicaState::Live => {
+                self.avoid_hung(at, replica, (shard, Vec::new()), settings);
+                let of = self.map.shard(shard);
+                match of.and_then(|of| self.hung_copy(nodes, at.now, of)) {
+                    Some(_) => {
+                        "no other replica may lead: mend the service, or restart that process".to_owned()
+                    }
+                    None => "it is moved elsewhere where there is room".to_owned(),
+                }
+            }
+            ReplicaState::Unload if self.record.keyspace.ownership != Ownership::Exclusive => {
+                format!("nothing waits for it; mend the service on {node}, or stop the process")
+            }
+            ReplicaState::Unload => format!(
+                "if another waits for it, {node} gets no further lease; mend the service, or stop the process"
+            ),
+            ReplicaState::UnloadFinal => format!("forgotten; {node} may keep data that no shard needs"),
+        };
+        outbox.tell(
+            EventKind::Alarm,
+            About::shard(name, shard).and_node(node),
+            true,
+            format!("shard {shard} of keyspace {name}: {what}: {then}"),
+        );
+    }
+}
+
+impl Keyspaces {
+    /// The coordinator itself was asleep: no worker could have told it anything.
+    pub(super) fn extend_pending_steps(&mut self, at: Moment, late_ms: u64) {
+        self.by_name.values_mut().for_each(|keyspace| keyspace.overdue.pending_steps.extend(at.now, late_ms));
+    }
+
+    /// A process that has just started has not hung anywhere yet.
+    pub(super) fn forget_hung(&mut self, id: &NodeId) {
+        for keyspace in self.by_name.values_mut() {
+            keyspace.overdue.avoid.retain(|(_, node), avoided| node != id || !avoided.hung);
+        }
     }
 }
 
@@ -391,7 +452,7 @@ impl Cluster {
                 continue;
             }
             let mut step = step.clone();
-            let node = self.nodes.get(&replica.node);
+            let node = self.members.get(&replica.node);
             let answers = node.is_some_and(|node| answers(node, replica, at, &self.settings));
             if !answers || self.waits_for_others(at, keyspace, (shard, replica), &step) {
                 (step.since, step.renewed) = (at.now, at.now);
@@ -416,7 +477,7 @@ impl Cluster {
         (shard, replica): (&Shard, &Replica),
         step: &PendingStep,
     ) -> bool {
-        let has_source = || keyspace.has_source((&self.nodes, at.now, &self.settings), shard);
+        let has_source = || keyspace.has_source((&self.members.nodes, at.now, &self.settings), shard);
         match step.state {
             ReplicaState::Load => !has_source(),
             // Followers begin when their leader has what its parents had. One that was to lead before lets go first.
@@ -428,42 +489,6 @@ impl Cluster {
             }
             ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => false,
         }
-    }
-
-    /// What follows at once when a step is overdue; the rest is [`crate::plan::handover`]'s.
-    fn give_up(&mut self, at: Moment, name: &KeyspaceName, shard: ShardId, replica: &Replica) {
-        let settings = self.settings.clone();
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        keyspace.wake([shard]);
-        let pending_ms = keyspace.overdue.pending_steps.pending_ms(replica.placement, at.now).unwrap_or(0);
-        let node = &replica.node;
-        let what = doing(keyspace, replica, pending_ms);
-        let then = match replica.state {
-            ReplicaState::Load => "given up there, and tried elsewhere where there is room".to_owned(),
-            ReplicaState::Live => {
-                keyspace.avoid_hung(at, replica, (shard, Vec::new()), &settings);
-                let of = keyspace.map.shard(shard);
-                match of.and_then(|of| keyspace.hung_copy(&self.nodes, at.now, of)) {
-                    Some(_) => {
-                        "no other replica may lead: mend the service, or restart that process".to_owned()
-                    }
-                    None => "it is moved elsewhere where there is room".to_owned(),
-                }
-            }
-            ReplicaState::Unload if keyspace.record.keyspace.ownership != Ownership::Exclusive => {
-                format!("nothing waits for it; mend the service on {node}, or stop the process")
-            }
-            ReplicaState::Unload => format!(
-                "if another waits for it, {node} gets no further lease; mend the service, or stop the process"
-            ),
-            ReplicaState::UnloadFinal => format!("forgotten; {node} may keep data that no shard needs"),
-        };
-        self.tell(
-            EventKind::Alarm,
-            About::shard(name, shard).and_node(node),
-            true,
-            format!("shard {shard} of keyspace {name}: {what}: {then}"),
-        );
     }
 
     /// Why a shard goes nowhere, when it was given up on every node that might take it.
@@ -486,20 +511,6 @@ impl Cluster {
             _ if !everywhere => None,
             true => Some(format!("shards of its keyspace hang on every node that may take it: {way_out}")),
             false => Some(format!("{why}: {way_out}")),
-        }
-    }
-
-    /// The coordinator itself was asleep: no worker could have told it anything.
-    pub(super) fn extend_pending_steps(&mut self, at: Moment, late_ms: u64) {
-        self.keyspaces
-            .values_mut()
-            .for_each(|keyspace| keyspace.overdue.pending_steps.extend(at.now, late_ms));
-    }
-
-    /// A process that has just started has not hung anywhere yet.
-    pub(super) fn forget_hung(&mut self, id: &NodeId) {
-        for keyspace in self.keyspaces.values_mut() {
-            keyspace.overdue.avoid.retain(|(_, node), avoided| node != id || !avoided.hung);
         }
     }
 }

@@ -101,8 +101,13 @@ impl Cluster {
         let is_kept_free = |node: &&NodeState| {
             node.record.drain.is_some() && node.signs.health(at.now, &self.settings) == Health::Up
         };
-        let drained: Vec<&str> =
-            self.nodes.values().filter(is_kept_free).map(|node| node.record.spec.id.as_str()).collect();
+        let drained: Vec<&str> = self
+            .members
+            .nodes
+            .values()
+            .filter(is_kept_free)
+            .map(|node| node.record.spec.id.as_str())
+            .collect();
         let named = drained.iter().take(limits::NAMES_SHOWN).copied().collect::<Vec<_>>().join(", ");
         let more = if drained.len() > limits::NAMES_SHOWN { " and others" } else { "" };
         let are = if drained.len() == 1 { "is" } else { "are" };
@@ -121,9 +126,9 @@ impl Cluster {
 
     /// Shards, and no node at all: that explains all that they lack.
     fn no_nodes_problem(&self, summary: &Summary) -> Option<Problem> {
-        let is_one_there = self.nodes.values().any(|node| !node.record.ended);
+        let is_one_there = self.members.nodes.values().any(|node| !node.record.ended);
         let has_shards = summary.shards.standing() > 0;
-        let what = match self.nodes.is_empty() {
+        let what = match self.members.nodes.is_empty() {
             true => "no node has joined, so no shard is served",
             false => "every node that had joined has left or is dead, so no shard is served",
         };
@@ -162,7 +167,7 @@ impl Cluster {
     fn failing_load(&self, at: Moment) -> Option<String> {
         let mut count = 0;
         let mut first = None;
-        for (name, keyspace) in &self.keyspaces {
+        for (name, keyspace) in &self.keyspaces.by_name {
             let is_loading =
                 |shard: &&Shard| shard.is_serving() && self.serving(at, keyspace, shard) == Serving::Loading;
             for shard in keyspace.map.shards().filter(is_loading) {
@@ -186,7 +191,7 @@ impl Cluster {
     /// Nodes that should answer and do not. One that was given up is none of them: its shards are elsewhere.
     fn silent_nodes_problem(&self, at: Moment) -> Option<Problem> {
         let mut silent: BTreeMap<Health, Vec<String>> = BTreeMap::new();
-        for (id, node) in self.nodes.iter().filter(|(_, node)| !node.record.ended) {
+        for (id, node) in self.members.nodes.iter().filter(|(_, node)| !node.record.ended) {
             let health = node.signs.health(at.now, &self.settings);
             let name = match health {
                 Health::Down => id.to_string(),

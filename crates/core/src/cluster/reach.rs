@@ -16,7 +16,9 @@
 //! Nothing of this is stored: a new coordinator checks every address itself.
 
 use super::decide::Transition;
-use super::{Cluster, Moment, NodeState};
+use super::keyspaces::Keyspaces;
+use super::members::Members;
+use super::{Cluster, Moment, NodeState, Outbox};
 use crate::base::count::counted;
 use crate::base::id::Incarnation;
 use crate::base::name::NodeId;
@@ -59,7 +61,7 @@ pub(super) struct LongUnreachableNodes {
 impl Transition for LongUnreachableNodes {
     fn find(cluster: &Cluster, at: Moment) -> LongUnreachableNodes {
         let (mut silent, mut standing, mut wake) = (BTreeSet::new(), 0, Millis::NEVER);
-        let nodes = || cluster.nodes.iter().filter(|(_, node)| !node.record.ended);
+        let nodes = || cluster.members.nodes.iter().filter(|(_, node)| !node.record.ended);
         for (id, node) in nodes().filter(|(_, node)| !node.has_never_held()) {
             standing += 1;
             match node.cut_off_at(at.now, &cluster.settings) {
@@ -71,7 +73,8 @@ impl Transition for LongUnreachableNodes {
         let reachable = nodes().filter(|(_, node)| node.stays_up(at.now, &cluster.settings)).count();
         let is_borne = brake::are_unreachable_borne(silent.len(), reachable, standing, &cluster.settings);
         let moves_off = is_borne && cluster.record.brake.is_none();
-        let is_cut_off = cluster.nodes.iter().map(|(id, node)| (id, node, moves_off && silent.contains(id)));
+        let is_cut_off =
+            cluster.members.nodes.iter().map(|(id, node)| (id, node, moves_off && silent.contains(id)));
         let changed = is_cut_off.filter(|(_, node, is_cut_off)| node.cut_off != *is_cut_off);
         LongUnreachableNodes {
             nodes: changed.map(|(id, _, is_cut_off)| (id.clone(), is_cut_off)).collect(),
@@ -80,7 +83,8 @@ impl Transition for LongUnreachableNodes {
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
-        self.nodes.iter().for_each(|(id, is_cut_off)| cluster.cut_off(at, id, *is_cut_off));
+        let Cluster { members, keyspaces, outbox, .. } = cluster;
+        self.nodes.iter().for_each(|(id, is)| members.cut_off(at, (id, *is), keyspaces, outbox));
         self.wake
     }
 }
@@ -88,13 +92,14 @@ impl Transition for LongUnreachableNodes {
 impl Cluster {
     /// Whether the announced address has answered.
     pub fn checked_back(&mut self, at: Moment, id: &NodeId, incarnation: Incarnation, answered: bool) {
-        let Some(node) = self.nodes.get_mut(id).filter(|node| node.record.incarnation == incarnation) else {
+        let Some(node) = self.members.get_mut(id).filter(|node| node.record.incarnation == incarnation)
+        else {
             return;
         };
         let before = node.signs.health(at.now, &self.settings);
         node.signs.checked(at.now, answered, &self.settings);
         if before != node.signs.health(at.now, &self.settings) {
-            self.plan_soon(at, 0);
+            self.keyspaces.plan_soon(at, 0);
         }
     }
 
@@ -102,7 +107,7 @@ impl Cluster {
     /// its service is still starting.
     pub fn checks_due(&mut self, now: Millis) -> Vec<(NodeId, Incarnation, String, CheckBack)> {
         let mut due = Vec::new();
-        for (id, node) in &mut self.nodes {
+        for (id, node) in &mut self.members.nodes {
             if !node.record.ended && node.signs.last_beat.is_some() && node.check_due <= now {
                 let starts = node.signs.is_starting(now, &self.settings);
                 let rest_ms = if starts { limits::FIRST_CHECKS_MS } else { self.settings.check_back_ms };
@@ -118,13 +123,21 @@ impl Cluster {
         }
         due
     }
+}
 
-    fn cut_off(&mut self, at: Moment, id: &NodeId, is_cut_off: bool) {
+impl Members {
+    fn cut_off(
+        &mut self,
+        at: Moment,
+        (id, is_cut_off): (&NodeId, bool),
+        keyspaces: &mut Keyspaces,
+        outbox: &mut Outbox,
+    ) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         node.cut_off = is_cut_off;
         let (held, address) = (node.orders.len(), node.record.spec.address.clone());
         if is_cut_off && held > 0 {
-            self.tell(
+            outbox.tell(
                 EventKind::NodeHealth,
                 About::node(id),
                 true,
@@ -135,7 +148,7 @@ impl Cluster {
                 ),
             );
         }
-        self.wake_replicas_of(id);
-        self.plan_soon(at, 0);
+        keyspaces.wake_replicas_of(id);
+        keyspaces.plan_soon(at, 0);
     }
 }

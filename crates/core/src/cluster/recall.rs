@@ -3,9 +3,10 @@
 //! Workers wait meanwhile, so replicas are looked at once, and their nodes are numbers from then on.
 
 use super::hosted::Hosted;
+use super::members::Members;
 use super::numbered::Numbered;
 use super::restored::Heard;
-use super::{Cluster, LaterMaps, Moment, StoredFaults, Write};
+use super::{LaterMaps, Moment, Outbox, StoredFaults, Write};
 use crate::base::id::{Incarnation, ShardId};
 use crate::base::name::NodeId;
 use crate::base::time::Millis;
@@ -76,10 +77,10 @@ impl Recalled {
 
 impl Starts {
     /// Of the nodes that a cluster has.
-    pub(super) fn of(cluster: &Cluster) -> Starts {
+    pub(super) fn of(members: &Members) -> Starts {
         Starts {
-            nodes: cluster.nodes.keys().collect(),
-            latest: cluster.nodes.values().map(|node| node.record.incarnation).collect(),
+            nodes: members.nodes.keys().collect(),
+            latest: members.nodes.values().map(|node| node.record.incarnation).collect(),
         }
     }
 
@@ -130,15 +131,15 @@ impl ReplicasByNode {
     }
 }
 
-impl Cluster {
+impl Members {
     /// Notes what follows from `map` for the nodes: which starts before the latest may still act until their leases
     /// are over, and what each should hold. Returns the map by nodes, and what is under way.
     pub(super) fn recall(
         &mut self,
         map: &ShardMap,
         starts: &Starts,
-        at: Moment,
-        lease: GrantedLease,
+        (at, lease): (Moment, GrantedLease),
+        outbox: &mut Outbox,
     ) -> Recalled {
         let mut held = ReplicasByNode::of(map, starts);
         for (number, incarnation) in std::mem::take(&mut held.former) {
@@ -153,9 +154,9 @@ impl Cluster {
             if let Some(node) = self.nodes.get_mut(id) {
                 node.orders.recall(map.keyspace(), shards);
                 if node.note_held() {
-                    self.outbox.writes.push(Write::Node(node.record.clone()));
+                    outbox.writes.push(Write::Node(node.record.clone()));
                 }
-                self.outbox.changed_orders.insert(id.clone());
+                outbox.changed_orders.insert(id.clone());
             }
         }
         let hosted = Hosted::from_lists(held.nodes.names().cloned().zip(held.shards));

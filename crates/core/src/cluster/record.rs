@@ -5,9 +5,13 @@
 //! (R6); so a restart moves nothing.
 
 use super::counts::Counts;
+use super::keyspaces::Keyspaces;
+use super::members::Members;
 use super::planning::PlanningState;
+use super::plans::Plans;
 use super::recall::{Recalled, Recovered, Starts};
 use super::settling::Settling;
+use super::times::DecisionTimes;
 use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, orders::OrderIndex, runs::Runs};
 use crate::base::counter_jump::CounterJump;
 use crate::base::id::{ClusterId, Incarnation, PlacementId, PlanId, SessionDigest, ShardId};
@@ -388,12 +392,13 @@ impl Cluster {
     /// Everything durable, as it is now: what [`Cluster::recover`] takes. How far plans have got may be a little
     /// ahead of what is stored.
     pub fn records(&self) -> Records {
-        let keyspaces = self.keyspaces.values().map(|state| (state.record.clone(), state.map.clone()));
+        let keyspaces =
+            self.keyspaces.by_name.values().map(|state| (state.record.clone(), state.map.clone()));
         Records {
             cluster: self.record.clone(),
             keyspaces: keyspaces.collect(),
-            nodes: self.nodes.values().map(|node| node.record.clone()).collect(),
-            plans: self.plans.values().cloned().collect(),
+            nodes: self.members.nodes.values().map(|node| node.record.clone()).collect(),
+            plans: self.plans.by_id.values().cloned().collect(),
         }
     }
 
@@ -405,23 +410,20 @@ impl Cluster {
         let lease = GrantedLease::assumed(at.now, waits_ms);
         let mut cluster = Cluster {
             policies: Policies::default(),
-            started: at.now,
-            last_join: at.now,
+            times: DecisionTimes::new(at.now),
             record: ClusterRecord { longest_lease_ms, ..records.cluster.clone() },
-            keyspaces: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            plans: records.plans.into_iter().map(|plan| (plan.id, plan)).collect(),
-            carried: Default::default(),
-            // When they were deleted is not stored: it may have been just now.
-            deleted: {
-                let names = records.cluster.deleted_keyspaces.keys();
-                names.map(|name| (name.clone(), lease.end())).collect()
+            members: Members::new(at.now),
+            keyspaces: Keyspaces {
+                // When they were deleted is not stored: it may have been just now.
+                deleted: {
+                    let names = records.cluster.deleted_keyspaces.keys();
+                    names.map(|name| (name.clone(), lease.end())).collect()
+                },
+                ..Keyspaces::default()
             },
+            plans: Plans::new(records.plans),
             recovered: Recovered::new(GrantedLease::assumed(at.now, longest_lease_ms).end()),
-            promised: at.now,
-            listened: at.now,
             guard: Default::default(),
-            registrations: Default::default(),
             budget: Default::default(),
             storage_problem: None,
             outbox: Outbox::default(),
@@ -432,19 +434,22 @@ impl Cluster {
         }
         for record in records.nodes {
             let node = NodeState::recalled(record, at, lease);
-            cluster.nodes.insert(node.record.spec.id.clone(), node);
+            cluster.members.nodes.insert(node.record.spec.id.clone(), node);
         }
-        let starts = Starts::of(&cluster);
+        let starts = Starts::of(&cluster.members);
         for (record, map) in records.keyspaces {
             record.keyspace.check()?;
             if let Some(finding) = check::map(&map).into_iter().next() {
                 return Err(RecoverError::Map { keyspace: map.keyspace().clone(), finding });
             }
-            let recalled = cluster.recall(&map, &starts, at, lease);
+            let recalled = cluster.members.recall(&map, &starts, (at, lease), &mut cluster.outbox);
             cluster.recovered.inherited |= map.shards().any(|shard| !shard.replicas.is_empty());
-            cluster.keyspaces.insert(map.keyspace().clone(), KeyspaceState::new(record, (map, recalled), at));
+            cluster
+                .keyspaces
+                .by_name
+                .insert(map.keyspace().clone(), KeyspaceState::new(record, (map, recalled), at));
         }
-        cluster.recall_progress();
+        cluster.plans.recall_progress(&cluster.keyspaces);
         Ok(cluster)
     }
 
@@ -474,7 +479,7 @@ impl Cluster {
         let mut latest = GrantedLease::assumed(self.recovered.leases_before, 0);
         latest.allow_for_predecessor(now, late_ms, lease_ms);
         self.recovered.leases_before = latest.end();
-        for node in self.nodes.values_mut() {
+        for node in self.members.nodes.values_mut() {
             node.signs.lease.allow_for_predecessor(now, late_ms, lease_ms);
             for signs in node.former.values_mut() {
                 signs.lease.allow_for_predecessor(now, late_ms, lease_ms);

@@ -7,7 +7,8 @@
 //! The allowance is one number for each address (the generic cell rate algorithm): until when what came is paid for. An
 //! address that owes nothing is forgotten; beyond [`limits::NEWCOMER_ADDRESSES`] of them the others share one allowance.
 
-use super::{Cluster, Moment, RegisterError};
+use super::members::Members;
+use super::{Cluster, Moment, Outbox, RegisterError};
 use crate::base::count::counted_with;
 use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind};
@@ -66,21 +67,23 @@ impl RegistrationLimiter {
     }
 }
 
-impl Cluster {
+impl Members {
     /// Counts a new process from an address that has sent too many.
-    pub(super) fn note_too_many(&mut self, at: Moment, from: &str) {
+    pub(super) fn note_too_many(&mut self, at: Moment, from: &str, outbox: &mut Outbox) {
         let Some(count) = self.registrations.registration_limiter.refuse(at.now) else { return };
         let text = format!(
             "{from} registers more nodes than one address may: {} refused. Find who sends them; a \
              fleet of your own behind that address gets in, ten in a second",
             counted_with(count, "registration", ("is", "are"))
         );
-        self.tell(EventKind::Alarm, About::all(), true, text);
+        outbox.tell(EventKind::Alarm, About::all(), true, text);
     }
+}
 
+impl Cluster {
     /// How many registrations were refused because their address had sent too many, since this coordinator leads.
     pub fn newcomers_refused(&self) -> u64 {
-        self.registrations.registration_limiter.refused
+        self.members.registrations.registration_limiter.refused
     }
 }
 

@@ -396,11 +396,11 @@ pub(super) struct ShardsAfterRestore {
 impl Transition for ShardsAfterRestore {
     fn find(cluster: &Cluster, at: Moment) -> ShardsAfterRestore {
         let mut restored =
-            cluster.keyspaces.iter().filter(|(_, keyspace)| keyspace.was_restored()).peekable();
+            cluster.keyspaces.by_name.iter().filter(|(_, keyspace)| keyspace.was_restored()).peekable();
         if restored.peek().is_none() {
             return ShardsAfterRestore { back: Heard::NotAll, keyspaces: Vec::new() };
         }
-        let back = back((&cluster.nodes, at.now, &cluster.settings));
+        let back = back((&cluster.members.nodes, at.now, &cluster.settings));
         let changed = restored.filter(|(_, keyspace)| keyspace.restored.back != back);
         ShardsAfterRestore { back, keyspaces: changed.map(|(name, _)| name.clone()).collect() }
     }
@@ -430,16 +430,17 @@ impl Transition for ComparedCopies {
         let before = cluster.recovered.heard;
         let is_heard = |node: &NodeState| node.sequence > 0;
         let heard = if before < Heard::All {
-            before.max(Heard::of(cluster.nodes.values(), is_heard))
+            before.max(Heard::of(cluster.members.nodes.values(), is_heard))
         } else {
             before
         };
-        let uncompared = cluster.keyspaces.iter().filter(|(_, k)| !k.restored.uncompared.is_empty());
+        let uncompared = cluster.keyspaces.by_name.iter().filter(|(_, k)| !k.restored.uncompared.is_empty());
         let names: Vec<KeyspaceName> = uncompared.map(|(name, _)| name.clone()).collect();
         if heard == Heard::NotAll || names.is_empty() {
             return ComparedCopies { heard, now: None };
         }
-        let unheard = cluster.nodes.iter().filter(|(_, node)| !is_heard(node)).map(|(id, _)| id.clone());
+        let unheard =
+            cluster.members.nodes.iter().filter(|(_, node)| !is_heard(node)).map(|(id, _)| id.clone());
         ComparedCopies { heard, now: Some((unheard.collect(), names)) }
     }
 
@@ -452,7 +453,7 @@ impl Transition for ComparedCopies {
             let Some(keyspace) = cluster.keyspaces.get_mut(name) else { continue };
             let changed = std::mem::take(&mut keyspace.restored.to_compare);
             let shards = if has_changed { keyspace.restored.uncompared.clone() } else { changed };
-            keyspace.compare((&cluster.nodes, self.heard), shards);
+            keyspace.compare((&cluster.members.nodes, self.heard), shards);
         }
         Millis::NEVER
     }
@@ -465,9 +466,10 @@ impl Cluster {
         keyspace: &KeyspaceState,
         shard: &Shard,
     ) -> impl Iterator<Item = &'a NodeId> {
-        let waits = keyspace.was_restored() && keyspace.waits_for_copy(&self.nodes, shard);
+        let waits = keyspace.was_restored() && keyspace.waits_for_copy(&self.members.nodes, shard);
         let has_gone_on = keyspace.has_gone_on(shard);
-        self.nodes
+        self.members
+            .nodes
             .values()
             .filter(move |node| waits && node.may_have_later(has_gone_on))
             .map(|node| &node.record.spec.id)
@@ -475,14 +477,14 @@ impl Cluster {
 
     /// How many shards wait for a node that the map does not name for them, or wait and know of a later copy on it.
     pub(super) fn shards_that_wait_for(&self, id: &NodeId) -> usize {
-        let Some(node) = self.nodes.get(id) else { return 0 };
+        let Some(node) = self.members.get(id) else { return 0 };
         let waits = |(keyspace, shard): &(&KeyspaceState, &Shard)| {
             let has_later = || {
                 let epoch = shard.live().filter_map(|r| keyspace.restored.named_epoch(shard.id, r)).max();
                 keyspace.later_copies(shard, epoch.unwrap_or_default()).any(|(other, _)| other == id)
             };
             let is_awaited = || node.may_have_later(keyspace.has_gone_on(shard));
-            keyspace.waits_for_copy(&self.nodes, shard) && (is_awaited() || has_later())
+            keyspace.waits_for_copy(&self.members.nodes, shard) && (is_awaited() || has_later())
         };
         self.restored_shards().filter(waits).count()
     }
@@ -490,13 +492,13 @@ impl Cluster {
     /// Whether a shard waits for dead nodes that were not heard since a restore: none of those is forgotten meanwhile.
     pub(super) fn waits_for_the_dead(&self) -> bool {
         self.restored_shards().any(|(keyspace, shard)| {
-            keyspace.waits_for_copy(&self.nodes, shard) && !keyspace.has_gone_on(shard)
+            keyspace.waits_for_copy(&self.members.nodes, shard) && !keyspace.has_gone_on(shard)
         })
     }
 
     /// The shards of keyspaces that were restored.
     fn restored_shards(&self) -> impl Iterator<Item = (&KeyspaceState, &Shard)> {
-        let restored = self.keyspaces.values().filter(|keyspace| keyspace.was_restored());
+        let restored = self.keyspaces.by_name.values().filter(|keyspace| keyspace.was_restored());
         restored.flat_map(|keyspace| keyspace.map.shards().map(move |shard| (keyspace, shard)))
     }
 
@@ -504,7 +506,7 @@ impl Cluster {
     pub(super) fn overtaken(&self, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> String {
         let Replica { node, placement, .. } = replica;
         let key = keyspace.key_of(shard.id, *placement);
-        let kept = self.nodes.get(node).and_then(|state| state.kept.get(&key)).map(|kept| kept.epoch);
+        let kept = self.members.get(node).and_then(|state| state.kept.get(&key)).map(|kept| kept.epoch);
         let epoch = kept.or_else(|| keyspace.restored.named_epoch(shard.id, replica)).unwrap_or_default();
         let later = keyspace.later_copies(shard, epoch).next();
         let later = later.map(|(other, key)| format!(" than {} of {} on {other}", key.placement, key.shard));

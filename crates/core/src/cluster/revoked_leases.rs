@@ -8,8 +8,10 @@
 //! takes shards, and none while the brake is on (R4).
 
 use super::decide::Transition;
+use super::keyspaces::Keyspaces;
+use super::members::Members;
 use super::pending_steps::PendingStep;
-use super::{Cluster, KeyspaceState, Moment, NodeState, Observed};
+use super::{Cluster, KeyspaceState, Moment, NodeState, Observed, Outbox};
 use crate::base::id::{Epoch, PlacementId, ShardId};
 use crate::base::name::NodeId;
 use crate::base::time::Millis;
@@ -25,17 +27,18 @@ pub(super) struct ResumedLeases {
 
 impl Transition for ResumedLeases {
     fn find(cluster: &Cluster, _: Moment) -> ResumedLeases {
-        let revoked = cluster.nodes.iter().filter(|(_, node)| node.revoked).map(|(id, _)| id);
-        let holds = |id: &NodeId| cluster.keyspaces.values().any(|keyspace| keyspace.held_fast(id).is_some());
+        let revoked = cluster.members.nodes.iter().filter(|(_, node)| node.revoked).map(|(id, _)| id);
+        let holds =
+            |id: &NodeId| cluster.keyspaces.by_name.values().any(|keyspace| keyspace.held_fast(id).is_some());
         ResumedLeases { nodes: revoked.filter(|id| !holds(id)).cloned().collect() }
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         for id in self.nodes {
             let text = format!("node {id} has let go, and gets leases again");
-            cluster.tell(EventKind::Notice, About::node(&id), false, text);
-            cluster.nodes.entry(id).and_modify(|node| node.revoked = false);
-            cluster.plan_soon(at, 0);
+            cluster.outbox.tell(EventKind::Notice, About::node(&id), false, text);
+            cluster.members.nodes.entry(id).and_modify(|node| node.revoked = false);
+            cluster.keyspaces.plan_soon(at, 0);
         }
         Millis::NEVER
     }
@@ -76,13 +79,13 @@ impl KeyspaceState {
     }
 }
 
-impl Cluster {
+impl Members {
     /// A node gets no further lease while it does not let go of what others wait for. It still carries out its
     /// orders, and keeps its data: others copy from there.
-    pub(super) fn revoke(&mut self, at: Moment, id: &NodeId) {
+    pub(super) fn revoke(&mut self, at: Moment, id: &NodeId, keyspaces: &mut Keyspaces, outbox: &mut Outbox) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         node.revoked = true;
-        let held = self.keyspaces.iter().find_map(|(name, keyspace)| {
+        let held = keyspaces.by_name.iter().find_map(|(name, keyspace)| {
             let (shard, placement, epoch) = keyspace.held_fast(id)?;
             let reported = keyspace.observed.get(&placement).map(Observed::epoch).unwrap_or_default();
             let lacks =
@@ -91,7 +94,7 @@ impl Cluster {
             Some(format!(", such as shard {shard} of keyspace {name}{lacks}"))
         });
         let held = held.unwrap_or_default();
-        self.tell(
+        outbox.tell(
             EventKind::Alarm,
             About::node(id),
             true,
@@ -100,20 +103,23 @@ impl Cluster {
                  serves exclusively is moved elsewhere. Mend the service, or stop the process"
             ),
         );
-        self.plan_soon(at, 0);
+        keyspaces.plan_soon(at, 0);
     }
+}
 
+impl Cluster {
     /// Whether the leases of all nodes revoked before are over, those of `also` too, and another node is left that
     /// takes shards.
     pub(super) fn is_turn_to_revoke(&self, at: Moment, id: &NodeId, also: &[NodeId]) -> bool {
         let is_revoked = |id: &NodeId, node: &NodeState| node.revoked || also.contains(id);
         let takes =
             |id: &NodeId, node: &NodeState| !also.contains(id) && node.accepts(at.now, &self.settings);
-        let mut standing = self.nodes.iter().filter(|(other, node)| *other != id && !node.record.ended);
-        let mut others = self.nodes.iter().filter(|(other, _)| *other != id);
+        let mut standing =
+            self.members.nodes.iter().filter(|(other, node)| *other != id && !node.record.ended);
+        let mut others = self.members.nodes.iter().filter(|(other, _)| *other != id);
         let is_open = |node: &NodeState| !node.record.ended && !is_revoked(id, node);
         self.record.brake.is_none()
-            && self.nodes.get(id).is_some_and(is_open)
+            && self.members.get(id).is_some_and(is_open)
             && standing.all(|(id, node)| !is_revoked(id, node) || node.signs.lease.is_over(at.now))
             && others.any(|(id, node)| takes(id, node))
     }

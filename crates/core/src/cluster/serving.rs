@@ -94,7 +94,7 @@ impl Cluster {
         {
             return Serving::Unheard;
         }
-        if keyspace.waits_for_copy(&self.nodes, shard) {
+        if keyspace.waits_for_copy(&self.members.nodes, shard) {
             return Serving::Waiting;
         }
         let rule = keyspace.record.rules.get(&shard.id);
@@ -108,7 +108,7 @@ impl Cluster {
         match leader {
             Some((_, Health::Suspect | Health::Unreachable | Health::Unknown)) => Serving::Silent,
             _ if is_aside => Serving::SetAside,
-            Some((_, Health::Up)) if keyspace.hung_copy(&self.nodes, at.now, shard).is_some() => {
+            Some((_, Health::Up)) if keyspace.hung_copy(&self.members.nodes, at.now, shard).is_some() => {
                 Serving::Waiting
             }
             Some((_, Health::Up)) => Serving::Loading,
@@ -121,12 +121,12 @@ impl Cluster {
 
     /// Whether this coordinator has begun so lately that a node which it has not heard may be as well as any.
     pub(super) fn is_beginning(&self, at: Moment) -> bool {
-        at.now.since(self.started) < self.settings.dead_after_ms
+        at.now.since(self.times.started) < self.settings.dead_after_ms
     }
 
     /// How the node is on which a replica is; down, where that start of it is over.
     pub(super) fn replica_health(&self, at: Moment, replica: &Replica) -> Health {
-        let node = self.nodes.get(&replica.node);
+        let node = self.members.get(&replica.node);
         let current = node.filter(|node| node.record.incarnation == replica.incarnation);
         current.map_or(Health::Down, |node| node.signs.health(at.now, &self.settings))
     }
@@ -139,7 +139,7 @@ impl Cluster {
         };
         // Without a lease it serves nothing that is exclusive, whatever it reports.
         let is_exclusive = keyspace.record.keyspace.ownership == Ownership::Exclusive;
-        let node = self.nodes.get(&leader.node).filter(|_| is_exclusive);
+        let node = self.members.get(&leader.node).filter(|_| is_exclusive);
         let has_lease = !node.is_some_and(|node| node.has_no_lease || node.gets_no_lease(at.now));
         seen == Some(&Phase::Serving) && has_lease && is_granted()
     }

@@ -8,8 +8,9 @@
 //! while the node holds replicas: the process that registered may serve them.
 
 use super::foreign::ForeignWorkers;
+use super::members::Members;
 use super::registration_limiter::RegistrationLimiter;
-use super::{Cluster, Moment, NodeState};
+use super::{Cluster, Moment, NodeState, Outbox};
 use crate::base::id::{ClusterId, Generation, Incarnation, SessionDigest};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
@@ -220,9 +221,14 @@ pub(super) struct Registrations {
     pub(super) foreign_workers: ForeignWorkers,
 }
 
-impl Cluster {
+impl Members {
     /// Counts a message that came without the token of its node, and says so: once, and again when that goes on for long.
-    pub(super) fn note_wrong_token(&mut self, at: Moment, WrongToken { node: id, incarnation }: &WrongToken) {
+    pub(super) fn note_wrong_token(
+        &mut self,
+        at: Moment,
+        WrongToken { node: id, incarnation }: &WrongToken,
+        outbox: &mut Outbox,
+    ) {
         self.registrations.wrong_tokens += 1;
         let Some(node) = self.nodes.get_mut(id) else { return };
         if node.wrong_token_told.is_some_and(|told| at.now.since(told) < limits::WRONG_TOKEN_TOLD_MS) {
@@ -233,11 +239,13 @@ impl Cluster {
             "a message names node {id} and has not the token of its {incarnation}: it is refused. Find its sender: an old \
              process of that node, or somebody else who reaches this coordinator"
         );
-        self.tell(EventKind::Alarm, About::node(id), true, text);
+        outbox.tell(EventKind::Alarm, About::node(id), true, text);
     }
+}
 
+impl Cluster {
     /// How many messages in the name of a node came without its token, since this coordinator leads.
     pub fn wrong_tokens(&self) -> u64 {
-        self.registrations.wrong_tokens
+        self.members.registrations.wrong_tokens
     }
 }

@@ -265,17 +265,17 @@ impl Cluster {
     /// The cluster at a glance.
     pub fn status(&self, at: Moment) -> Summary {
         let mut summary = Summary {
-            keyspaces: self.keyspaces.len(),
+            keyspaces: self.keyspaces.by_name.len(),
             drains: self.drains(at),
             brake: self.brake(),
             unrest: self.unrest().map(str::to_owned),
             under_way: self.moves(at, None, limits::MOVES_SHOWN).unwrap_or_default(),
             ..Summary::default()
         };
-        for node in self.nodes.values() {
+        for node in self.members.nodes.values() {
             *summary.nodes.entry(node.signs.health(at.now, &self.settings)).or_default() += 1;
         }
-        self.keyspaces.values().for_each(|keyspace| self.sum_up(at, &mut summary, keyspace));
+        self.keyspaces.by_name.values().for_each(|keyspace| self.sum_up(at, &mut summary, keyspace));
         summary.quarantine = self.faults().quarantined().map(|(name, why)| (name.clone(), why)).collect();
         summary.stored_faults = self.faults().mended();
         summary.suggested.sort_unstable();
@@ -308,7 +308,7 @@ impl Cluster {
         }
         keyspace.map.shards().for_each(|shard| self.count(at, summary, keyspace, shard));
         let waits = |plan: &&Plan| plan.status == Status::Suggested && plan.keyspace == *name;
-        summary.suggested.extend(self.plans.values().filter(waits).map(|plan| plan.id));
+        summary.suggested.extend(self.plans.by_id.values().filter(waits).map(|plan| plan.id));
     }
 
     fn count(&self, at: Moment, summary: &mut Summary, keyspace: &KeyspaceState, shard: &Shard) {
@@ -332,15 +332,15 @@ impl Cluster {
             *summary.replicas.entry(replica.state).or_default() += 1;
             match (replica.state, replica.replaces()) {
                 (ReplicaState::Load, Some(_)) => summary.moves += 1,
-                (ReplicaState::Load, None) if is_parked(&self.nodes, replica) => {}
+                (ReplicaState::Load, None) if is_parked(&self.members.nodes, replica) => {}
                 (ReplicaState::Load, None) => summary.loads += 1,
                 (ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal, _) => {}
             }
         }
-        if keyspace.waits_for_copy(&self.nodes, shard) {
+        if keyspace.waits_for_copy(&self.members.nodes, shard) {
             let room = (limits::NAMES_SHOWN + 1).saturating_sub(summary.awaited.len());
             summary.awaited.extend(self.awaited(at, keyspace, shard).take(room).cloned());
-        } else if let Some(hung) = keyspace.hung_copy(&self.nodes, at.now, shard) {
+        } else if let Some(hung) = keyspace.hung_copy(&self.members.nodes, at.now, shard) {
             *summary.hung.entry(hung.node.clone()).or_default() += 1;
         }
         let want = keyspace.wanted_replicas(shard.id);
@@ -411,12 +411,12 @@ impl Cluster {
 
     /// Since the moment that was noted; where none was, since before this coordinator started.
     pub(super) fn since(&self, at: Moment, noted: Option<u64>) -> Since {
-        let started_ms = at.wall_ms.saturating_sub(at.now.since(self.started));
+        let started_ms = at.wall_ms.saturating_sub(at.now.since(self.times.started));
         noted.map_or(Since::AtLeast(started_ms), Since::At)
     }
 
     fn replica_row(&self, at: Moment, keyspace: &KeyspaceState, replica: &Replica) -> ReplicaRow {
-        let node = self.nodes.get(&replica.node);
+        let node = self.members.get(&replica.node);
         let seen = keyspace.observed.get(&replica.placement);
         ReplicaRow {
             placement: replica.placement,
@@ -433,9 +433,9 @@ impl Cluster {
 
     /// All nodes, in the order of their names.
     pub fn node_table(&self, at: Moment) -> Vec<NodeRow> {
-        let rows = self.nodes.iter().map(|(id, node)| (id, node_row(node, at, self)));
+        let rows = self.members.nodes.iter().map(|(id, node)| (id, node_row(node, at, self)));
         let mut rows: BTreeMap<&NodeId, NodeRow> = rows.collect();
-        for (name, keyspace) in &self.keyspaces {
+        for (name, keyspace) in &self.keyspaces.by_name {
             for replica in keyspace.map.shards().flat_map(|shard| &shard.replicas) {
                 let Some(row) = rows.get_mut(&replica.node) else { continue };
                 if row.incarnation != replica.incarnation {

@@ -13,6 +13,7 @@
 //! The time is counted from when this coordinator found the process ended, or from its own start: a new coordinator
 //! gives each node the whole time again.
 
+use super::keyspaces::Keyspaces;
 use super::{Cluster, Kept, KeyspaceState, Moment, NodeState, Observed};
 use crate::base::id::{Incarnation, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -321,11 +322,38 @@ impl NodeState {
     }
 }
 
-impl Cluster {
+impl KeyspaceState {
+    /// Whether replicas of a shard wait to load, and may: its leader serves under its epoch, so that nobody acknowledges
+    /// writes under an earlier one, and knows of all of them.
+    pub(super) fn is_announced(&self, shard: &Shard, (nodes, settings): (&Nodes, &Settings)) -> bool {
+        let knows = |leader: &Replica| {
+            let node = nodes.get(&leader.node);
+            node.is_some_and(|node| node.orders.has_taken_in(self.map.keyspace(), shard.id))
+        };
+        self.settling.unannounced.contains(&shard.id)
+            && handover::leader_serves(shard, &self.view((nodes, Millis(0), settings)))
+            && (shard.leader().is_some_and(knows) || planted::is(Planted::Announced))
+    }
+
+    /// A replica begins anew: no report of it is known yet.
+    pub(super) fn note_begun_anew(&mut self, placement: PlacementId, state: ReplicaState) {
+        self.observed.remove(&placement);
+        self.restored.forget(placement);
+        self.overdue.pending_steps.forget(placement);
+        self.overdue.excused.remove(&placement);
+        // The caller takes the leader out again.
+        if state != ReplicaState::Load {
+            self.never_led.insert(placement);
+        } else {
+            self.never_led.remove(&placement);
+        }
+    }
+}
+
+impl Keyspaces {
     /// A worker may have taken in which replicas load from it: the next decision looks.
     pub(super) fn wake_unannounced(&mut self, node: &NodeId) {
-        let waiting =
-            self.keyspaces.values_mut().filter(|keyspace| !keyspace.settling.unannounced.is_empty());
+        let waiting = self.by_name.values_mut().filter(|keyspace| !keyspace.settling.unannounced.is_empty());
         for keyspace in waiting {
             let leads = |shard: &Shard| shard.leader().is_some_and(|leader| leader.node == *node);
             let its = keyspace.waiting_on(node, &keyspace.settling.unannounced, leads);
@@ -334,13 +362,13 @@ impl Cluster {
     }
 
     /// A node is heard for the first time since copies on other nodes ended: what waited for that is looked at again.
-    pub(super) fn wake_last_copies(&mut self, id: &NodeId, heard_before: Option<Millis>) {
-        let Cluster { keyspaces, nodes, .. } = self;
+    pub(super) fn wake_last_copies(&mut self, nodes: &Nodes, id: &NodeId, heard_before: Option<Millis>) {
         let has_ended_since = |r: &Replica| {
             let end = nodes.get(&r.node).map(|node| node.end_of(r.incarnation));
             has_ended(nodes, r) && end >= heard_before
         };
-        for keyspace in keyspaces.values_mut().filter(|keyspace| !keyspace.settling.half_ended.is_empty()) {
+        for keyspace in self.by_name.values_mut().filter(|keyspace| !keyspace.settling.half_ended.is_empty())
+        {
             let is_left =
                 |shard: &Shard| shard.live().any(|r| r.node == *id) && shard.live().any(has_ended_since);
             let its = keyspace.waiting_on(id, &keyspace.settling.half_ended, is_left);
@@ -348,21 +376,9 @@ impl Cluster {
         }
     }
 
-    /// Whether replicas of a shard wait to load, and may: its leader serves under its epoch, so that nobody acknowledges
-    /// writes under an earlier one, and knows of all of them.
-    pub(super) fn is_announced(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
-        let knows = |leader: &Replica| {
-            let node = self.nodes.get(&leader.node);
-            node.is_some_and(|node| node.orders.has_taken_in(keyspace.map.keyspace(), shard.id))
-        };
-        keyspace.settling.unannounced.contains(&shard.id)
-            && handover::leader_serves(shard, &self.view(keyspace, Millis(0)))
-            && (shard.leader().is_some_and(knows) || planted::is(Planted::Announced))
-    }
-
     /// Forgets what the processes of a node have said of their replicas: they say nothing more.
     pub(super) fn forget_reports_of(&mut self, id: &NodeId) {
-        for keyspace in self.keyspaces.values_mut().filter(|keyspace| keyspace.record.keyspace.durable) {
+        for keyspace in self.by_name.values_mut().filter(|keyspace| keyspace.record.keyspace.durable) {
             let shards: Vec<ShardId> = keyspace.hosted.on(id).collect();
             for shard in shards.iter().filter_map(|shard| keyspace.map.shard(*shard)) {
                 for replica in shard.replicas.iter().filter(|r| r.node == *id) {
@@ -371,30 +387,12 @@ impl Cluster {
             }
         }
     }
+}
 
-    /// A replica begins anew: no report of it is known yet. In `Live` its data is kept no longer, but served; one
-    /// that catches up still has what it had.
-    pub(super) fn note_begun_anew(&mut self, key: &ReplicaKey, node: &NodeId, state: ReplicaState) {
-        if let Some(keyspace) = self.keyspaces.get_mut(&key.keyspace) {
-            keyspace.observed.remove(&key.placement);
-            keyspace.restored.forget(key.placement);
-            keyspace.overdue.pending_steps.forget(key.placement);
-            keyspace.overdue.excused.remove(&key.placement);
-            // The caller takes the leader out again.
-            if state != ReplicaState::Load {
-                keyspace.never_led.insert(key.placement);
-            } else {
-                keyspace.never_led.remove(&key.placement);
-            }
-        }
-        if let Some(node) = self.nodes.get_mut(node).filter(|_| state == ReplicaState::Live) {
-            node.kept.remove(key);
-        }
-    }
-
+impl Cluster {
     /// Until when the replicas of a node that is away are waited for; none if it is not.
     fn waited_until(&self, keyspace: &KeyspaceState, replica: &Replica) -> Option<Millis> {
-        let node = self.nodes.get(&replica.node).filter(|node| node.record.ended)?;
+        let node = self.members.get(&replica.node).filter(|node| node.record.ended)?;
         Some(node.ended_at + keyspace.record.keyspace.throttle.replace_after_ms)
     }
 
@@ -409,18 +407,19 @@ impl Cluster {
 
     /// A shard that may have its data nowhere else than on this node, whose process has ended.
     pub(super) fn last_copy_on(&self, id: &NodeId) -> Option<(&KeyspaceName, ShardId)> {
-        let durable = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.record.keyspace.durable);
+        let durable = self.keyspaces.by_name.iter().filter(|(_, keyspace)| keyspace.record.keyspace.durable);
         durable.into_iter().find_map(|(name, keyspace)| {
             let is_last = |shard: &&Shard| {
                 // It has left, and the one in its place has not come to serve.
                 let has_left =
                     shard.replicas.iter().any(|r| r.node == *id && r.state == ReplicaState::Unload)
-                        && !shard.leader().is_some_and(|leader| keyspace.leads(&self.nodes, leader));
+                        && !shard.leader().is_some_and(|leader| keyspace.leads(&self.members.nodes, leader));
                 let is_best = |replicas: Vec<&Replica>| self.has_best_copy(id, keyspace, shard, &replicas);
                 let hands_over = || handover::handing_over(shard).collect();
                 // What it has may be later than what lives: others are chosen shard by shard (`force-join`), with what may be
                 // missing.
-                let is_missing = || keyspace.missing_copies(&self.nodes, shard).any(|r| r.node == *id);
+                let is_missing =
+                    || keyspace.missing_copies(&self.members.nodes, shard).any(|r| r.node == *id);
                 shard.had_data()
                     && (has_left
                         || is_missing()
@@ -443,7 +442,7 @@ impl Cluster {
     ) -> bool {
         let extent = |r: &Replica| {
             let copy = self.view(keyspace, Millis(0)).disk_state(shard, r);
-            let ended = has_ended(&self.nodes, r);
+            let ended = has_ended(&self.members.nodes, r);
             match copy {
                 _ if r.state == ReplicaState::Load => {
                     (ended && copy != DiskState::Gone).then_some(Extent::Part)
@@ -471,15 +470,15 @@ impl Cluster {
         keyspace: &'a KeyspaceState,
         shard: &'a Shard,
     ) -> impl Iterator<Item = &'a NodeId> {
-        let waits = keyspace.waits_for_copy(&self.nodes, shard);
+        let waits = keyspace.waits_for_copy(&self.members.nodes, shard);
         let is_away = move |r: &&Replica| {
-            let ended = waits && has_ended(&self.nodes, r);
+            let ended = waits && has_ended(&self.members.nodes, r);
             ended && self.view(keyspace, at.now).disk_state(shard, r) == DiskState::Away
         };
         let is_parent_away = move |(parent, r): &(&Shard, &Replica)| {
             self.view(keyspace, at.now).disk_state(parent, r) == DiskState::Away
         };
-        let parents = keyspace.parents_away(&self.nodes, shard);
+        let parents = keyspace.parents_away(&self.members.nodes, shard);
         let parents = parents.flat_map(|parent| handover::handing_over(parent).map(move |r| (parent, r)));
         shard
             .live()
@@ -495,7 +494,7 @@ impl Cluster {
             return Vec::new();
         }
         let view = self.view(keyspace, at.now);
-        let ended = shard.staying().filter(|r| has_ended(&self.nodes, r));
+        let ended = shard.staying().filter(|r| has_ended(&self.members.nodes, r));
         let sentence = |r: &Replica| {
             let Replica { node, placement, .. } = r;
             match view.disk_state(shard, r) {
@@ -520,7 +519,7 @@ impl Cluster {
                 },
             }
         };
-        let hung = keyspace.hung_copy(&self.nodes, at.now, shard).map(|leader| {
+        let hung = keyspace.hung_copy(&self.members.nodes, at.now, shard).map(|leader| {
             format!("only {} may lead it, and does not serve: restart that process", leader.node)
         });
         let lost = shard.staying().filter(|r| keyspace.has_lost(r)).map(|r| {
@@ -558,7 +557,7 @@ impl Cluster {
     /// Which of its parents' replicas a shard waits for, one sentence each.
     fn waits_for_parents(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
         let view = self.view(keyspace, at.now);
-        let parents = keyspace.parents_away(&self.nodes, shard);
+        let parents = keyspace.parents_away(&self.members.nodes, shard);
         let replicas = parents.flat_map(|parent| handover::handing_over(parent).map(move |r| (parent, r)));
         let sentence = |(parent, r): (&Shard, &Replica)| {
             let (of, Replica { node, placement, .. }) = (parent.id, r);
@@ -580,7 +579,7 @@ impl Cluster {
     pub(super) fn next_replacement(&self, at: Moment, keyspace: &KeyspaceState) -> Millis {
         let replace_after_ms = keyspace.record.keyspace.throttle.replace_after_ms;
         let is_durable = keyspace.record.keyspace.durable;
-        let away = self.nodes.iter().filter(|(_, node)| is_durable && node.record.ended);
+        let away = self.members.nodes.iter().filter(|(_, node)| is_durable && node.record.ended);
         let named = away.filter(|(id, _)| keyspace.hosted.names(id));
         let due = named.map(|(_, node)| node.ended_at + replace_after_ms);
         due.filter(|due| *due > at.now).min().unwrap_or(Millis::NEVER)

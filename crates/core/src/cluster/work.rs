@@ -51,9 +51,20 @@ pub(super) struct DecisionBudget {
     /// What is being planned.
     pub(super) round: Round,
     pub(super) slice: Slice,
-    pub(super) work: Work,
+    /// How many shards were settled, since this coordinator started.
+    pub(super) settled: u64,
+    /// How much was planned, in the units of [`Slice::planned`].
+    pub(super) planned: u64,
     /// The last decision did so much else that it left planning to this one.
     planning_is_next: bool,
+}
+
+impl DecisionBudget {
+    /// Takes planning from what is `left` of the slice. What could not be cut, and was more than that, counts all the same.
+    pub(super) fn charge(&mut self, left: &mut usize, planned: usize) {
+        self.planned += planned.saturating_sub(*left) as u64;
+        *left = left.saturating_sub(planned);
+    }
 }
 
 /// Divides what else a decision that plans may do.
@@ -69,7 +80,8 @@ impl Cluster {
 
     /// What was done since this coordinator started. A simulator charges time for the difference.
     pub fn work_done(&self) -> Work {
-        self.budget.work
+        let DecisionBudget { settled, planned, .. } = self.budget;
+        Work { settled, woken: self.keyspaces.woken, planned }
     }
 
     /// As much of `most` as this decision may do beside planning.
@@ -80,9 +92,9 @@ impl Cluster {
     /// Plans, unless there is something to plan and this decision has done much already since `before`: then the next one
     /// does little else. Returns whether there is something to do at once.
     pub(super) fn plan_in_turn(&mut self, at: Moment, before: Work) -> bool {
-        let woken = (self.budget.work.woken - before.woken) as usize
-            / (limits::SHARDS_WOKEN / limits::SHARDS_SETTLED);
-        let done = (self.budget.work.settled - before.settled) as usize + woken;
+        let now = self.work_done();
+        let woken = (now.woken - before.woken) as usize / (limits::SHARDS_WOKEN / limits::SHARDS_SETTLED);
+        let done = (now.settled - before.settled) as usize + woken;
         let is_much = done > 2 * limits::SHARDS_SETTLED / BESIDE_PLANNING;
         self.budget.planning_is_next = is_much && !self.budget.planning_is_next && self.has_to_plan(at);
         self.budget.planning_is_next || self.plan(at)
@@ -92,7 +104,7 @@ impl Cluster {
     pub(super) fn keyspaces_in_turn(&self) -> Vec<KeyspaceName> {
         let first = self.budget.next_in_turn.as_ref();
         let is_before = |name: &&KeyspaceName| first.is_some_and(|first| *name < first);
-        let (before, from): (Vec<_>, Vec<_>) = self.keyspaces.keys().partition(is_before);
+        let (before, from): (Vec<_>, Vec<_>) = self.keyspaces.by_name.keys().partition(is_before);
         from.into_iter().chain(before).cloned().collect()
     }
 }

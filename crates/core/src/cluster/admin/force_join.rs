@@ -105,7 +105,7 @@ impl Cluster {
     fn stored_of_keys(&self, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
         let name = keyspace.map.keyspace();
         let stored =
-            self.nodes.iter().flat_map(|(id, node)| node.kept.iter().map(move |stored| (id, stored)));
+            self.members.nodes.iter().flat_map(|(id, node)| node.kept.iter().map(move |stored| (id, stored)));
         let stored: Vec<_> = stored.filter(|(_, (key, _))| key.keyspace == *name).collect();
         let on = |is_its: &dyn Fn(&ReplicaKey, &Kept) -> bool| {
             let its = stored.iter().filter(|(_, (key, kept))| is_its(key, kept));
@@ -129,7 +129,7 @@ impl Cluster {
                 "what is stored on {nodes} cannot be read whole: save it before, if parts of it are wanted"
             )
         });
-        let others = on(&|key, kept| !of_it(key) && !self.is_named(key) && holds_keys(kept)).map(|nodes| {
+        let others = on(&|key, kept| !of_it(key) && !self.keyspaces.is_named(key) && holds_keys(kept)).map(|nodes| {
             format!(
                 "{nodes} stored data of its keys, of shards that no map names: save it before, no command puts it in place"
             )
@@ -139,7 +139,7 @@ impl Cluster {
 
     /// Refuses where a process has the data, and waits only for what the shard's parents have.
     fn has_no_holder(&self, keyspace: &KeyspaceState, shard: &Shard) -> Result<(), AdminError> {
-        let lives = |r: &&Replica| !stored::has_ended(&self.nodes, r) && !keyspace.has_lost(r);
+        let lives = |r: &&Replica| !stored::has_ended(&self.members.nodes, r) && !keyspace.has_lost(r);
         let Some(Replica { node, placement, .. }) = shard.live().find(lives) else { return Ok(()) };
         Err(AdminError::Refused {
             problem: format!("node {node} has the data of shard {} as {placement}", shard.id),
@@ -156,7 +156,8 @@ impl Cluster {
         edit: &mut Edit<'_>,
     ) -> Result<Vec<String>, AdminError> {
         let mut told = Vec::new();
-        for Replica { node, placement, incarnation, state, .. } in keyspace.missing_copies(&self.nodes, shard)
+        for Replica { node, placement, incarnation, state, .. } in
+            keyspace.missing_copies(&self.members.nodes, shard)
         {
             if *state == ReplicaState::Live {
                 edit.begin_anew(shard.id, *placement, *incarnation, ReplicaState::Load)?;
@@ -184,7 +185,7 @@ impl Cluster {
         edit: &mut Edit<'_>,
     ) -> Result<Vec<String>, AdminError> {
         let mut told = Vec::new();
-        for parent in keyspace.parents_away(&self.nodes, shard) {
+        for parent in keyspace.parents_away(&self.members.nodes, shard) {
             for replica in &parent.replicas {
                 edit.remove_replica(parent.id, replica.placement)?;
             }
@@ -218,9 +219,9 @@ impl Cluster {
             let problem = format!("shard {id} has never had data");
             return refused(problem, "there is nothing to choose: it is placed by itself");
         }
-        if !keyspace.waits_for_copy(&self.nodes, shard) {
+        if !keyspace.waits_for_copy(&self.members.nodes, shard) {
             let lives =
-                |r: &&Replica| self.nodes.get(&r.node).is_some_and(|node| !node.has_ended(r.incarnation));
+                |r: &&Replica| self.members.get(&r.node).is_some_and(|node| !node.has_ended(r.incarnation));
             let node = shard.live().find(lives).map_or("a node", |r| r.node.as_str());
             let problem = format!("shard {id} has a replica on {node} that has not ended");
             return refused(
@@ -302,7 +303,7 @@ impl Cluster {
         let catches_up = |r: &&Replica| {
             let is_none =
                 r.state == ReplicaState::Load || r.is_read_replica() && r.state == ReplicaState::Live;
-            r.node == *id && is_none && !stored::has_ended(&self.nodes, r)
+            r.node == *id && is_none && !stored::has_ended(&self.members.nodes, r)
         };
         if let Some(replica) = shard.replicas.iter().find(catches_up) {
             let placement = replica.placement;
@@ -314,7 +315,7 @@ impl Cluster {
         }
         let is_of_it = |key: &ReplicaKey| key.keyspace == *name && key.shard == shard.id;
         let has = |other: &&NodeState| other.kept.keys().any(is_of_it);
-        let others = self.nodes.values().filter(has).map(|other| other.record.spec.id.as_str());
+        let others = self.members.nodes.values().filter(has).map(|other| other.record.spec.id.as_str());
         let others: Vec<_> = others.take(limits::NAMES_SHOWN).collect();
         AdminError::Refused {
             problem: format!("node {id} has stored nothing of shard {} of keyspace {name}", shard.id),

@@ -39,17 +39,23 @@ impl Cluster {
         let (first, before) = (self.record.next_plan, self.needed_by_node());
         let mut answer = self.carry_out(at, by, intent);
         answer.dry_run = true;
-        self.end_written_off(at);
+        // On a copy of the cluster no later decision does so.
+        for id in std::mem::take(&mut self.guard.written_off) {
+            self.members.declare_dead(at, &id, &mut self.keyspaces, &mut self.outbox);
+        }
         if !touched.is_empty() {
-            answer.warnings.extend(self.obstacles(at));
-            touched.iter().for_each(|name| self.count_footprint(name));
+            let known = (&self.members, &self.settings, self.times.started);
+            let waits_for_nodes = self.guard.waits_for_nodes(at, known, &mut self.outbox);
+            answer.warnings.extend(self.obstacles(waits_for_nodes));
+            let next = self.record.next_plan;
+            touched.iter().for_each(|name| self.keyspaces.count_footprint((&self.plans, next), name));
             // Why nothing of a blocked drain moves is told once, by how the drain stands.
             let is_told =
                 answer.drains.iter().any(|drain| matches!(drain.progress, DrainProgress::Blocked { .. }));
             for name in &touched {
                 let complaints = self.plan_at_once(at, name);
                 answer.warnings.extend(complaints.into_iter().filter(|_| !is_told));
-                self.count_footprint(name);
+                self.keyspaces.count_footprint((&self.plans, self.record.next_plan), name);
             }
         }
         let own = answer.plan.as_ref().map(|plan| plan.id);
@@ -70,7 +76,7 @@ impl Cluster {
                     touched.insert(diff.keyspace.clone());
                 }
                 Effect::Node(_) | Effect::DropNode(_) | Effect::ReleaseBrake => {
-                    touched.extend(self.keyspaces.keys().cloned());
+                    touched.extend(self.keyspaces.by_name.keys().cloned());
                 }
                 Effect::GiveUp(_) => {}
                 Effect::Drop(_) | Effect::Submit(..) | Effect::Decide(_) | Effect::Replace { .. } => {}
@@ -80,7 +86,7 @@ impl Cluster {
     }
 
     /// What keeps the planner from planning anything at all.
-    fn obstacles(&mut self, at: Moment) -> Vec<String> {
+    fn obstacles(&self, waits_for_nodes: bool) -> Vec<String> {
         let mut told = Vec::new();
         let brakes = self.brakes();
         if !brakes.is_empty() {
@@ -88,18 +94,18 @@ impl Cluster {
             told.push(format!("the brake is on ({why}): nothing moves by itself until it is released"));
         }
         told.extend(self.unrest().map(|why| format!("{why}: nothing but repairs begins until they stay")));
-        if self.waits_for_nodes(at) {
+        if waits_for_nodes {
             told.push("too few nodes answer: nothing is planned until more than half of them do".into());
         }
         told
     }
 
     fn plans_since(&self, first: PlanId) -> Vec<ShownPlan> {
-        self.plans.range(first..).filter_map(|(id, _)| self.shown_plan(*id)).collect()
+        self.plans.by_id.range(first..).filter_map(|(id, _)| self.shown_plan(*id)).collect()
     }
 
     fn needed_by_node(&self) -> BTreeMap<NodeId, i64> {
-        self.nodes.iter().map(|(id, node)| (id.clone(), self.needed(node).len() as i64)).collect()
+        self.members.nodes.iter().map(|(id, node)| (id.clone(), self.needed(node).len() as i64)).collect()
     }
 
     /// The nodes whose number of replicas would change, which is that of `before` until the command.

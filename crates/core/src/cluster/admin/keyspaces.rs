@@ -7,8 +7,11 @@ use crate::base::name::{KeyspaceName, PartitionName};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind};
+use crate::cluster::keyspaces::Keyspaces;
+use crate::cluster::members::Members;
+use crate::cluster::plans::Plans;
 use crate::cluster::recall::Recalled;
-use crate::cluster::{Cluster, KeyspaceRecord, KeyspaceState, Moment, Write};
+use crate::cluster::{Cluster, ClusterRecord, KeyspaceRecord, KeyspaceState, Moment, Outbox, Write};
 use crate::keyspace::key::{HashRange, KeyRange};
 use crate::keyspace::map::{MapDiff, ShardMap};
 use crate::keyspace::sharding::presplit::{self, PresplitError};
@@ -29,13 +32,13 @@ impl Cluster {
         ahead: bool,
     ) -> Result<Intent, AdminError> {
         let name = keyspace.name.clone();
-        if self.keyspaces.contains_key(&name) {
+        if self.keyspaces.by_name.contains_key(&name) {
             return Err(AdminError::KeyspaceExists(name));
         }
         if let Some((problem, way_out)) = self.quarantine(&name) {
             return Err(AdminError::Refused { problem, way_out });
         }
-        if self.keyspaces.len() >= limits::KEYSPACES {
+        if self.keyspaces.by_name.len() >= limits::KEYSPACES {
             return Err(AdminError::Refused {
                 problem: format!("the cluster has {} keyspaces, the most it can have", limits::KEYSPACES),
                 way_out: "delete one first, or put several tenants in one keyspace".into(),
@@ -85,7 +88,7 @@ impl Cluster {
     /// After an exclusive keyspace was deleted, a worker that was cut off may own its keys for one lease more.
     fn check_name_is_free(&self, at: Moment, keyspace: &Keyspace) -> Result<(), AdminError> {
         let is_taken = |free: &&Millis| **free > at.now && !planted::is(Planted::FreeName);
-        match self.deleted.get(&keyspace.name).filter(is_taken) {
+        match self.keyspaces.deleted.get(&keyspace.name).filter(is_taken) {
             Some(free) if keyspace.ownership == Ownership::Exclusive => Err(AdminError::Conflict {
                 problem: format!(
                     "a keyspace {} was deleted just now, and its last owners may not know yet",
@@ -108,32 +111,6 @@ impl Cluster {
         tables::check_settings(keyspace)?;
         self.policies.check(&keyspace.policy)?;
         Ok(self.check_pins(&keyspace.constraint, before, ahead)?.into_iter().collect())
-    }
-
-    pub(super) fn take_keyspace(&mut self, at: Moment, record: KeyspaceRecord, diff: MapDiff) {
-        let settings = &record.keyspace;
-        let name = settings.name.clone();
-        let mut map = ShardMap::empty(name.clone(), settings.sharding, settings.partition_key);
-        if let Err(error) = map.apply(&diff) {
-            self.tell(
-                EventKind::Alarm,
-                About::keyspace(&name),
-                true,
-                format!("keyspace {name} was not created: {error}"),
-            );
-            return;
-        }
-        self.outbox.writes.push(Write::Keyspace(record.clone()));
-        self.outbox.writes.push(Write::Map(diff.clone()));
-        self.outbox.maps.push(diff);
-        let recalled = Recalled::of_new(&map);
-        let mut keyspace = KeyspaceState::new(record, (map, recalled), at);
-        keyspace.map.shards().for_each(|shard| keyspace.since.insert(shard.id, at.wall_ms));
-        self.deleted.remove(&name);
-        if self.record.deleted_keyspaces.remove(&name).is_some() {
-            self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        }
-        self.keyspaces.insert(name, keyspace);
     }
 
     pub(super) fn delete_keyspace(
@@ -161,38 +138,6 @@ impl Cluster {
         let mut edit = keyspace.map.edit();
         keyspace.map.shards().try_for_each(|shard| edit.remove_shard(shard.id))?;
         Ok(Intent::new(summary, vec![Effect::Drop(edit.commit(transaction))]))
-    }
-
-    pub(super) fn drop_keyspace(&mut self, at: Moment, diff: MapDiff) {
-        let name = &diff.keyspace.clone();
-        let Some(keyspace) = self.keyspaces.remove(name) else { return };
-        self.forget_footprint(&keyspace);
-        self.outbox.maps.push(diff);
-        for shard in keyspace.map.shards() {
-            for replica in &shard.replicas {
-                self.withdraw_order(name, shard.id, replica);
-            }
-        }
-        self.record.next_shard = self.record.next_shard.max(keyspace.map.next_shard());
-        self.record.next_placement = self.record.next_placement.max(keyspace.map.next_placement());
-        self.record.remember_deleted(name.clone(), keyspace.map.next_shard());
-        self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.outbox.writes.push(Write::DropKeyspace(name.clone()));
-        self.forget_plans_of(name);
-        self.deleted.retain(|_, free| *free > at.now);
-        if keyspace.record.keyspace.ownership == Ownership::Exclusive {
-            // As for any lease: by the worker's clock, which may be the slower one.
-            let longest = GrantedLease::assumed(at.now, self.record.longest_lease_ms);
-            self.deleted.insert(name.clone(), longest.end());
-        }
-    }
-
-    fn forget_plans_of(&mut self, name: &KeyspaceName) {
-        let ids: Vec<_> = self.plans.values().filter(|plan| plan.keyspace == *name).map(|p| p.id).collect();
-        for id in ids {
-            self.plans.remove(&id);
-            self.outbox.writes.push(Write::DropPlan(id));
-        }
     }
 
     pub(super) fn update_keyspace(
@@ -335,5 +280,73 @@ pub(super) fn refuse_repeated(names: &[PartitionName]) -> Result<(), AdminError>
             problem: format!("partition {name} is named twice"),
             way_out: "name each partition once".into(),
         }),
+    }
+}
+
+impl Keyspaces {
+    /// Takes in a new keyspace, with its first map.
+    pub(super) fn create(
+        &mut self,
+        at: Moment,
+        (record, diff): (KeyspaceRecord, MapDiff),
+        of_cluster: &mut ClusterRecord,
+        outbox: &mut Outbox,
+    ) {
+        let settings = &record.keyspace;
+        let name = settings.name.clone();
+        let mut map = ShardMap::empty(name.clone(), settings.sharding, settings.partition_key);
+        if let Err(error) = map.apply(&diff) {
+            outbox.tell(
+                EventKind::Alarm,
+                About::keyspace(&name),
+                true,
+                format!("keyspace {name} was not created: {error}"),
+            );
+            return;
+        }
+        outbox.writes.push(Write::Keyspace(record.clone()));
+        outbox.writes.push(Write::Map(diff.clone()));
+        outbox.maps.push(diff);
+        let recalled = Recalled::of_new(&map);
+        let mut keyspace = KeyspaceState::new(record, (map, recalled), at);
+        keyspace.map.shards().for_each(|shard| keyspace.since.insert(shard.id, at.wall_ms));
+        self.deleted.remove(&name);
+        if of_cluster.deleted_keyspaces.remove(&name).is_some() {
+            outbox.writes.push(Write::Cluster(of_cluster.clone()));
+        }
+        self.by_name.insert(name, keyspace);
+    }
+
+    /// Deletes a keyspace, and what belongs to it.
+    pub(super) fn remove(
+        &mut self,
+        at: Moment,
+        diff: MapDiff,
+        record: &mut ClusterRecord,
+        (members, plans): (&mut Members, &mut Plans),
+        outbox: &mut Outbox,
+    ) {
+        let name = &diff.keyspace.clone();
+        let Some(keyspace) = self.by_name.remove(name) else { return };
+        self.forget_footprint(&keyspace);
+        outbox.maps.push(diff);
+        for shard in keyspace.map.shards() {
+            for replica in &shard.replicas {
+                let key = keyspace.key_of(shard.id, replica.placement);
+                members.withdraw_order(key, replica, None, outbox);
+            }
+        }
+        record.next_shard = record.next_shard.max(keyspace.map.next_shard());
+        record.next_placement = record.next_placement.max(keyspace.map.next_placement());
+        record.remember_deleted(name.clone(), keyspace.map.next_shard());
+        outbox.writes.push(Write::Cluster(record.clone()));
+        outbox.writes.push(Write::DropKeyspace(name.clone()));
+        plans.forget_all_of(name, outbox);
+        self.deleted.retain(|_, free| *free > at.now);
+        if keyspace.record.keyspace.ownership == Ownership::Exclusive {
+            // As for any lease: by the worker's clock, which may be the slower one.
+            let longest = GrantedLease::assumed(at.now, record.longest_lease_ms);
+            self.deleted.insert(name.clone(), longest.end());
+        }
     }
 }

@@ -39,9 +39,11 @@ pub use error::{AdminError, Kind};
 pub use foresight::NodeShare;
 
 use super::drains::BegunDrains;
-use super::{Cluster, KeyspaceRecord, KeyspaceState, Moment, NodeRecord, NodeState, Notice, Write};
+use super::members::Members;
+use super::{Cluster, KeyspaceRecord, KeyspaceState, Moment, NodeRecord, NodeState, Notice, Outbox, Write};
 use crate::base::id::{PlacementId, PlanId, ShardId, TransactionId};
 use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::settings::Settings;
 use crate::base::suggest;
 use crate::cluster::event::{Actor, Event, event};
 use crate::keyspace::map::{MapDiff, Shard};
@@ -216,62 +218,67 @@ impl Cluster {
 
     /// Takes over one effect; returns the plan that it made or decided.
     fn apply(&mut self, at: Moment, by: &str, effect: Effect) -> Option<PlanId> {
+        let Cluster {
+            settings, record: of_cluster, members, keyspaces, plans, recovered, guard, outbox, ..
+        } = self;
         match effect {
-            Effect::Create(record, diff) => self.take_keyspace(at, record, diff),
-            Effect::Drop(diff) => self.drop_keyspace(at, diff),
-            Effect::GiveUp(name) => self.drop_quarantined(&name, at.wall_ms),
+            Effect::Create(record, diff) => keyspaces.create(at, (record, diff), of_cluster, outbox),
+            Effect::Drop(diff) => keyspaces.remove(at, diff, of_cluster, (members, plans), outbox),
+            Effect::GiveUp(name) => recovered.drop_quarantined(&name, at.wall_ms, of_cluster, outbox),
             Effect::Keyspace(record) => {
-                self.outbox.writes.push(Write::Keyspace(record.clone()));
-                if let Some(keyspace) = self.keyspaces.get_mut(&record.keyspace.name) {
+                outbox.writes.push(Write::Keyspace(record.clone()));
+                if let Some(keyspace) = keyspaces.get_mut(&record.keyspace.name) {
                     keyspace.take_record(at, record);
                 }
             }
-            Effect::Map(diff) => self.take_map(at, diff, None),
+            Effect::Map(diff) => {
+                if let Some(keyspace) = keyspaces.get_mut(&diff.keyspace) {
+                    keyspace.take_map(at, (diff, None), settings, members, outbox);
+                }
+            }
             Effect::GoOnWith(shard, placement, diff) => {
-                let name = diff.keyspace.clone();
-                self.take_map(at, diff, None);
-                if let Some(keyspace) = self.keyspaces.get_mut(&name) {
+                if let Some(keyspace) = keyspaces.get_mut(&diff.keyspace) {
+                    keyspace.take_map(at, (diff, None), settings, members, outbox);
                     keyspace.note_chosen(shard, placement);
                 }
             }
-            Effect::GiveUpShard(shard, diff) => self.take_map(at, diff, Some(shard)),
+            Effect::GiveUpShard(shard, diff) => {
+                if let Some(keyspace) = keyspaces.get_mut(&diff.keyspace) {
+                    keyspace.take_map(at, (diff, Some(shard)), settings, members, outbox);
+                }
+            }
             Effect::Node(record) => {
-                self.outbox.writes.push(Write::Node(record.clone()));
-                if let Some(node) = self.nodes.get_mut(&record.spec.id) {
+                outbox.writes.push(Write::Node(record.clone()));
+                if let Some(node) = members.get_mut(&record.spec.id) {
                     node.record = record;
                 }
-                self.plan_soon(at, 0);
+                keyspaces.plan_soon(at, 0);
             }
-            Effect::DropNode(id) => self.drop_node(at, &id),
+            Effect::DropNode(id) => members.remove(at, &id, keyspaces, guard, outbox),
             Effect::ReleaseBrake => {
-                self.apply_brake_release(at);
+                guard.release_brake(at, (&*members, &*settings), of_cluster, keyspaces, outbox);
             }
             Effect::Submit(name, changes) => {
-                return Some(self.submit(at, &name, Origin::Person(by.to_owned()), changes));
+                let plan = self.plan_of(at, &name, Origin::Person(by.to_owned()), changes);
+                let id = plan.id;
+                self.plans.add(plan, &mut self.record, (&self.keyspaces, &self.settings), &mut self.outbox);
+                return Some(id);
             }
             Effect::Decide(plan) => {
                 let id = plan.id;
-                self.store_plan(plan);
+                plans.store(plan, keyspaces, outbox);
                 return Some(id);
             }
             Effect::Replace { old, new } => {
                 let id = new.id;
-                self.record.next_plan = self.record.next_plan.max(id.next());
-                self.outbox.writes.push(Write::Cluster(self.record.clone()));
-                self.store_plan(old);
-                self.store_plan(new);
+                of_cluster.next_plan = of_cluster.next_plan.max(id.next());
+                outbox.writes.push(Write::Cluster(of_cluster.clone()));
+                plans.store(old, keyspaces, outbox);
+                plans.store(new, keyspaces, outbox);
                 return Some(id);
             }
         }
         None
-    }
-
-    fn take_map(&mut self, at: Moment, diff: MapDiff, given_up: Option<ShardId>) {
-        let name = diff.keyspace.clone();
-        self.commit_without(at, &name, diff, given_up);
-        if let Some(keyspace) = self.keyspaces.get_mut(&name) {
-            keyspace.planning.plan_due = at.now;
-        }
     }
 
     /// The keyspace of that name, or which one may have been meant.
@@ -282,21 +289,36 @@ impl Cluster {
         self.keyspaces.get(name).ok_or_else(|| AdminError::Unknown {
             what: "keyspace",
             name: name.to_string(),
-            nearest: suggest::close(name.as_str(), self.keyspaces.keys().map(|k| k.as_str())).map(Into::into),
+            nearest: suggest::close(name.as_str(), self.keyspaces.by_name.keys().map(|k| k.as_str()))
+                .map(Into::into),
         })
     }
 
     /// The node of that name, or which one may have been meant.
     pub(super) fn node(&self, id: &NodeId) -> Result<&NodeState, AdminError> {
-        self.nodes.get(id).ok_or_else(|| AdminError::Unknown {
+        self.members.get(id).ok_or_else(|| AdminError::Unknown {
             what: "node",
             name: id.to_string(),
-            nearest: suggest::close(id.as_str(), self.nodes.keys().map(|n| n.as_str())).map(Into::into),
+            nearest: suggest::close(id.as_str(), self.members.nodes.keys().map(|n| n.as_str()))
+                .map(Into::into),
         })
     }
 }
 
 impl KeyspaceState {
+    /// Commits a map that a person asks for, and plans the keyspace at once.
+    fn take_map(
+        &mut self,
+        at: Moment,
+        (diff, given_up): (MapDiff, Option<ShardId>),
+        settings: &Settings,
+        members: &mut Members,
+        outbox: &mut Outbox,
+    ) {
+        self.commit(at, (diff, given_up), settings, members, outbox);
+        self.planning.plan_due = at.now;
+    }
+
     /// The shard of that id.
     fn shard(&self, id: ShardId) -> Result<&Shard, AdminError> {
         let keyspace = || self.record.keyspace.name.clone();

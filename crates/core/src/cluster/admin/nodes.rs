@@ -5,8 +5,11 @@ use crate::base::count::counted;
 use crate::base::id::ShardId;
 use crate::base::name::{KeyspaceName, NodeId, Zone};
 use crate::cluster::drains::some_shards;
+use crate::cluster::guard::PlannerGuard;
+use crate::cluster::keyspaces::Keyspaces;
+use crate::cluster::members::Members;
 use crate::cluster::problems::shards_wait;
-use crate::cluster::{Cluster, Drain, Moment, NodeRecord, NodeState, Write};
+use crate::cluster::{Cluster, Drain, Moment, NodeRecord, NodeState, Outbox, Write};
 use crate::keyspace::map::{Replica, Shard};
 use crate::limits;
 use crate::node::Health;
@@ -38,12 +41,12 @@ impl Cluster {
         max_down: Option<u32>,
     ) -> Result<Intent, AdminError> {
         let known: BTreeSet<Zone> =
-            self.nodes.values().filter_map(|node| node.record.spec.zone.clone()).collect();
+            self.members.nodes.values().filter_map(|node| node.record.spec.zone.clone()).collect();
         if !known.contains(zone) {
             return Err(AdminError::NoZone { zone: zone.clone(), known });
         }
         let inside = |node: &&NodeState| node.record.spec.zone.as_ref() == Some(zone) && !node.record.ended;
-        let nodes: Vec<_> = self.nodes.values().filter(inside).collect();
+        let nodes: Vec<_> = self.members.nodes.values().filter(inside).collect();
         if nodes.is_empty() {
             return Err(AdminError::Refused {
                 problem: format!("every node of zone {zone} is dead or has left"),
@@ -85,7 +88,7 @@ impl Cluster {
 
     /// Sentences on replicas that no other node could take once all of `drained` take nothing.
     fn unplaceable(&self, at: Moment, drained: &[NodeId]) -> Vec<String> {
-        let nodes = drained.iter().filter_map(|id| self.nodes.get(id));
+        let nodes = drained.iter().filter_map(|id| self.members.get(id));
         let held = nodes.flat_map(|node| self.needed(node).into_iter().map(move |held| (node, held)));
         // What is on its way elsewhere already needs no other node.
         let stays = |shard: &Shard, replica: &Replica| {
@@ -98,7 +101,7 @@ impl Cluster {
                 .replicas
                 .iter()
                 .filter(|r| !r.state.is_staying())
-                .filter_map(|r| self.nodes.get(&r.node));
+                .filter_map(|r| self.members.get(&r.node));
             let freed =
                 freed.filter(|node| node.accepts(at.now, &self.settings) && keyspace.allows(shard.id, node));
             let mut takers = self.candidates(at, keyspace, shard, Some(replica)).chain(freed);
@@ -131,11 +134,11 @@ impl Cluster {
 
     pub(super) fn undrain_zone(&self, zone: &Zone) -> Result<Intent, AdminError> {
         let known: BTreeSet<Zone> =
-            self.nodes.values().filter_map(|node| node.record.spec.zone.clone()).collect();
+            self.members.nodes.values().filter_map(|node| node.record.spec.zone.clone()).collect();
         if !known.contains(zone) {
             return Err(AdminError::NoZone { zone: zone.clone(), known });
         }
-        let inside = self.nodes.values().filter(|node| node.record.spec.zone.as_ref() == Some(zone));
+        let inside = self.members.nodes.values().filter(|node| node.record.spec.zone.as_ref() == Some(zone));
         let drained = inside.filter(|node| node.record.drain.is_some());
         let records: Vec<_> = drained.map(|node| NodeRecord { drain: None, ..node.record.clone() }).collect();
         let names: Vec<_> = records.iter().map(|record| record.spec.id.as_str()).collect();
@@ -194,13 +197,23 @@ impl Cluster {
         }
         Ok(intent)
     }
+}
 
-    pub(super) fn drop_node(&mut self, at: Moment, id: &NodeId) {
-        self.wake_replicas_of(id);
+impl Members {
+    /// Forgets a node.
+    pub(super) fn remove(
+        &mut self,
+        at: Moment,
+        id: &NodeId,
+        keyspaces: &mut Keyspaces,
+        guard: &mut PlannerGuard,
+        outbox: &mut Outbox,
+    ) {
+        keyspaces.wake_replicas_of(id);
         self.nodes.remove(id);
-        self.guard.losses.returned(id);
-        self.outbox.changed_orders.remove(id);
-        self.outbox.writes.push(Write::DropNode(id.clone()));
-        self.plan_soon(at, 0);
+        guard.losses.returned(id);
+        outbox.changed_orders.remove(id);
+        outbox.writes.push(Write::DropNode(id.clone()));
+        keyspaces.plan_soon(at, 0);
     }
 }

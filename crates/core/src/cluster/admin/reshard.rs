@@ -66,7 +66,7 @@ impl Cluster {
             open.any(|p| matches!(p.change, Change::Split { .. } | Change::Merge { .. }))
         };
         let mut approved =
-            self.plans.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
+            self.plans.by_id.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
         match approved.find(reshapes) {
             None => Ok(()),
             Some(plan) => Err(AdminError::Conflict {

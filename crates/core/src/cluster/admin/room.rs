@@ -207,7 +207,7 @@ impl Cluster {
             let awaited = node.signs.health(at.now, &self.settings) == Health::Unknown;
             node.accepts(at.now, &self.settings) || awaited && node.record.drain.is_none()
         };
-        let open: Vec<_> = self.nodes.values().filter(takes).map(|node| &node.record.spec).collect();
+        let open: Vec<_> = self.members.nodes.values().filter(takes).map(|node| &node.record.spec).collect();
         let room = demand.room(&open);
         Ok((room < wanted).then(|| {
             format!(
@@ -220,7 +220,7 @@ impl Cluster {
     }
 
     fn members(&self) -> Vec<&NodeSpec> {
-        self.nodes.values().filter(|node| !node.signs.left).map(|node| &node.record.spec).collect()
+        self.members.nodes.values().filter(|node| !node.signs.left).map(|node| &node.record.spec).collect()
     }
 
     /// Refuses to pin to unknown nodes, but where they are still to join; those that `before` named are
@@ -232,12 +232,14 @@ impl Cluster {
         ahead: bool,
     ) -> Result<Option<String>, AdminError> {
         let mut named = constraint.pinned.difference(&before.pinned);
-        let Some(unknown) = named.find(|node| !self.nodes.contains_key(*node)) else { return Ok(None) };
+        let Some(unknown) = named.find(|node| !self.members.nodes.contains_key(*node)) else {
+            return Ok(None);
+        };
         let problem = format!("no node {unknown} to pin to has registered");
         if ahead || self.members().is_empty() {
             return Ok(Some(format!("{problem} yet")));
         }
-        let known = self.nodes.keys().map(NodeId::as_str);
+        let known = self.members.nodes.keys().map(NodeId::as_str);
         let way_out = suggest::close(unknown.as_str(), known).map_or(
             "pin to nodes that have registered, or by label, or say with `ahead` (--ahead) that it is still to join"
                 .into(),

@@ -290,7 +290,7 @@ impl Cluster {
         leaves: Option<&'a Replica>,
     ) -> impl Iterator<Item = &'a NodeState> {
         let strict = keyspace.record.keyspace.spread.is_strict();
-        self.nodes.values().filter(move |node| {
+        self.members.nodes.values().filter(move |node| {
             let id = &node.record.spec.id;
             node.accepts(at.now, &self.settings)
                 && keyspace.allows(shard.id, node)
@@ -308,7 +308,7 @@ impl Cluster {
         to: &NodeId,
     ) -> Option<(&'a Zone, &'a NodeId)> {
         let spread = keyspace.record.keyspace.spread;
-        let domain = |node: &NodeId| spread.domain(&self.nodes.get(node)?.record.spec);
+        let domain = |node: &NodeId| spread.domain(&self.members.get(node)?.record.spec);
         let shared = domain(to)?;
         let stays = |r: &&Replica| leaves.is_none_or(|leaves| leaves.placement != r.placement);
         let other = shard.staying().filter(stays).find(|r| domain(&r.node) == Some(shared))?;

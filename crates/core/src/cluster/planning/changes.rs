@@ -113,7 +113,7 @@ impl Cluster {
         let begin = builder.done;
         let end = builder.order.len().min(begin.saturating_add(most));
         // Plans that were approved since the shards were looked at.
-        let later = self.waiting(keyspace, builder.input.waiting.until);
+        let later = self.plans.waiting(keyspace, (builder.input.waiting.until, self.record.next_plan));
         for at in begin..end {
             let number = builder.order[at];
             let decision = builder.solution.decisions[number as usize];
@@ -155,17 +155,17 @@ impl Cluster {
         shard: &Shard,
         (decision, later): (&Decision, &Waiting),
     ) -> Option<Option<Planned>> {
-        let mut waiting = self.waiting_for(&input.waiting, shard.id);
-        waiting.extend(self.waiting_for(later, shard.id));
+        let mut waiting = self.plans.waiting_for(&input.waiting, shard.id);
+        waiting.extend(self.plans.waiting_for(later, shard.id));
         let is_as_it_was = known(&input.nodes, shard, &waiting) == input.problem.current.of(decision.shard);
-        let to = decision.to.and_then(|to| self.nodes.get(input.nodes.name(to)?));
+        let to = decision.to.and_then(|to| self.members.get(input.nodes.name(to)?));
         let may_go_there = decision.to.is_none() || to.is_some_and(|to| keyspace.allows(shard.id, to));
         if !is_as_it_was || !may_go_there {
             return None;
         }
         let is_busy = self.is_busy(keyspace, shard, &waiting)
             || keyspace.is_withheld(shard.id)
-            || keyspace.waits_for_copy(&self.nodes, shard);
+            || keyspace.waits_for_copy(&self.members.nodes, shard);
         let change = change(input, shard, decision, is_busy);
         Some(change.map(|change| Planned::new(change, decision.sentence(&input.problem))))
     }

@@ -6,7 +6,9 @@
 //!
 //! Sums are of whole thousandths: adding and taking away again leaves nothing behind, in any order (M9).
 
-use super::super::{Cluster, KeyspaceState};
+use super::super::KeyspaceState;
+use super::super::keyspaces::Keyspaces;
+use super::super::plans::Plans;
 use super::problem;
 use super::waiting::Waiting;
 use crate::base::id::{PlanId, ShardId};
@@ -74,30 +76,31 @@ pub(super) struct Count {
     sum: Footprint,
 }
 
-impl Cluster {
+impl Keyspaces {
     /// Counts what a keyspace carries, or will when all that is approved is done. One alone need not know.
-    pub(in crate::cluster) fn count_footprint(&mut self, name: &KeyspaceName) {
-        if let Some(mut count) = self.begin_count(name) {
+    pub(in crate::cluster) fn count_footprint(&mut self, known: (&Plans, PlanId), name: &KeyspaceName) {
+        if let Some(mut count) = self.begin_count(known, name) {
             let mut left = usize::MAX;
-            while !self.go_on_counting(name, &mut count, &mut left) {}
+            while !self.go_on_counting(known.0, name, &mut count, &mut left) {}
         }
     }
 
-    /// Begins to count it, in as many pieces as it takes.
-    pub(super) fn begin_count(&self, name: &KeyspaceName) -> Option<Count> {
-        let keyspace = self.keyspaces.get(name).filter(|_| self.keyspaces.len() > 1)?;
-        let waiting = self.waiting(keyspace, PlanId::default());
+    /// Begins to count it, in as many pieces as it takes. The next plan has the number `next`.
+    pub(super) fn begin_count(&self, (plans, next): (&Plans, PlanId), name: &KeyspaceName) -> Option<Count> {
+        let keyspace = self.by_name.get(name).filter(|_| self.by_name.len() > 1)?;
+        let waiting = plans.waiting(keyspace, (PlanId::default(), next));
         Some(Count { waiting, next: Some(ShardId(0)), sum: Footprint::default() })
     }
 
     /// Goes on with it, for at most so many units of work as are `left`. Returns whether it is done.
     pub(super) fn go_on_counting(
         &mut self,
+        plans: &Plans,
         name: &KeyspaceName,
         count: &mut Count,
         left: &mut usize,
     ) -> bool {
-        let Some(keyspace) = self.keyspaces.get(name) else { return true };
+        let Some(keyspace) = self.by_name.get(name) else { return true };
         let is_replicated = keyspace.record.keyspace.ownership == Ownership::Replicated;
         for shard in count.next.take().into_iter().flat_map(|from| keyspace.map.shards_from(from)) {
             if *left == 0 {
@@ -113,7 +116,7 @@ impl Cluster {
             if loads.is_none() && !is_led {
                 continue;
             }
-            let waiting = self.waiting_for(&count.waiting, shard.id);
+            let waiting = plans.waiting_for(&count.waiting, shard.id);
             let expected = problem::expected(shard, &waiting);
             for (_, node) in &expected {
                 loads.into_iter().for_each(|loads| count.sum.add(node, loads));
@@ -124,7 +127,7 @@ impl Cluster {
         }
         let footprint = std::mem::take(&mut count.sum);
         self.carried.change(&footprint, u64::saturating_add);
-        if let Some(keyspace) = self.keyspaces.get_mut(name) {
+        if let Some(keyspace) = self.by_name.get_mut(name) {
             let before = std::mem::replace(&mut keyspace.planning.footprint, footprint);
             self.carried.change(&before, u64::saturating_sub);
         }

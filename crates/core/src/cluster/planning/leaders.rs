@@ -19,7 +19,7 @@ use super::changes::DesiredChanges;
 use super::even::{Because, Leads, Node};
 use crate::base::count::counted;
 use crate::base::id::{PlacementId, ShardId};
-use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::name::NodeId;
 use crate::base::time::Millis;
 use crate::keyspace::map::{Replica, Shard};
 use crate::keyspace::{Mode, Ownership};
@@ -40,7 +40,7 @@ impl Cluster {
             keyspace.hosted.nodes().filter_map(|id| Some((id, self.may_lead(at, keyspace, id)?))).collect();
         let nodes: Numbered = named.iter().map(|(id, _)| *id).collect();
         let beside = |id: &NodeId| match is_replicated {
-            true => self.carried.leads_without(&keyspace.planning.footprint, id),
+            true => self.keyspaces.carried.leads_without(&keyspace.planning.footprint, id),
             false => 0,
         };
         let of = |(id, capacity): &(&NodeId, f64)| Node { capacity: *capacity, own: 0, beside: beside(id) };
@@ -86,7 +86,7 @@ impl Cluster {
 
     /// The capacity of a node that may lead more.
     fn may_lead(&self, at: Moment, keyspace: &KeyspaceState, id: &NodeId) -> Option<f64> {
-        let node = self.nodes.get(id)?;
+        let node = self.members.get(id)?;
         let capacity = node.record.spec.capacity;
         let may = self.closed_to_leads(at, id).is_none() && !keyspace.overdue.hangs_on(id) && capacity > 0.0;
         may.then_some(capacity)
@@ -99,7 +99,7 @@ impl Cluster {
         shard: &'a Shard,
         leader: &'a Replica,
     ) -> impl Iterator<Item = &'a Replica> {
-        let runs = move |r: &Replica| self.nodes.get(&r.node).is_some_and(|node| node.runs_replica(r));
+        let runs = move |r: &Replica| self.members.get(&r.node).is_some_and(|node| node.runs_replica(r));
         let others = shard.copies().filter(|r| r.placement != leader.placement);
         // Elsewhere a hand-over waits until it serves.
         let is_replicated = keyspace.record.keyspace.ownership == Ownership::Replicated;
@@ -107,27 +107,15 @@ impl Cluster {
     }
 
     /// From when on leads are spread, if the map stays as it is.
-    fn leads_rest_from(&self, keyspace: &KeyspaceState) -> Millis {
-        keyspace.planning.changed_at.max(self.started) + limits::LEADS_CALM_MS
-    }
-
-    /// A run of the planner has found whether leads wait. It looks again when the map has been as it is for long enough.
-    pub(super) fn note_leads(&mut self, at: Moment, name: &KeyspaceName, leads_wait: bool) {
-        let Some(rest_from) = self.keyspaces.get(name).map(|keyspace| self.leads_rest_from(keyspace)) else {
-            return;
-        };
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        keyspace.planning.leads_wait = leads_wait;
-        if leads_wait && at.now < rest_from {
-            keyspace.planning.plan_due = keyspace.planning.plan_due.min(rest_from);
-        }
+    pub(super) fn leads_rest_from(&self, keyspace: &KeyspaceState) -> Millis {
+        keyspace.planning.changed_at.max(self.times.started) + limits::LEADS_CALM_MS
     }
 
     /// The leaders that people have chosen, as far as the plans of that are kept.
     fn leaders_chosen(&self, keyspace: &KeyspaceState) -> BTreeMap<ShardId, PlacementId> {
         let name = &keyspace.record.keyspace.name;
         let is_carried_out = |plan: &Plan| matches!(plan.status, Status::Approved | Status::Finished);
-        let by_people = self.plans.values().filter(|plan| {
+        let by_people = self.plans.by_id.values().filter(|plan| {
             plan.keyspace == *name && matches!(plan.origin, Origin::Person(_)) && is_carried_out(plan)
         });
         let leads = |planned: &Planned| match planned.change {
@@ -139,6 +127,15 @@ impl Cluster {
 }
 
 impl KeyspaceState {
+    /// A run of the planner has found whether leads wait. It looks again at `rest_from`, when the map has been as it is for
+    /// long enough.
+    pub(super) fn note_leads(&mut self, at: Moment, leads_wait: bool, rest_from: Millis) {
+        self.planning.leads_wait = leads_wait;
+        if leads_wait && at.now < rest_from {
+            self.planning.plan_due = self.planning.plan_due.min(rest_from);
+        }
+    }
+
     /// The map has changed, so leads that are to be spread wait for a while, and for what settles.
     pub(in crate::cluster) fn note_map_changed(&mut self, at: Moment) {
         self.planning.changed_at = at.now;

@@ -1,7 +1,7 @@
 //! What next: from what is seen and what is wanted to plans, and from a plan to its approval.
 //!
-//! [`Cluster::submit`] is the one door through which plans come in, the planner's and a person's alike: it
-//! numbers, checks, approves or lets wait, and stores.
+//! [`Cluster::plan_of`] makes every plan, the planner's and a person's alike: it numbers, checks, and approves or lets wait.
+//! [`super::plans`] keeps them.
 //!
 //! | made by            | in `automatic` | in `suggested`      | in `manual`    | with the brake on |
 //! |--------------------|----------------|---------------------|----------------|-------------------|
@@ -28,6 +28,7 @@ mod changes;
 mod even;
 mod footprint;
 mod leaders;
+mod own_plans;
 mod problem;
 mod rejected;
 mod reshape;
@@ -35,12 +36,12 @@ mod round;
 mod survey;
 mod waiting;
 
-use super::{Cluster, KeyspaceState, Moment, Write};
+use super::{Cluster, KeyspaceState, Moment, Outbox};
 use crate::base::count::counted;
-use crate::base::id::{PlanId, ShardId};
+use crate::base::id::ShardId;
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::time::Millis;
-use crate::cluster::event::{About, Event, EventKind, event, of_origin};
+use crate::cluster::event::{About, EventKind};
 use crate::keyspace::Mode;
 use crate::keyspace::map::ShardMap;
 use crate::limits;
@@ -48,8 +49,8 @@ use crate::node::Health;
 use crate::plan::check;
 use crate::plan::reshard::Tracker;
 use crate::plan::{Origin, Plan, Planned, Progress, Status};
-use changes::DesiredChanges;
 pub(super) use footprint::Footprint;
+use own_plans::OwnPlan;
 pub(super) use round::Round;
 use std::collections::BTreeSet;
 use survey::KnownLoads;
@@ -87,48 +88,20 @@ impl PlanningState {
 }
 
 impl Cluster {
-    /// Numbers a plan, checks it, approves it or lets it wait, and stores it. A plan that breaks the check is
-    /// stored as refused, with the finding as the reason.
-    pub(super) fn submit(
-        &mut self,
+    /// The plan of these changes: numbered, checked, and approved or to wait. One that breaks the check is refused, with the
+    /// finding as the reason.
+    pub(super) fn plan_of(
+        &self,
         at: Moment,
         keyspace: &KeyspaceName,
         origin: Origin,
         changes: Vec<Planned>,
-    ) -> PlanId {
+    ) -> Plan {
         let objection = self.objection(at, keyspace, &origin, &changes);
-        self.submit_judged(at, keyspace, (origin, changes), objection)
+        self.draft_plan(at, keyspace, (origin, changes), objection)
     }
 
     /// The same, with what there is against it.
-    fn submit_judged(
-        &mut self,
-        at: Moment,
-        keyspace: &KeyspaceName,
-        (origin, changes): (Origin, Vec<Planned>),
-        objection: Option<String>,
-    ) -> PlanId {
-        let plan = self.draft_plan(at, keyspace, (origin, changes), objection);
-        let id = plan.id;
-        self.record.next_plan = id.next();
-        self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        let refused = matches!(plan.status, Status::Refused(_));
-        let text = format!(
-            "{id} of keyspace {keyspace}, {}: {}, {}",
-            plan.origin,
-            counted(plan.changes.len(), "change"),
-            plan.status
-        );
-        self.tell_event(Event {
-            alarm: refused && plan.origin.is_automatic(),
-            by: of_origin(&plan.origin),
-            ..event(EventKind::PlanMade, About::plan(keyspace, id), text)
-        });
-        self.store_plan(plan);
-        self.drop_old_plans();
-        id
-    }
-
     fn draft_plan(
         &self,
         at: Moment,
@@ -177,14 +150,14 @@ impl Cluster {
 
     /// Why nothing new may be placed on a node (M7).
     pub(super) fn closed(&self, at: Moment, id: &NodeId) -> Option<String> {
-        let is_nearly_full = self.nodes.get(id).is_some_and(|node| node.disk.nearly_full);
+        let is_nearly_full = self.members.get(id).is_some_and(|node| node.disk.nearly_full);
         let nearly_full = || is_nearly_full.then(|| "its disk is nearly full".to_owned());
         self.closed_to_leads(at, id).or_else(nearly_full)
     }
 
     /// Why a node should lead no more than it does: a lead moves no data.
     fn closed_to_leads(&self, at: Moment, id: &NodeId) -> Option<String> {
-        let Some(node) = self.nodes.get(id) else { return Some("it is not registered".to_owned()) };
+        let Some(node) = self.members.get(id) else { return Some("it is not registered".to_owned()) };
         match node.signs.health(at.now, &self.settings) {
             Health::Up if node.leaving => Some("it is leaving".to_owned()),
             Health::Up if node.disk.full => Some("its disk is full".to_owned()),
@@ -216,39 +189,87 @@ impl Cluster {
             }
         }
     }
+}
 
-    /// Replaces or adds a plan, in memory and for the disk.
-    pub(super) fn store_plan(&mut self, mut plan: Plan) {
-        if let Some(keyspace) = self.keyspaces.get(&plan.keyspace) {
-            plan.name_nodes(&keyspace.map);
-        }
-        self.outbox.writes.push(Write::Plan(plan.clone()));
-        self.plans.insert(plan.id, plan);
-    }
-
-    /// Forgets the oldest plans that are over, down to [`crate::base::settings::Settings::plans_kept`] plans and
-    /// [`limits::CHANGES_KEPT`] changes.
-    pub(super) fn drop_old_plans(&mut self) {
-        let mut plans = self.plans.len();
-        let mut changes: usize = self.plans.values().map(|plan| plan.changes.len()).sum();
-        let too_much = |plan: &&Plan| {
-            let surplus = plans > self.settings.plans_kept || changes > limits::CHANGES_KEPT;
-            if surplus {
-                plans -= 1;
-                changes -= plan.changes.len();
-            }
-            surplus
-        };
-        let over = self.plans.values().filter(|plan| plan.is_over());
-        let oldest: Vec<_> = over.take_while(too_much).map(|plan| plan.id).collect();
-        for id in oldest {
-            self.plans.remove(&id);
-            self.outbox.writes.push(Write::DropPlan(id));
-        }
-    }
+/// How long loads are waited for, as far as that is the same for all keyspaces.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Some node that may still be there has not been heard of since the start.
+    has_unheard_nodes: bool,
+    ms: u64,
+    /// When the coordinator started, where there were replicas before it.
+    start: Option<Millis>,
 }
 
 impl KeyspaceState {
+    /// Nothing is improved by loads that are not known, or not for all: a replica that has just come would be
+    /// taken for average, and be moved again as soon as it is known that it is not. So after a restart (R6) and
+    /// after every change it is waited until all have reported, or have had `rebalance_ms` to do so. A keyspace
+    /// whose workers report no loads at all waits after a restart only.
+    fn may_rebalance(&mut self, at: Moment, heard: KnownLoads, patience: &Patience) -> bool {
+        if heard.all && !patience.has_unheard_nodes {
+            self.planning.unmeasured_since = None;
+        } else if heard.any {
+            self.planning.unmeasured_since.get_or_insert(at.now);
+        }
+        let Some(until) = self.loads_awaited_until(at, heard, patience) else { return true };
+        self.planning.plan_due = self.planning.plan_due.min((at.now + limits::LOADS_LOOK_MS).min(until));
+        false
+    }
+
+    /// Whether what could only be better is planned now, or waits; where it is `only_leads`, for no loads.
+    fn begins_to_rebalance(
+        &mut self,
+        at: Moment,
+        (is_carrying_out, patience): (bool, &Patience),
+        heard: KnownLoads,
+        only_leads: bool,
+    ) -> bool {
+        if !only_leads {
+            return !is_carrying_out && self.may_rebalance(at, heard, patience);
+        }
+        let waits = is_carrying_out || patience.has_unheard_nodes;
+        if waits {
+            self.planning.plan_due = self.planning.plan_due.min(at.now + limits::LOADS_LOOK_MS);
+        }
+        !waits
+    }
+
+    fn loads_awaited_until(&self, at: Moment, heard: KnownLoads, patience: &Patience) -> Option<Millis> {
+        if heard.all && !patience.has_unheard_nodes {
+            return None;
+        }
+        let since = self.planning.unmeasured_since.filter(|_| heard.any);
+        patience.start.max(since).map(|since| since + patience.ms).filter(|until| at.now < *until)
+    }
+
+    /// Keeps the list of what is not placed; tells when it begins and when it ends.
+    fn report_unplaced(&mut self, at: Moment, unplaced: Vec<String>, outbox: &mut Outbox) {
+        let expiry = self.overdue.avoid.values().map(|avoided| avoided.until).min();
+        if let Some(expiry) = expiry.filter(|_| !unplaced.is_empty()) {
+            self.planning.plan_due = self.planning.plan_due.min(expiry.max(at.now + 1));
+        }
+        let before = std::mem::replace(&mut self.planning.unplaced, unplaced);
+        let name = self.map.keyspace();
+        match (before.is_empty(), self.planning.unplaced.first().cloned()) {
+            (true, Some(first)) => {
+                outbox.tell(
+                    EventKind::Alarm,
+                    About::keyspace(name),
+                    true,
+                    format!("keyspace {name} is not placed as it should be: {first}"),
+                );
+            }
+            (false, None) => outbox.tell(
+                EventKind::Notice,
+                About::keyspace(name),
+                false,
+                format!("keyspace {name} is placed as it should be again"),
+            ),
+            (true, None) | (false, Some(_)) => {}
+        }
+    }
+
     /// Sentences about what could not be placed and why, at most [`limits::COMPLAINTS`] and one (A2).
     pub fn unplaced(&self) -> &[String] {
         &self.planning.unplaced
@@ -264,48 +285,12 @@ impl KeyspaceState {
 impl Cluster {
     /// When the planner has to run next if nothing happens.
     pub(super) fn next_plan_due(&self) -> Millis {
-        self.keyspaces.values().map(|keyspace| keyspace.planning.plan_due).min().unwrap_or(Millis::NEVER)
-    }
-
-    /// Keeps the list of what is not placed; tells when it begins and when it ends.
-    fn report_unplaced(&mut self, at: Moment, name: &KeyspaceName, unplaced: Vec<String>) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let expiry = keyspace.overdue.avoid.values().map(|avoided| avoided.until).min();
-        if let Some(expiry) = expiry.filter(|_| !unplaced.is_empty()) {
-            keyspace.planning.plan_due = keyspace.planning.plan_due.min(expiry.max(at.now + 1));
-        }
-        let before = std::mem::replace(&mut keyspace.planning.unplaced, unplaced);
-        match (before.is_empty(), keyspace.planning.unplaced.first().cloned()) {
-            (true, Some(first)) => {
-                self.tell(
-                    EventKind::Alarm,
-                    About::keyspace(name),
-                    true,
-                    format!("keyspace {name} is not placed as it should be: {first}"),
-                );
-            }
-            (false, None) => self.tell(
-                EventKind::Notice,
-                About::keyspace(name),
-                false,
-                format!("keyspace {name} is placed as it should be again"),
-            ),
-            (true, None) | (false, Some(_)) => {}
-        }
-    }
-
-    /// What a person or a loss asks for; what could only be better is left.
-    fn submit_urgent(&mut self, at: Moment, name: &KeyspaceName, desired: &mut DesiredChanges) -> bool {
-        let mode = self.keyspaces.get(name).map(|keyspace| keyspace.record.keyspace.mode);
-        let (repair, drain) = (std::mem::take(&mut desired.repair), std::mem::take(&mut desired.drain));
-        let mut ready = false;
-        if !repair.is_empty() && mode != Some(Mode::Manual) {
-            ready |= self.submit_own(at, name, Origin::Repair, repair);
-        }
-        if !drain.is_empty() {
-            ready |= self.submit_own(at, name, Origin::Drain, drain);
-        }
-        ready
+        self.keyspaces
+            .by_name
+            .values()
+            .map(|keyspace| keyspace.planning.plan_due)
+            .min()
+            .unwrap_or(Millis::NEVER)
     }
 
     /// Plans a keyspace once, and waits for nothing that the planner else waits for: for a dry run, on a copy.
@@ -316,15 +301,21 @@ impl Cluster {
         let known = std::mem::take(&mut keyspace.planning.unplaced);
         keyspace.planning.failing = None;
         let mode = keyspace.record.keyspace.mode;
-        let (mut desired, mut told) = match self.desired_at_once(at, name) {
+        let (desired, mut told) = match self.desired_at_once(at, name) {
             Ok(found) => found,
             Err(why) => return vec![format!("keyspace {name} cannot be planned then: {why}")],
         };
         told.retain(|sentence| !known.contains(sentence));
-        if !self.submit_urgent(at, name, &mut desired) && !desired.rebalance.is_empty() {
+        // What a person or a loss asks for; what could only be better is left.
+        let repair = if mode == Mode::Manual { Vec::new() } else { desired.repair };
+        let mut is_ready = false;
+        for (origin, changes) in [(Origin::Repair, repair), (Origin::Drain, desired.drain)] {
+            is_ready |= !changes.is_empty() && self.make_own_plan(at, name, origin, changes);
+        }
+        if !is_ready && !desired.rebalance.is_empty() {
             match mode {
                 Mode::Automatic | Mode::Suggested => {
-                    self.submit_own(at, name, Origin::Rebalance, desired.rebalance);
+                    self.make_own_plan(at, name, Origin::Rebalance, desired.rebalance);
                 }
                 Mode::Manual => told.push(format!(
                     "{} would put keyspace {name} where its policy wants it: in mode manual a person makes the changes",
@@ -333,6 +324,17 @@ impl Cluster {
             }
         }
         told
+    }
+
+    /// Returns whether the plan was approved.
+    fn make_own_plan(
+        &mut self,
+        at: Moment,
+        name: &KeyspaceName,
+        origin: Origin,
+        changes: Vec<Planned>,
+    ) -> bool {
+        OwnPlan::find(self, at, name, origin, changes).is_some_and(|plan| plan.apply(self))
     }
 
     /// Whether some plan of the keyspace is approved and not finished. What waits for a worker that is late with a
@@ -344,45 +346,43 @@ impl Cluster {
             let is_over = matches!(planned.progress, Progress::Done | Progress::Dropped(_));
             !is_over && !held_up.is_held_up(keyspace, &planned.change)
         };
-        let mut approved =
-            self.plans.values().filter(|plan| plan.keyspace == *name && plan.status == Status::Approved);
+        let mut approved = self
+            .plans
+            .by_id
+            .values()
+            .filter(|plan| plan.keyspace == *name && plan.status == Status::Approved);
         approved.any(|plan| plan.changes.iter().any(goes_on))
     }
 
-    /// Nothing is improved by loads that are not known, or not for all: a replica that has just come would be
-    /// taken for average, and be moved again as soon as it is known that it is not. So after a restart (R6) and
-    /// after every change it is waited until all have reported, or have had `rebalance_ms` to do so. A keyspace
-    /// whose workers report no loads at all waits after a restart only.
-    fn may_rebalance(&mut self, at: Moment, name: &KeyspaceName, heard: KnownLoads) -> bool {
-        let unheard = self.has_unheard_nodes(at);
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return true };
-        if heard.all && !unheard {
-            keyspace.planning.unmeasured_since = None;
-        } else if heard.any {
-            keyspace.planning.unmeasured_since.get_or_insert(at.now);
+    /// How long loads are waited for, as far as that is the same for all keyspaces.
+    fn patience(&self, at: Moment) -> Patience {
+        Patience {
+            has_unheard_nodes: self.has_unheard_nodes(at),
+            ms: self.settings.rebalance_ms.max(self.settings.dead_after_ms),
+            start: self.recovered.inherited.then_some(self.times.started),
         }
-        let Some(until) = self.loads_awaited_until(at, name, heard) else { return true };
-        if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            keyspace.planning.plan_due =
-                keyspace.planning.plan_due.min((at.now + limits::LOADS_LOOK_MS).min(until));
-        }
-        false
     }
 
     /// Until when loads are waited for before a keyspace is evened out; none if nothing is waited for.
-    fn loads_awaited_until(&self, at: Moment, name: &KeyspaceName, heard: KnownLoads) -> Option<Millis> {
-        if heard.all && !self.has_unheard_nodes(at) {
-            return None;
-        }
-        let patience_ms = self.settings.rebalance_ms.max(self.settings.dead_after_ms);
-        let start = self.recovered.inherited.then_some(self.started);
-        let since = self.keyspaces.get(name)?.planning.unmeasured_since.filter(|_| heard.any);
-        start.max(since).map(|since| since + patience_ms).filter(|until| at.now < *until)
+    fn loads_awaited_until(&self, at: Moment, keyspace: &KeyspaceState, heard: KnownLoads) -> Option<Millis> {
+        keyspace.loads_awaited_until(at, heard, &self.patience(at))
+    }
+
+    /// Whether a keyspace may be evened out, by what is known now.
+    #[cfg(test)]
+    pub(super) fn may_rebalance_now(&mut self, at: Moment, name: &KeyspaceName) -> bool {
+        let Some(keyspace) = self.keyspaces.get(name) else { return true };
+        let mut survey = self.survey(at, keyspace);
+        self.go_on(at, keyspace, &mut survey, usize::MAX);
+        let patience = self.patience(at);
+        let keyspace = self.keyspaces.get_mut(name);
+        keyspace.is_none_or(|keyspace| keyspace.may_rebalance(at, survey.heard, &patience))
     }
 
     /// Whether some node that may still be there has not been heard of since the start.
     fn has_unheard_nodes(&self, at: Moment) -> bool {
-        self.nodes
+        self.members
+            .nodes
             .values()
             .any(|node| node.signs.health(at.now, &self.settings) == Health::Unknown && !node.record.ended)
     }
@@ -394,84 +394,9 @@ impl Cluster {
         }
         // As a rule they are not, and the shards need not be gone through to know that.
         let if_any_lack = KnownLoads { any: true, all: false };
-        self.loads_awaited_until(at, &keyspace.record.keyspace.name, if_any_lack)?;
+        self.loads_awaited_until(at, keyspace, if_any_lack)?;
         let mut survey = self.survey(at, keyspace);
         self.go_on(at, keyspace, &mut survey, usize::MAX);
-        self.loads_awaited_until(at, &keyspace.record.keyspace.name, survey.heard)
-    }
-
-    /// The same by what is known now.
-    #[cfg(test)]
-    pub(super) fn may_rebalance_now(&mut self, at: Moment, name: &KeyspaceName) -> bool {
-        let Some(keyspace) = self.keyspaces.get(name) else { return true };
-        let mut survey = self.survey(at, keyspace);
-        self.go_on(at, keyspace, &mut survey, usize::MAX);
-        self.may_rebalance(at, name, survey.heard)
-    }
-
-    /// Returns whether the plan was approved. One that the check refuses is stored and told of once.
-    fn submit_own(&mut self, at: Moment, name: &KeyspaceName, origin: Origin, changes: Vec<Planned>) -> bool {
-        let objection = self.objection(at, name, &origin, &changes);
-        if let Some(why) = &objection {
-            let repeated = self.keyspaces.get(name).is_some_and(|k| k.planning.failing.as_ref() == Some(why));
-            if repeated {
-                return false;
-            }
-            if let Some(keyspace) = self.keyspaces.get_mut(name) {
-                keyspace.planning.failing = Some(why.clone());
-            }
-        } else if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            keyspace.planning.failing = None;
-        }
-        let id = self.submit_judged(at, name, (origin, changes), objection);
-        self.plans.get(&id).is_some_and(|plan| plan.status == Status::Approved)
-    }
-
-    /// Mode `suggested`: at most one rebalance waits for a person, always the latest, and none that was rejected
-    /// already.
-    fn suggest(&mut self, at: Moment, name: &KeyspaceName, changes: Vec<Planned>, complete: bool) -> bool {
-        let waiting = |plan: &&Plan| {
-            plan.keyspace == *name && plan.origin == Origin::Rebalance && plan.status == Status::Suggested
-        };
-        let earlier: Vec<PlanId> = self.plans.values().filter(waiting).map(|plan| plan.id).collect();
-        // No person is asked twice; what still waits is out of date all the same.
-        let changes = if self.is_rejected(name, &changes) { vec![] } else { changes };
-        let same =
-            |id: &PlanId| self.plans.get(id).is_some_and(|plan| rejected::are_alike(&plan.changes, &changes));
-        if earlier.iter().any(same) || (changes.is_empty() && !complete) {
-            return false;
-        }
-        for id in earlier {
-            let Some(mut plan) = self.plans.get(&id).cloned() else { continue };
-            plan.status = Status::Superseded;
-            let text = format!("{id} of keyspace {name} is superseded: a later plan takes its place");
-            self.outbox.events.push(event(EventKind::PlanDecided, About::plan(name, id), text));
-            self.store_plan(plan);
-        }
-        !changes.is_empty() && self.submit_own(at, name, Origin::Rebalance, changes)
-    }
-
-    /// A keyspace that cannot be planned: told once, stored as a refused plan without changes.
-    fn fail(&mut self, at: Moment, name: &KeyspaceName, why: String) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        if keyspace.planning.failing.as_ref() == Some(&why) {
-            return;
-        }
-        keyspace.planning.failing = Some(why.clone());
-        keyspace.planning.unplaced = vec![format!("nothing can be planned: {why}")];
-        self.tell(
-            EventKind::Alarm,
-            About::keyspace(name),
-            true,
-            format!("keyspace {name} cannot be planned, its map stays as it is: {why}"),
-        );
-        let plan = Plan {
-            status: Status::Refused(why),
-            ..self.draft_plan(at, name, (Origin::Repair, vec![]), None)
-        };
-        self.record.next_plan = plan.id.next();
-        self.outbox.writes.push(Write::Cluster(self.record.clone()));
-        self.store_plan(plan);
-        self.drop_old_plans();
+        self.loads_awaited_until(at, keyspace, survey.heard)
     }
 }

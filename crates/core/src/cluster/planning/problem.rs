@@ -66,7 +66,7 @@ impl Cluster {
     pub(super) fn nodes_for(&self, keyspace: &Keyspace) -> Vec<&NodeState> {
         let serves =
             |node: &&NodeState| !node.record.ended && node.record.spec.kinds.contains(&keyspace.kind);
-        let mut nodes: Vec<_> = self.nodes.values().filter(serves).collect();
+        let mut nodes: Vec<_> = self.members.nodes.values().filter(serves).collect();
         nodes
             .sort_by_cached_key(|node| hash(keyspace.name.as_str(), node.record.spec.id.as_str().as_bytes()));
         nodes
@@ -173,7 +173,7 @@ impl Cluster {
     }
 
     fn is_under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {
-        let is_revoked = |replica: &Replica| self.nodes.get(&replica.node).is_some_and(|node| node.revoked);
+        let is_revoked = |replica: &Replica| self.members.get(&replica.node).is_some_and(|node| node.revoked);
         let must_move = shard.leader().is_some_and(is_revoked);
         let is_overdue = |r: &Replica| keyspace.overdue.pending_steps.is_overdue(r.placement, r.state);
         let never_lets_go = |replica: &Replica| {

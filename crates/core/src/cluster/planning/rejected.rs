@@ -11,7 +11,7 @@
 //! | the load of the plan's shards, together              | it has doubled or halved, and is not little |
 //!
 //! Other changes than the rejected ones are proposed at once. A node that is silent for a moment is no change, nor
-//! is a load that swings. A rejection is forgotten with its plan, see [`Cluster::drop_old_plans`].
+//! is a load that swings. A rejection is forgotten with its plan, see `Plans::drop_old`.
 
 use super::reshape::is_alike;
 use crate::base::id::ShardId;
@@ -30,7 +30,7 @@ impl Cluster {
             changes.iter().flat_map(|planned| planned.change.shards()).copied().collect();
         let settings = &keyspace.record.keyspace;
         let placing = (settings.replicas, &settings.policy, settings.spread, &settings.constraint);
-        let nodes = self.nodes.values().filter(|node| !node.record.ended).map(|node| {
+        let nodes = self.members.nodes.values().filter(|node| !node.record.ended).map(|node| {
             let spec = &node.record.spec;
             let drains = node.record.drain.is_some() || node.leaving;
             (&spec.id, spec.capacity.to_bits(), &spec.zone, &spec.rack, &spec.labels, &spec.kinds, drains)
@@ -51,7 +51,7 @@ impl Cluster {
     /// Whether a person has said no to these changes, and nothing that they are based on has changed since.
     pub(super) fn is_rejected(&self, name: &KeyspaceName, changes: &[Planned]) -> bool {
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
-        let rejected = self.plans.values().filter(|plan| plan.keyspace == *name).filter_map(|plan| {
+        let rejected = self.plans.by_id.values().filter(|plan| plan.keyspace == *name).filter_map(|plan| {
             let Status::Rejected(basis) = &plan.status else { return None };
             are_alike(&plan.changes, changes).then_some(basis)
         });

@@ -1,8 +1,7 @@
 //! Which shards of a keyspace may be cut or joined now, and what [`crate::plan::reshard`] says about them.
 
-use super::super::{Cluster, KeyspaceState, Moment};
+use super::super::{Cluster, KeyspaceState, Moment, Outbox};
 use crate::base::id::ShardId;
-use crate::base::name::KeyspaceName;
 use crate::cluster::event::{About, EventKind};
 use crate::keyspace::Mode;
 use crate::keyspace::map::Shard;
@@ -12,37 +11,6 @@ use crate::plan::{Change, Planned};
 use std::collections::BTreeSet;
 
 impl Cluster {
-    /// What follows from what the shards of a keyspace carry. One that has changed hands since then has no part in it.
-    pub(super) fn reshape(
-        &mut self,
-        at: Moment,
-        name: &KeyspaceName,
-        carried: Vec<(ShardId, Carried)>,
-    ) -> Proposals {
-        let Some(keyspace) = self.keyspaces.get_mut(name).filter(|keyspace| keyspace.may_reshape()) else {
-            return Proposals::default();
-        };
-        let mut tracker = std::mem::take(&mut keyspace.planning.tracker);
-        let settings = &keyspace.record.keyspace;
-        let candidate = |(id, carried): (ShardId, Carried)| {
-            let shard = keyspace.map.shard(id).filter(|shard| shard.is_serving())?;
-            Some(Candidate { shard, carried })
-        };
-        let candidates: Vec<_> = carried.into_iter().filter_map(candidate).collect();
-        let terms = Terms {
-            resharding: &settings.resharding,
-            sharding: settings.sharding,
-            partition_key: settings.partition_key,
-            replicas: settings.replicas,
-            shards: keyspace.map.shards().filter(|shard| shard.is_serving()).count(),
-        };
-        let proposals = tracker.look(&candidates, &terms, at.now);
-        keyspace.planning.tracker = tracker;
-        keyspace.look_again(at, &proposals);
-        self.report_advice(name, proposals.advice.clone());
-        proposals
-    }
-
     /// What a shard carries that may be cut or joined as far as its nodes are concerned.
     pub(super) fn carried_by(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Option<Carried> {
         let replicas = leader_first(shard);
@@ -52,18 +20,49 @@ impl Cluster {
         let mut members = replicas.iter().filter(|r| !r.is_read_replica());
         members.all(|r| self.closed(at, &r.node).is_none()).then_some(carried)
     }
-
-    fn report_advice(&mut self, name: &KeyspaceName, advice: Vec<String>) {
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return };
-        let first = advice.first().filter(|_| keyspace.planning.advice.is_empty()).cloned();
-        keyspace.planning.advice = advice;
-        if let Some(first) = first {
-            self.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {first}"));
-        }
-    }
 }
 
 impl KeyspaceState {
+    /// What follows from what the shards of the keyspace carry. One that has changed hands since then has no part in it.
+    pub(super) fn reshape(
+        &mut self,
+        at: Moment,
+        carried: Vec<(ShardId, Carried)>,
+        outbox: &mut Outbox,
+    ) -> Proposals {
+        if !self.may_reshape() {
+            return Proposals::default();
+        }
+        let mut tracker = std::mem::take(&mut self.planning.tracker);
+        let settings = &self.record.keyspace;
+        let candidate = |(id, carried): (ShardId, Carried)| {
+            let shard = self.map.shard(id).filter(|shard| shard.is_serving())?;
+            Some(Candidate { shard, carried })
+        };
+        let candidates: Vec<_> = carried.into_iter().filter_map(candidate).collect();
+        let terms = Terms {
+            resharding: &settings.resharding,
+            sharding: settings.sharding,
+            partition_key: settings.partition_key,
+            replicas: settings.replicas,
+            shards: self.map.shards().filter(|shard| shard.is_serving()).count(),
+        };
+        let proposals = tracker.look(&candidates, &terms, at.now);
+        self.planning.tracker = tracker;
+        self.look_again(at, &proposals);
+        self.report_advice(proposals.advice.clone(), outbox);
+        proposals
+    }
+
+    fn report_advice(&mut self, advice: Vec<String>, outbox: &mut Outbox) {
+        let first = advice.first().filter(|_| self.planning.advice.is_empty()).cloned();
+        self.planning.advice = advice;
+        if let Some(first) = first {
+            let name = self.map.keyspace();
+            outbox.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {first}"));
+        }
+    }
+
     /// Whether its shards are cut or joined by their loads: not in mode `manual`, or when no threshold is set.
     pub(in crate::cluster) fn may_reshape(&self) -> bool {
         let settings = &self.record.keyspace;

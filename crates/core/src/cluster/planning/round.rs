@@ -24,21 +24,23 @@
 
 use super::changes::{ChangeBuilder, DesiredChanges};
 use super::footprint::Count;
+use super::own_plans::{PlanningFailure, Suggestion};
 use super::problem::PlanningInput;
 use super::reshape;
 use super::survey::{KnownLoads, Survey};
 use crate::base::count::counted_with;
 use crate::base::id::ShardId;
 use crate::base::name::KeyspaceName;
+use crate::base::settings::Settings;
 use crate::base::time::Millis;
-use crate::cluster::{Cluster, KeyspaceState, Moment};
+use crate::cluster::{Cluster, KeyspaceState, Moment, Outbox};
 use crate::keyspace::{Mode, Ownership};
 use crate::limits;
 use crate::placement::balanced::Placing;
 use crate::plan::check;
 use crate::plan::reshard::Proposals;
 use crate::plan::{Change, Origin, Planned};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// The keyspaces that one round of the planner has still to do, and the step at which it is. See the module.
 #[derive(Debug, Clone, Default)]
@@ -95,6 +97,72 @@ impl Round {
     }
 }
 
+impl Submission {
+    /// The next plan of what somebody waits for, of at most so many changes.
+    fn next_urgent(&mut self, mode: Mode, most: usize) -> Option<(Origin, Vec<Planned>)> {
+        if self.repair.len() > 0 && mode != Mode::Manual {
+            return Some((Origin::Repair, self.repair.by_ref().take(most).collect()));
+        }
+        (self.drain.len() > 0).then(|| (Origin::Drain, self.drain.by_ref().take(most).collect()))
+    }
+
+    /// The next plan of what could only be better; none when that is not planned now.
+    fn next_rebalance(&mut self, mode: Mode, most: usize) -> Option<(Origin, Vec<Planned>)> {
+        let most = match mode {
+            Mode::Automatic => most,
+            // A person is asked once, about all of it.
+            Mode::Suggested => usize::MAX,
+            Mode::Manual => return None,
+        };
+        self.is_rebalancing.then(|| (Origin::Rebalance, self.rebalance.by_ref().take(most).collect()))
+    }
+}
+
+/// What a keyspace remembers of a run whose changes are written.
+struct Written {
+    /// What could not be placed, in sentences.
+    unplaced: Vec<String>,
+    leads_wait: bool,
+    /// When leads are spread, if the map stays as it is.
+    rest_from: Millis,
+    /// Shards that the planner looks at again when they have settled.
+    blocked: BTreeSet<ShardId>,
+    /// Some of what was decided was too late.
+    is_stale: bool,
+}
+
+impl KeyspaceState {
+    /// Whether it may be planned by itself, as far as its own state says; what holds no more is forgotten first. While
+    /// nothing is placed it waits until nodes have come, at `settled_at`.
+    fn may_be_planned(
+        &mut self,
+        at: Moment,
+        settled_at: Millis,
+        settings: &Settings,
+        outbox: &mut Outbox,
+    ) -> bool {
+        if self.record.brake.is_some() {
+            return false;
+        }
+        outbox.writes.extend(self.clear_survivors(at, settings));
+        self.forget_avoided(at);
+        let waits = at.now < settled_at && self.map.shards().all(|shard| shard.replicas.is_empty());
+        if waits {
+            self.planning.plan_due = settled_at;
+        }
+        !waits
+    }
+
+    fn take_written(&mut self, at: Moment, written: Written, outbox: &mut Outbox) {
+        self.report_unplaced(at, written.unplaced, outbox);
+        self.note_leads(at, written.leads_wait, written.rest_from);
+        self.planning.blocked = written.blocked;
+        if written.is_stale {
+            self.plan_again(at);
+        }
+    }
+}
+
 impl Cluster {
     /// Whether there is something to plan.
     pub(in crate::cluster) fn has_to_plan(&self, at: Moment) -> bool {
@@ -106,7 +174,8 @@ impl Cluster {
     pub(in crate::cluster) fn plan(&mut self, at: Moment) -> bool {
         let mut round = std::mem::take(&mut self.budget.round);
         if round.is_over() {
-            let due = self.keyspaces.iter().filter(|(_, keyspace)| keyspace.planning.plan_due <= at.now);
+            let due =
+                self.keyspaces.by_name.iter().filter(|(_, keyspace)| keyspace.planning.plan_due <= at.now);
             round.names = due.map(|(name, _)| name.clone()).collect();
             round.counts = round.names.clone();
         }
@@ -115,7 +184,7 @@ impl Cluster {
         while left > 0 && !round.is_over() {
             let before = left;
             ready |= self.plan_on(at, &mut round, &mut left);
-            self.budget.work.planned += (before - left) as u64;
+            self.budget.planned += (before - left) as u64;
         }
         if let Some((_, step)) = &mut round.under_way {
             step.interrupt();
@@ -130,7 +199,7 @@ impl Cluster {
             round.under_way = self.begin_next(at, round);
             // Also what is done at once is done.
             let begun = round.under_way.as_ref().map_or(1, |(name, _)| self.passing_over(name));
-            self.charge(left, begun);
+            self.budget.charge(left, begun);
             return false;
         };
         let is_still_there = |run: &Run| {
@@ -142,12 +211,33 @@ impl Cluster {
         let mut ready = false;
         let next = match step {
             Step::Count(mut count) => {
-                let is_done = self.go_on_counting(&name, &mut count, left);
+                let is_done = self.keyspaces.go_on_counting(&self.plans, &name, &mut count, left);
                 (!is_done).then_some(Step::Count(count))
             }
             Step::Survey(run, survey) => self.survey_on(at, &name, (run, survey), left),
-            Step::Place(run, input, placing) => self.place(at, &name, (run, input, placing), left),
-            Step::Write(run, builder) => self.write_on(at, &name, (run, builder), left),
+            Step::Place(run, input, placing) => {
+                let (placed, work) = self.place(&name, (run, input, placing), *left);
+                self.budget.charge(left, work);
+                match placed {
+                    Ok(step) => step,
+                    Err(why) => {
+                        if let Some(failure) = PlanningFailure::find(self, at, &name, why) {
+                            failure.apply(self);
+                        }
+                        None
+                    }
+                }
+            }
+            Step::Write(run, builder) => {
+                self.write_on(at, &name, (run, builder), *left).map(|(step, written, work)| {
+                    self.budget.charge(left, work);
+                    let keyspace = self.keyspaces.get_mut(&name);
+                    if let (Some(keyspace), Some(written)) = (keyspace, written) {
+                        keyspace.take_written(at, written, &mut self.outbox);
+                    }
+                    step
+                })
+            }
             Step::Submit(run, submission) => {
                 let (next, submitted) = self.submit_on(at, &name, (run, submission), left);
                 ready = submitted;
@@ -162,49 +252,31 @@ impl Cluster {
         ready
     }
 
-    /// Takes work from what is left of the slice. What could not be cut, and was more than that, counts all the same.
-    fn charge(&mut self, left: &mut usize, work: usize) {
-        self.budget.work.planned += work.saturating_sub(*left) as u64;
-        *left = left.saturating_sub(work);
-    }
-
     /// What it is to go through all shards of a keyspace once.
     fn passing_over(&self, name: &KeyspaceName) -> usize {
         self.keyspaces.get(name).map_or(0, |keyspace| keyspace.map.len() / limits::SHARDS_PASSED_OVER) + 1
     }
 
+    /// Begins to count what the next keyspace carries, or to plan it, unless it waits for something.
     fn begin_next(&mut self, at: Moment, round: &mut Round) -> Option<(KeyspaceName, Step)> {
         if let Some(name) = round.counts.pop_front() {
-            let count = self.begin_count(&name)?;
+            let count = self.keyspaces.begin_count((&self.plans, self.record.next_plan), &name)?;
             return Some((name, Step::Count(Box::new(count))));
         }
         let name = round.names.pop_front()?;
-        let step = self.begin_run(at, &name)?;
+        let replacement = self.next_replacement(at, self.keyspaces.get(&name)?);
+        let Cluster { settings, times, record, members, keyspaces, guard, outbox, .. } = &mut *self;
+        let keyspace = keyspaces.get_mut(&name)?;
+        keyspace.planning.plan_due = replacement.min(at.now + settings.rebalance_ms);
+        let settled_at = members.last_join + settings.settle_ms;
+        if record.brake.is_some() || !keyspace.may_be_planned(at, settled_at, settings, outbox) {
+            return None;
+        }
+        if guard.waits_for_nodes(at, (&*members, &*settings, times.started), outbox) {
+            return None;
+        }
+        let step = self.first_step(at, self.keyspaces.get(&name)?);
         Some((name, step))
-    }
-
-    /// Begins to plan a keyspace, unless it waits for something.
-    fn begin_run(&mut self, at: Moment, name: &KeyspaceName) -> Option<Step> {
-        let next = at.now + self.settings.rebalance_ms;
-        let settled_at = self.last_join + self.settings.settle_ms;
-        let replacement = self.keyspaces.get(name).map(|keyspace| self.next_replacement(at, keyspace));
-        let keyspace = self.keyspaces.get_mut(name)?;
-        keyspace.planning.plan_due = next.min(replacement.unwrap_or(Millis::NEVER));
-        if self.record.brake.is_some() || keyspace.record.brake.is_some() {
-            return None;
-        }
-        self.outbox.writes.extend(keyspace.clear_survivors(at, &self.settings));
-        keyspace.forget_avoided(at);
-        let nothing_placed = keyspace.map.shards().all(|shard| shard.replicas.is_empty());
-        if nothing_placed && at.now < settled_at {
-            keyspace.planning.plan_due = settled_at;
-            return None;
-        }
-        if self.waits_for_nodes(at) {
-            return None;
-        }
-        let keyspace = self.keyspaces.get(name)?;
-        Some(self.first_step(at, keyspace))
     }
 
     fn first_step(&self, at: Moment, keyspace: &KeyspaceState) -> Step {
@@ -230,23 +302,22 @@ impl Cluster {
             return Some(Step::Survey(run, survey));
         }
         run.heard = survey.heard;
-        if let Some(keyspace) = self.keyspaces.get_mut(name) {
-            survey.short.drain(..).for_each(|id| keyspace.settling.note_news(id));
-        }
-        run.proposals = self.reshape(at, name, std::mem::take(&mut survey.carried));
+        let keyspace = self.keyspaces.get_mut(name)?;
+        survey.short.drain(..).for_each(|id| keyspace.settling.note_news(id));
+        run.proposals = keyspace.reshape(at, std::mem::take(&mut survey.carried), &mut self.outbox);
         let keyspace = self.keyspaces.get(name)?;
         let input = self.planning_input(at, keyspace, *survey, &run.proposals);
         Some(Step::Place(run, Box::new(input), None))
     }
 
-    /// Asks the policy, piece by piece.
+    /// Asks the policy, piece by piece, for about `left` units of work. Returns the next step, or why the keyspace cannot be
+    /// planned; and how much work that was.
     fn place(
-        &mut self,
-        at: Moment,
+        &self,
         name: &KeyspaceName,
         (run, input, placing): (Box<Run>, Box<PlanningInput>, Option<Placing>),
-        left: &mut usize,
-    ) -> Option<Step> {
+        left: usize,
+    ) -> (Result<Option<Step>, String>, usize) {
         let problem = &input.problem;
         let least = match &placing {
             Some(Placing::UnderWay(pieces)) => pieces.least(problem),
@@ -254,64 +325,59 @@ impl Cluster {
             None => (problem.shard_count() + problem.current.replicas()).max(1),
         };
         // Where a piece cannot be cut and is much, it has a slice of its own.
-        if least > *left && *left < self.budget.slice.planned {
-            *left = 0;
-            return Some(Step::Place(run, input, placing));
+        if least > left && left < self.budget.slice.planned {
+            return (Ok(Some(Step::Place(run, input, placing))), left);
         }
-        let keyspace = self.keyspaces.get(name)?;
+        let Some(keyspace) = self.keyspaces.get(name) else { return (Ok(None), 0) };
         let (next, work) = match placing {
             Some(Placing::UnderWay(pieces)) => {
-                let (placing, work) = pieces.go_on(problem, *left);
+                let (placing, work) = pieces.go_on(problem, left);
                 (Ok(placing), work)
             }
             Some(done @ Placing::Done(_)) => (Ok(done), least),
             None => (self.policies.begin(&keyspace.record.keyspace.policy, problem), least),
         };
-        self.charge(left, work);
-        match next {
+        let step = match next {
             Ok(Placing::Done(solution)) => {
-                Some(Step::Write(run, Box::new(ChangeBuilder::of(*input, *solution))))
+                Ok(Some(Step::Write(run, Box::new(ChangeBuilder::of(*input, *solution)))))
             }
-            Ok(placing) => Some(Step::Place(run, input, Some(placing))),
-            Err(error) => {
-                self.fail(at, name, error.to_string());
-                None
-            }
-        }
+            Ok(placing) => Ok(Some(Step::Place(run, input, Some(placing)))),
+            Err(error) => Err(error.to_string()),
+        };
+        (step, work)
     }
 
+    /// Writes the changes down, for about `left` units of work. Returns the next step, what the keyspace is to remember once
+    /// all are written, and how much work that was.
     fn write_on(
-        &mut self,
+        &self,
         at: Moment,
         name: &KeyspaceName,
         (mut run, mut builder): (Box<Run>, Box<ChangeBuilder>),
-        left: &mut usize,
-    ) -> Option<Step> {
+        left: usize,
+    ) -> Option<(Step, Option<Written>, usize)> {
         let keyspace = self.keyspaces.get(name)?;
-        *left = left.saturating_sub(self.write(keyspace, &mut builder, *left));
+        let mut work = self.write(keyspace, &mut builder, left);
         if !builder.is_over() {
-            return Some(Step::Write(run, builder));
+            return Some((Step::Write(run, builder), None, work));
         }
         let problem = &builder.input.problem;
         let measured =
             if builder.is_measured() { problem.shard_count() + problem.current.replicas() } else { 0 };
-        self.charge(left, self.passing_over(name) + measured);
+        work += self.passing_over(name) + measured;
         let fixed = std::mem::take(&mut builder.input.fixed);
         let (desired, unplaced) = self.desired_changes(at, name, *builder)?;
-        self.report_unplaced(at, name, unplaced);
         // What waits for calm is no answer: a suggestion that a person has before them stays.
         let is_complete = desired.blocked.is_empty() && !desired.is_stale && !desired.leads_wait;
-        self.note_leads(at, name, desired.leads_wait);
         let rebalance = reshape::with_reshapes(std::mem::take(&mut run.proposals), desired.rebalance);
-        let keyspace = self.keyspaces.get_mut(name)?;
         let only_leads = keyspace.record.keyspace.ownership == Ownership::Replicated
             && !rebalance.is_empty()
             && rebalance.iter().all(|planned| matches!(planned.change, Change::Lead { .. }));
-        keyspace.planning.blocked = desired.blocked;
-        keyspace.planning.blocked.extend(fixed);
-        if desired.is_stale {
-            keyspace.plan_again(at);
-        }
+        let mut blocked = desired.blocked;
+        blocked.extend(fixed);
+        let (leads_wait, is_stale) = (desired.leads_wait, desired.is_stale);
+        let rest_from = self.leads_rest_from(keyspace);
+        let written = Written { unplaced, leads_wait, rest_from, blocked, is_stale };
         let submission = Submission {
             repair: desired.repair.into_iter(),
             drain: desired.drain.into_iter(),
@@ -321,7 +387,7 @@ impl Cluster {
             is_rebalancing: false,
             only_leads,
         };
-        Some(Step::Submit(run, Box::new(submission)))
+        Some((Step::Submit(run, Box::new(submission)), Some(written), work))
     }
 
     /// What the policy would have changed, and what it cannot place.
@@ -370,47 +436,39 @@ impl Cluster {
         let Some(mode) = self.keyspaces.get(name).map(|keyspace| keyspace.record.keyspace.mode) else {
             return (None, false);
         };
-        let Some((origin, mut changes)) = self.next_part(at, name, &run, (&mut rest, mode)) else {
-            return (None, rest.is_ready);
-        };
-        self.charge(left, changes.len().max(1));
+        let most = self.budget.slice.plan_lines();
+        let mut part = rest.next_urgent(mode, most);
+        if part.is_none() {
+            // What could only be better is planned when nothing that somebody waits for is.
+            if !rest.is_rebalancing && !rest.is_ready && self.unrest().is_none() {
+                let known = (self.is_carrying_out(at, name), &self.patience(at));
+                let keyspace = self.keyspaces.get_mut(name);
+                rest.is_rebalancing = keyspace.is_some_and(|keyspace| {
+                    keyspace.begins_to_rebalance(at, known, run.heard, rest.only_leads)
+                });
+            }
+            part = rest.next_rebalance(mode, most);
+        }
+        let Some((origin, mut changes)) = part else { return (None, rest.is_ready) };
+        self.budget.charge(left, changes.len().max(1));
         if run.is_interrupted && self.sift(at, name, &mut changes) {
             rest.is_complete = false;
+            if let Some(keyspace) = self.keyspaces.get_mut(name) {
+                keyspace.plan_again(at);
+            }
         }
         let ready = match (&origin, mode) {
-            (Origin::Rebalance, Mode::Suggested) => self.suggest(at, name, changes, rest.is_complete),
+            (Origin::Rebalance, Mode::Suggested) => {
+                let suggestion = Suggestion::find(self, at, name, changes, rest.is_complete);
+                suggestion.is_some_and(|suggestion| suggestion.apply(self))
+            }
             _ if changes.is_empty() => false,
-            _ => self.submit_own(at, name, origin, changes),
+            _ => self.make_own_plan(at, name, origin, changes),
         };
         rest.is_ready |= ready;
         let is_over = rest.is_rebalancing && rest.rebalance.len() == 0;
         let is_ready = rest.is_ready;
         ((!is_over).then_some(Step::Submit(run, rest)), is_ready)
-    }
-
-    /// What the next plan is made of, and for what; none when nothing more is planned now.
-    fn next_part(
-        &mut self,
-        at: Moment,
-        name: &KeyspaceName,
-        run: &Run,
-        (rest, mode): (&mut Submission, Mode),
-    ) -> Option<(Origin, Vec<Planned>)> {
-        let most = self.budget.slice.plan_lines();
-        if rest.repair.len() > 0 && mode != Mode::Manual {
-            return Some((Origin::Repair, rest.repair.by_ref().take(most).collect()));
-        }
-        if rest.drain.len() > 0 {
-            return Some((Origin::Drain, rest.drain.by_ref().take(most).collect()));
-        }
-        rest.is_rebalancing = rest.is_rebalancing || self.begins_to_rebalance(at, name, run, rest);
-        let most = match mode {
-            Mode::Automatic => most,
-            // A person is asked once, about all of it.
-            Mode::Suggested => usize::MAX,
-            Mode::Manual => return None,
-        };
-        rest.is_rebalancing.then(|| (Origin::Rebalance, rest.rebalance.by_ref().take(most).collect()))
     }
 
     /// Everything that the policy would have changed, in one piece, and what it cannot place: for a dry run.
@@ -422,7 +480,10 @@ impl Cluster {
         let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
         let mut survey = self.survey(at, keyspace);
         self.go_on(at, keyspace, &mut survey, usize::MAX);
-        let proposals = self.reshape(at, name, std::mem::take(&mut survey.carried));
+        let carried = std::mem::take(&mut survey.carried);
+        let reshaped = self.keyspaces.get_mut(name);
+        let proposals = reshaped.map(|keyspace| keyspace.reshape(at, carried, &mut self.outbox));
+        let proposals = proposals.unwrap_or_default();
         let Some(keyspace) = self.keyspaces.get(name) else { return Ok(Default::default()) };
         let input = self.planning_input(at, keyspace, survey, &proposals);
         let placed = self.policies.place(&keyspace.record.keyspace.policy, &input.problem);
@@ -433,31 +494,12 @@ impl Cluster {
         Ok((desired, unplaced))
     }
 
-    /// Whether what could only be better is planned now.
-    fn begins_to_rebalance(&mut self, at: Moment, name: &KeyspaceName, run: &Run, rest: &Submission) -> bool {
-        if rest.is_ready || self.unrest().is_some() {
-            return false;
-        }
-        if !rest.only_leads {
-            return !self.is_carrying_out(at, name) && self.may_rebalance(at, name, run.heard);
-        }
-        let waits = self.is_carrying_out(at, name) || self.has_unheard_nodes(at);
-        if let Some(keyspace) = self.keyspaces.get_mut(name).filter(|_| waits) {
-            keyspace.planning.plan_due = keyspace.planning.plan_due.min(at.now + limits::LOADS_LOOK_MS);
-        }
-        !waits
-    }
-
     /// Leaves out what cannot be done any more, so that the rest can. Returns whether there was something.
-    fn sift(&mut self, at: Moment, name: &KeyspaceName, changes: &mut Vec<Planned>) -> bool {
+    fn sift(&self, at: Moment, name: &KeyspaceName, changes: &mut Vec<Planned>) -> bool {
         let Some(keyspace) = self.keyspaces.get(name) else { return false };
         let before = changes.len();
         check::sift(&keyspace.map, changes, &|node| self.closed(at, node));
-        let has_changed = changes.len() < before;
-        if let Some(keyspace) = self.keyspaces.get_mut(name).filter(|_| has_changed) {
-            keyspace.plan_again(at);
-        }
-        has_changed
+        changes.len() < before
     }
 }
 

@@ -11,7 +11,7 @@ use super::super::numbered::Numbered;
 use super::super::{Cluster, KeyspaceState, Moment};
 use super::problem::{self, Fixed, PlanningInput};
 use super::waiting::Waiting;
-use crate::base::id::ShardId;
+use crate::base::id::{PlanId, ShardId};
 use crate::base::name::NodeId;
 use crate::keyspace::map::{Replica, Shard};
 use crate::node::load::{Load, METRICS};
@@ -89,8 +89,9 @@ impl Cluster {
         let specs = self.specs(at, keyspace, &nodes);
         let avoided = self.avoided(at, keyspace, &nodes, &specs);
         let (rules, rule_of) = problem::rules(keyspace, &nodes, &avoided);
-        let beside =
-            nodes.iter().map(|node| self.carried.without(&keyspace.planning.footprint, &node.record.spec.id));
+        let beside = nodes
+            .iter()
+            .map(|node| self.keyspaces.carried.without(&keyspace.planning.footprint, &node.record.spec.id));
         let shards = keyspace.map.len();
         Survey {
             beside: beside.collect(),
@@ -100,7 +101,7 @@ impl Cluster {
             specs,
             rules,
             rule_of,
-            waiting: self.waiting(keyspace, Default::default()),
+            waiting: self.plans.waiting(keyspace, (PlanId::default(), self.record.next_plan)),
             seed: problem::hash(name, &keyspace.map.generation().sequence.to_le_bytes()),
             next: Some(ShardId(0)),
             shards: Vec::with_capacity(shards),
@@ -142,9 +143,9 @@ impl Cluster {
     }
 
     fn look_at(&self, at: Moment, keyspace: &KeyspaceState, survey: &mut Survey, shard: &Shard) {
-        let waiting = self.waiting_for(&survey.waiting, shard.id);
+        let waiting = self.plans.waiting_for(&survey.waiting, shard.id);
         let known = known(&survey.nodes, shard, &waiting);
-        if keyspace.is_withheld(shard.id) || keyspace.waits_for_copy(&self.nodes, shard) {
+        if keyspace.is_withheld(shard.id) || keyspace.waits_for_copy(&self.members.nodes, shard) {
             survey.fixed.add(shard.id, &known, problem::measured(keyspace, shard));
             return;
         }
@@ -217,7 +218,7 @@ impl Cluster {
     /// others would move into the room that its replicas seem to leave.
     fn kept_replicas(&self, at: Moment, keyspace: &KeyspaceState, survey: &Survey) -> Vec<(usize, u32)> {
         let settings = &keyspace.record.keyspace;
-        let are_awaited = self.loads_awaited_until(at, &settings.name, survey.heard).is_some();
+        let are_awaited = self.loads_awaited_until(at, keyspace, survey.heard).is_some();
         let kept = survey.unjudged.iter().filter(|(_, unjudged)| are_awaited || !unjudged.is_unheard);
         let count = |staying: u32| staying.min(settings.resharding.max_replicas).max(settings.replicas);
         kept.map(|(index, unjudged)| (*index as usize, count(unjudged.staying))).collect()

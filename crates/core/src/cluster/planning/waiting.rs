@@ -1,6 +1,7 @@
 //! The changes of approved plans that have not begun, by shard: so that no run of the planner asks for them again.
 
-use super::super::{Cluster, KeyspaceState};
+use super::super::KeyspaceState;
+use super::super::plans::Plans;
 use crate::base::id::{PlanId, ShardId};
 use crate::plan::{Change, Planned, Progress, Status};
 
@@ -13,11 +14,11 @@ pub(super) struct Waiting {
     pub(super) until: PlanId,
 }
 
-impl Cluster {
-    /// Those of a keyspace, from the plan `from` on.
-    pub(super) fn waiting(&self, keyspace: &KeyspaceState, from: PlanId) -> Waiting {
+impl Plans {
+    /// Those of a keyspace, from the plan `from` on. `until` is the number of the next plan.
+    pub(super) fn waiting(&self, keyspace: &KeyspaceState, (from, until): (PlanId, PlanId)) -> Waiting {
         let name = &keyspace.record.keyspace.name;
-        let plans = self.plans.range(from..).map(|(_, plan)| plan);
+        let plans = self.by_id.range(from..).map(|(_, plan)| plan);
         let approved = plans.filter(|plan| plan.keyspace == *name && plan.status == Status::Approved);
         let waits = |(_, line): &(u32, &Planned)| line.progress == Progress::Waiting;
         let mut lines: Vec<_> = approved
@@ -25,7 +26,7 @@ impl Cluster {
             .flat_map(|(id, at, line)| line.change.shards().iter().map(move |shard| (*shard, id, at)))
             .collect();
         lines.sort();
-        Waiting { lines, until: self.record.next_plan }
+        Waiting { lines, until }
     }
 
     /// Those of one shard that have not begun since, in the order of their plans.
@@ -34,7 +35,7 @@ impl Cluster {
         let first = lines.partition_point(|(id, ..)| *id < shard);
         let of_it = lines[first..].iter().take_while(|(id, ..)| *id == shard);
         let still = of_it.filter_map(|(_, plan, line)| {
-            let plan = self.plans.get(plan).filter(|plan| plan.status == Status::Approved)?;
+            let plan = self.by_id.get(plan).filter(|plan| plan.status == Status::Approved)?;
             let planned = plan.changes.get(*line as usize)?;
             (planned.progress == Progress::Waiting).then_some(&planned.change)
         });

@@ -375,9 +375,9 @@ fn d1_a_leader_does_not_go_on_without_a_follower_that_the_map_calls_live() {
     let before = named(&test);
     assert!(before > 0);
     kill(&mut test, 0);
-    test.cluster.nodes.get_mut(&n0).unwrap().record.ended = true;
+    test.cluster.members.get_mut(&n0).unwrap().record.ended = true;
     assert_eq!(named(&test), before, "the map still calls them copies");
-    test.cluster.nodes.get_mut(&n0).unwrap().record.ended = false;
+    test.cluster.members.get_mut(&n0).unwrap().record.ended = false;
     test.run(10_000);
     assert!(test.cluster.nodes()[&n0].record.ended);
     let on_n0 = |shard: &Shard| shard.live().any(|r| r.node == n0);
@@ -524,7 +524,7 @@ fn survives(nodes: usize, replicas: u32, ownership: Ownership, events: &[Event])
 fn release_what_was_blamed_by_chance(test: &mut TestCluster) {
     // Those that are held back are judged by then.
     test.run(30_000);
-    let aside: Vec<ShardId> = test.cluster.keyspaces[&name()]
+    let aside: Vec<ShardId> = test.cluster.keyspaces.by_name[&name()]
         .record
         .rules
         .iter()

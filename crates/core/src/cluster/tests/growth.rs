@@ -243,10 +243,10 @@ fn b9_pods_that_came_and_went_are_forgotten_and_no_incarnation_is_given_out_agai
     assert!(test.cluster.nodes().len() > 20, "they are remembered for a while");
     let latest = test.cluster.nodes().values().map(|node| node.record.incarnation).max();
     test.now += limits::DEAD_NODE_MS;
-    test.cluster.promised = Millis(test.now);
+    test.cluster.times.promised = Millis(test.now);
     test.run(5_000);
     test.now += limits::DEAD_NODE_MS;
-    test.cluster.promised = Millis(test.now);
+    test.cluster.times.promised = Millis(test.now);
     test.run(5_000);
     let names: Vec<_> = test.cluster.nodes().keys().map(ToString::to_string).collect();
     assert_eq!(names, ["n0", "n1"]);

@@ -1,9 +1,11 @@
 //! Data that no map names: what workers are told of it, and what happens to those that were away (D7).
 
-use super::super::Kept;
 use super::super::admin::{Command, SplitAt};
+use super::super::kept::KeptAnswer;
+use super::super::{Cluster, Kept};
 use super::test_cluster::{TestCluster, keyspace, name, node, settings, slots};
 use crate::base::id::{ClusterId, Epoch, PlacementId, ShardId, TransactionId};
+use crate::base::name::NodeId;
 use crate::keyspace::Keyspace;
 use crate::keyspace::hash::HashFunction;
 use crate::keyspace::key::HashRange;
@@ -38,9 +40,15 @@ fn permitted(test: &mut TestCluster, id: &str, stored: Vec<Stored>) -> Vec<Permi
     let at = test.at();
     let spec = NodeSpec::new(node(id), format!("{id}:1"));
     test.cluster.register(at, Registration { stored, ..Registration::new(spec) }).unwrap();
-    let permissions = test.cluster.permissions(at, &node(id));
+    let permissions = permissions(test, &node(id));
     test.decide();
     permissions
+}
+
+fn permissions(test: &mut TestCluster, id: &NodeId) -> Vec<Permission> {
+    let answer = KeptAnswer::find(&test.cluster, test.at(), id);
+    let Cluster { members, outbox, .. } = &mut test.cluster;
+    answer.map(|answer| answer.apply(id, members, outbox)).unwrap_or_default()
 }
 
 fn command(test: &mut TestCluster, command: Command) {
@@ -131,8 +139,9 @@ fn d7_what_was_only_loaded_goes_when_all_that_could_have_its_keys_serve() {
             served: None,
             replication: None,
         };
-        test.cluster.take_kept(at, &id, report);
-        test.cluster.permissions(at, &id).into_iter().map(|permission| permission.reason).collect::<Vec<_>>()
+        let Cluster { members, keyspaces, .. } = &mut test.cluster;
+        members.take_kept(at, &id, report, keyspaces);
+        permissions(test, &id).into_iter().map(|permission| permission.reason).collect::<Vec<_>>()
     };
     assert_eq!(permitted(&mut test, 0), [DropReason::Superseded]);
     let leader = test.map().shards().next().unwrap().leader().unwrap().node.clone();

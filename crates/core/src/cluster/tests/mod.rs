@@ -28,3 +28,23 @@ mod serving;
 mod session;
 pub(super) mod test_cluster;
 mod unopened;
+
+use super::{Cluster, Moment};
+use crate::base::id::PlanId;
+use crate::base::name::KeyspaceName;
+use crate::plan::{Origin, Planned};
+
+/// Makes a plan of these changes, as a command would.
+pub(in crate::cluster) fn submit(
+    cluster: &mut Cluster,
+    at: Moment,
+    name: &KeyspaceName,
+    origin: Origin,
+    changes: Vec<Planned>,
+) -> PlanId {
+    let plan = cluster.plan_of(at, name, origin, changes);
+    let id = plan.id;
+    let Cluster { settings, record, keyspaces, plans, outbox, .. } = cluster;
+    plans.add(plan, record, (&*keyspaces, &*settings), outbox);
+    id
+}

@@ -1,6 +1,7 @@
 //! Placement from the first to the last: what follows from joins, deaths, drains, restarts and loads.
 
-use super::super::{Moment, Write};
+use super::super::{Cluster, Moment, Write};
+use super::submit;
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
 use crate::base::id::{PlanId, ShardId};
 use crate::keyspace::map::Shard;
@@ -47,9 +48,13 @@ fn plans_that_are_over_are_kept_up_to_so_many_changes() {
     let first = test.plans()[0].clone();
     let mut kept_after = |id: u64, status: Status, changes: usize| -> Vec<u64> {
         let changes = vec![first.changes[0].clone(); changes];
-        test.cluster.plans.insert(PlanId(id), Plan { id: PlanId(id), status, changes, ..first.clone() });
-        test.cluster.drop_old_plans();
-        test.cluster.plans.keys().map(|id| id.0).collect()
+        test.cluster
+            .plans
+            .by_id
+            .insert(PlanId(id), Plan { id: PlanId(id), status, changes, ..first.clone() });
+        let Cluster { settings, plans, outbox, .. } = &mut test.cluster;
+        plans.drop_old(settings, outbox);
+        test.cluster.plans.by_id.keys().map(|id| id.0).collect()
     };
     assert_eq!(first.id.0, 1);
     assert_eq!(kept_after(2, Status::Finished, limits::CHANGES_KEPT - 2), [1, 2]);
@@ -511,12 +516,8 @@ fn old_plans_are_forgotten_on_disk_too() {
     let kept = settings().plans_kept;
     for _ in 0..kept + 10 {
         let change = Change::Remove { shard: ShardId(99), placement: crate::base::id::PlacementId(1) };
-        test.cluster.submit(
-            at,
-            &name(),
-            Origin::Person("mia".to_owned()),
-            vec![crate::plan::Planned::new(change, "a try")],
-        );
+        let changes = vec![crate::plan::Planned::new(change, "a try")];
+        submit(&mut test.cluster, at, &name(), Origin::Person("mia".to_owned()), changes);
     }
     test.decide();
     assert_eq!((test.plans().len(), test.disk.plans.len()), (kept, kept));

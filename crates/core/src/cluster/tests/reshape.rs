@@ -139,7 +139,7 @@ fn k12_a_hot_partition_keeps_its_replicas_while_one_of_them_moves() {
     assert_eq!(asked_for(&test), 2, "nothing tells that it is not hot any more");
     // The one on a node that is to be emptied is let go of.
     let leader = shard.leader().unwrap().node.clone();
-    test.cluster.nodes.get_mut(&leader).unwrap().leaving = true;
+    test.cluster.members.get_mut(&leader).unwrap().leaving = true;
     assert_eq!(asked_for(&test), 1);
 }
 

@@ -60,7 +60,7 @@ fn z1_a_beat_whose_number_leaves_none_for_later_ones_is_refused() {
 fn z1_a_first_beat_may_have_any_number_that_leaves_later_ones_room() {
     let mut test = cluster_of(&["a"], 1);
     let (at, a) = (test.at(), node("a"));
-    test.cluster.nodes.get_mut(&a).unwrap().sequence = 0;
+    test.cluster.members.get_mut(&a).unwrap().sequence = 0;
     let beat = test.next_beat(&a);
     let answer = test.cluster.beat(at, Beat { sequence: u64::MAX, ..beat.clone() });
     assert!(matches!(answer, Err(BeatError::Skips { .. })), "{answer:?}");
@@ -73,7 +73,7 @@ fn z1_a_first_beat_may_have_any_number_that_leaves_later_ones_room() {
 fn z1_where_the_token_was_lost_the_first_that_comes_back_is_taken() {
     let mut test = cluster_of(&["a"], 1);
     let (at, a) = (test.at(), node("a"));
-    let state = test.cluster.nodes.get_mut(&a).unwrap();
+    let state = test.cluster.members.get_mut(&a).unwrap();
     state.record.session = None;
     let (incarnation, spec) = (Some(state.record.incarnation), state.record.spec.clone());
     let beat = test.next_beat(&a);
@@ -98,10 +98,10 @@ fn z1_where_the_token_was_lost_the_first_that_comes_back_is_taken() {
     assert!(matches!(other, Err(RegisterError::WrongToken(_))), "{other:?}");
 
     // The process that registered may serve: a stranger that came first does not end its lease (seed 20380 of the simulator).
-    assert!(test.cluster.nodes[&a].held() > 0);
+    assert!(test.cluster.members.nodes[&a].held() > 0);
     let left = test.cluster.leave(at, &a, back.incarnation.unwrap(), back.session);
     assert_eq!(left, Err(BeatError::OnTrust(a.clone())));
-    assert!(!test.cluster.nodes[&a].record.ended);
+    assert!(!test.cluster.members.nodes[&a].record.ended);
 }
 
 /// A rolling restart after the records were lost: a node that was emptied leaves, and does not count as lost.
@@ -111,13 +111,13 @@ fn z1_a_process_that_is_taken_on_trust_leaves_when_it_holds_nothing() {
     test.drain("b");
     test.run(10_000);
     let (at, b) = (test.at(), node("b"));
-    let state = test.cluster.nodes.get_mut(&b).unwrap();
+    let state = test.cluster.members.get_mut(&b).unwrap();
     state.record.session = None;
     let (incarnation, spec) = (state.record.incarnation, state.record.spec.clone());
     let session = SessionDigest([1; 32]);
     let back = Registration { incarnation: Some(incarnation), session, ..Registration::new(spec) };
     test.cluster.register(at, back).unwrap();
-    assert_eq!(test.cluster.nodes[&b].held(), 0);
+    assert_eq!(test.cluster.members.nodes[&b].held(), 0);
     test.cluster.leave(at, &b, incarnation, session).unwrap();
-    assert!(test.cluster.nodes[&b].record.left);
+    assert!(test.cluster.members.nodes[&b].record.left);
 }

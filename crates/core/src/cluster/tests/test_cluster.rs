@@ -502,7 +502,7 @@ impl TestCluster {
         let plans = |records: &Records| {
             records.plans.iter().map(|plan| (plan.id, plan.changes.len())).collect::<BTreeSet<_>>()
         };
-        for keyspace in self.cluster.keyspaces.values() {
+        for keyspace in self.cluster.keyspaces.by_name.values() {
             let scanned = Hosted::of(&keyspace.map);
             assert_eq!(keyspace.hosted.table(), scanned.table(), "what nodes hold, at {}", self.now);
             let unsettled = keyspace.settling.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
@@ -615,25 +615,25 @@ impl TestCluster {
     /// Starts a drain as an admin's command does.
     pub fn drain(&mut self, name: &str) {
         let at = self.at();
-        let Some(state) = self.cluster.nodes.get_mut(&node(name)) else { return };
+        let Some(state) = self.cluster.members.get_mut(&node(name)) else { return };
         let began_with = Some(state.held() as u32);
         let reason = "new disks".to_owned();
         state.record.drain =
             Some(super::super::Drain { reason, asked_ms: self.now, max_down: None, began_with });
         let record = state.record.clone();
         self.cluster.outbox.writes.push(Write::Node(record));
-        self.cluster.plan_soon(at, 0);
+        self.cluster.keyspaces.plan_soon(at, 0);
         self.decide();
     }
 
     pub fn undrain(&mut self, name: &str) {
         let at = self.at();
         // One that ended a while ago is forgotten.
-        let Some(state) = self.cluster.nodes.get_mut(&node(name)) else { return };
+        let Some(state) = self.cluster.members.get_mut(&node(name)) else { return };
         if state.record.drain.take().is_some() {
             let record = state.record.clone();
             self.cluster.outbox.writes.push(Write::Node(record));
-            self.cluster.plan_soon(at, 0);
+            self.cluster.keyspaces.plan_soon(at, 0);
             self.decide();
         }
     }

@@ -12,7 +12,7 @@ fn test_cluster() -> AdminTestCluster {
     let mut test = AdminTestCluster::new(&["a", "b", "c"]);
     test.done(automatic("users", 6));
     test.rounds(30);
-    assert!(test.cluster.plans.values().all(Plan::is_over));
+    assert!(test.cluster.plans.by_id.values().all(Plan::is_over));
     test
 }
 
@@ -40,7 +40,7 @@ fn is_as_foreseen(test: &mut AdminTestCluster, command: Command) -> Answer {
     let first = test.cluster.record.next_plan;
     test.done(command.clone());
     test.cluster.plan(test.at);
-    let made: Vec<Plan> = test.cluster.plans.range(first..).map(|(_, plan)| drawn(plan)).collect();
+    let made: Vec<Plan> = test.cluster.plans.by_id.range(first..).map(|(_, plan)| drawn(plan)).collect();
     assert_eq!(foreseen, made, "{command:?}");
     if foreseen.iter().any(|plan| plan.status != Status::Approved) {
         return dry;

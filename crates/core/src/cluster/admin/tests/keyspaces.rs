@@ -25,7 +25,7 @@ fn k4_each_way_to_presplit_gives_its_shards() {
     for (of, sharding, presplit, shards) in ways {
         let answer = test.done(create(settings(of, sharding), presplit));
         assert!(answer.warnings.is_empty(), "{answer:?}");
-        let map = &test.cluster.keyspaces[&name(of)].map;
+        let map = &test.cluster.keyspaces.by_name[&name(of)].map;
         assert_eq!((map.len(), map.generation().sequence), (shards, 1), "{of}");
         assert_eq!(crate::plan::check::map(map), vec![], "{of}");
     }
@@ -89,7 +89,7 @@ fn a_deleted_keyspace_is_gone_everywhere_and_its_ids_are_never_used_again() {
     test.put("users", 1, &["a", "b"]);
     test.put("users", 2, &["b"]);
     let (next_shard, next_placement) = {
-        let map = &test.cluster.keyspaces[&name("users")].map;
+        let map = &test.cluster.keyspaces.by_name[&name("users")].map;
         (map.next_shard(), map.next_placement())
     };
     let transaction = test.transaction();
@@ -103,7 +103,7 @@ fn a_deleted_keyspace_is_gone_everywhere_and_its_ids_are_never_used_again() {
         let orders = test.cluster.orders_since(&node(id), 0, None).unwrap();
         assert!(orders.changed.is_empty(), "{id} still holds something");
     }
-    assert!(test.cluster.plans.values().all(|plan| plan.keyspace != name("users")));
+    assert!(test.cluster.plans.by_id.values().all(|plan| plan.keyspace != name("users")));
     test.check_disk();
 
     let again = create(Keyspace { mode: Mode::Manual, ..settings("users", HASHES) }, Presplit::None);
@@ -118,7 +118,7 @@ fn a_deleted_keyspace_is_gone_everywhere_and_its_ids_are_never_used_again() {
     test.refused(again.clone(), Kind::Conflict, "its last owners may not know yet");
     test.rounds(1);
     test.done(again);
-    let map = &test.cluster.keyspaces[&name("users")].map;
+    let map = &test.cluster.keyspaces.by_name[&name("users")].map;
     assert_eq!(map.shards().map(|shard| shard.id).collect::<Vec<_>>(), [next_shard]);
     assert_eq!(map.next_placement(), next_placement);
     test.rounds(2);
@@ -144,12 +144,12 @@ fn what_may_change_changes_and_nothing_else() {
         ahead: true,
     };
     let none = KeyspaceChanges::default;
-    let before = test.cluster.keyspaces[&name("users")].record.keyspace.clone();
+    let before = test.cluster.keyspaces.by_name[&name("users")].record.keyspace.clone();
     let answer =
         test.done(update(KeyspaceChanges { replicas: Some(2), mode: Some(Mode::Suggested), ..none() }));
     assert!(answer.summary.contains("replicas from 1 to 2, mode from manual to suggested"), "{answer:?}");
     assert_eq!(answer.warnings.len(), 1);
-    let after = &test.cluster.keyspaces[&name("users")].record.keyspace;
+    let after = &test.cluster.keyspaces.by_name[&name("users")].record.keyspace;
     assert_eq!(*after, Keyspace { replicas: 2, mode: Mode::Suggested, ..before });
     test.refused(update(none()), Kind::Invalid, "nothing to change");
     let policy = KeyspaceChanges { policy: Some("wrok_stealing".into()), ..none() };
@@ -177,7 +177,7 @@ fn s18_a_dataset_s_replicas_follow_its_settings_until_somebody_sets_them() {
     let says = |said| KeyspaceChanges { dataset_replication: Some(said), ..KeyspaceChanges::default() };
     let by_hand = |replicas| KeyspaceChanges { replicas: Some(replicas), ..KeyspaceChanges::default() };
     let now = |test: &AdminTestCluster| {
-        let keyspace = &test.cluster.keyspaces[&name("names")].record.keyspace;
+        let keyspace = &test.cluster.keyspaces.by_name[&name("names")].record.keyspace;
         (keyspace.replicas, keyspace.dataset_replication)
     };
     assert!(test.done(update("names", says(3))).summary.contains("replicas from 2 to 3"));
@@ -215,7 +215,7 @@ fn a1_partitions_come_with_replicas_of_their_own() {
     let mut test = AdminTestCluster::new(&["a", "b", "c"]);
     test.keyspace("parts", Sharding::Named, Presplit::Names(partitions(&["x"])));
     test.done(register(&["y", "z"], Some(3)));
-    let keyspace = &test.cluster.keyspaces[&name("parts")];
+    let keyspace = &test.cluster.keyspaces.by_name[&name("parts")];
     assert_eq!([1, 2, 3].map(|id| keyspace.wanted_replicas(ShardId(id))), [1, 3, 3]);
     assert_eq!(keyspace.map.find(b"z").map(|shard| shard.id), Some(ShardId(3)));
     test.refused(register(&["w", "y", "z"], None), Kind::AlreadyExists, "y, z");
@@ -247,16 +247,16 @@ fn a1_an_unregistered_partition_unloads_everywhere_before_its_shard_goes() {
     test.done(unregister(&["z", "y"]));
     let shard = test.shard("parts", 3);
     assert_eq!((shard.stage(), shard.epoch > epoch), (&Stage::Removing, true));
-    assert!(test.cluster.keyspaces[&name("parts")].map.find(b"z").is_none(), "it answers no more");
+    assert!(test.cluster.keyspaces.by_name[&name("parts")].map.find(b"z").is_none(), "it answers no more");
     test.rounds(4);
     assert_eq!(test.homes("parts", 3), ["b"], "the one that cannot unload holds it up, and no other");
-    assert!(test.cluster.keyspaces[&name("parts")].map.shard(ShardId(2)).is_none(), "y was nowhere");
+    assert!(test.cluster.keyspaces.by_name[&name("parts")].map.shard(ShardId(2)).is_none(), "y was nowhere");
     test.refused(register(&["z"], None), Kind::Conflict, "still being removed");
     test.refused(unregister(&["z"]), Kind::NotFound, "has no partition z");
 
     test.broken.clear();
     test.rounds(4);
-    let keyspace = &test.cluster.keyspaces[&name("parts")];
+    let keyspace = &test.cluster.keyspaces.by_name[&name("parts")];
     assert_eq!(keyspace.map.shards().map(|shard| shard.id).collect::<Vec<_>>(), [ShardId(1)]);
     assert!(keyspace.record.rules.is_empty(), "its rule goes with it");
     test.done(register(&["z"], None));
@@ -271,9 +271,9 @@ fn a_partition_on_a_dead_node_is_removed_when_the_node_is_buried() {
     test.kill("b");
     test.done(unregister(&["x"]));
     test.rounds(3);
-    assert_eq!(test.cluster.keyspaces[&name("parts")].map.len(), 1, "its lease may still hold");
+    assert_eq!(test.cluster.keyspaces.by_name[&name("parts")].map.len(), 1, "its lease may still hold");
     test.rounds(10);
-    assert!(test.cluster.keyspaces[&name("parts")].map.is_empty());
+    assert!(test.cluster.keyspaces.by_name[&name("parts")].map.is_empty());
 }
 
 #[test]

@@ -205,14 +205,18 @@ impl AdminTestCluster {
     fn check_disk(&self) {
         let back = Cluster::recover(self.at, Settings::default(), self.records.clone()).unwrap();
         let maps = |cluster: &Cluster| -> Vec<_> {
-            cluster.keyspaces.values().map(|k| (k.record.clone(), k.map.clone())).collect()
+            cluster.keyspaces.by_name.values().map(|k| (k.record.clone(), k.map.clone())).collect()
         };
         assert_eq!(maps(&back), maps(&self.cluster));
-        let nodes =
-            |cluster: &Cluster| -> Vec<_> { cluster.nodes.values().map(|n| n.record.clone()).collect() };
+        let nodes = |cluster: &Cluster| -> Vec<_> {
+            cluster.members.nodes.values().map(|n| n.record.clone()).collect()
+        };
         assert_eq!(nodes(&back), nodes(&self.cluster));
         assert_eq!(back.record, self.cluster.record);
-        assert_eq!(back.plans.keys().collect::<Vec<_>>(), self.cluster.plans.keys().collect::<Vec<_>>());
+        assert_eq!(
+            back.plans.by_id.keys().collect::<Vec<_>>(),
+            self.cluster.plans.by_id.keys().collect::<Vec<_>>()
+        );
     }
 
     /// A keyspace that nobody but a person changes.
@@ -231,7 +235,7 @@ impl AdminTestCluster {
     }
 
     pub fn shard(&self, of: &str, shard: u64) -> &Shard {
-        self.cluster.keyspaces[&name(of)].map.shard(ShardId(shard)).unwrap()
+        self.cluster.keyspaces.by_name[&name(of)].map.shard(ShardId(shard)).unwrap()
     }
 
     /// Where a shard is, the leader's node first.

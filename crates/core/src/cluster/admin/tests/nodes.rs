@@ -109,7 +109,10 @@ fn a19_drains_above_the_limit_wait_and_follow_in_the_order_asked() {
     // a dies instead of coming back: it is down, so c goes on waiting, until it is removed.
     test.kill("a");
     test.rounds(12);
-    assert_eq!(test.cluster.nodes[&node("a")].signs.health(test.at.now, &Settings::default()), Health::Down);
+    assert_eq!(
+        test.cluster.members.nodes[&node("a")].signs.health(test.at.now, &Settings::default()),
+        Health::Down
+    );
     assert!(queued(&test, "c"));
     test.done(remove("a"));
     assert!(!queued(&test, "c"));
@@ -137,11 +140,12 @@ fn a_queued_drain_takes_nothing_new_moves_nothing_and_survives_a_restart() {
     test.put("users", 1, &["a"]);
     test.done(drain("b", Some(1)));
     test.done(drain("a", Some(1)));
-    let a = &test.cluster.nodes[&node("a")];
+    let a = &test.cluster.members.nodes[&node("a")];
     assert!(!a.accepts(test.at.now, &Settings::default()) && !a.is_to_be_emptied());
-    assert!(test.cluster.nodes[&node("b")].is_to_be_emptied());
+    assert!(test.cluster.members.nodes[&node("b")].is_to_be_emptied());
     let back = Cluster::recover(test.at, Settings::default(), test.records.clone()).unwrap();
-    let drains: Vec<_> = back.nodes.values().map(|n| n.record.drain.clone().unwrap().has_begun()).collect();
+    let drains: Vec<_> =
+        back.members.nodes.values().map(|n| n.record.drain.clone().unwrap().has_begun()).collect();
     assert_eq!(drains, [false, true]);
 }
 
@@ -177,7 +181,7 @@ fn drains_that_cannot_be_are_refused() {
     test.refused(drain("b", None), Kind::Refused, "remove it, or start it again");
     test.done(drain("alpha", None));
     test.done(undrain("alpha"));
-    assert!(test.cluster.nodes[&node("alpha")].accepts(test.at.now, &Settings::default()));
+    assert!(test.cluster.members.nodes[&node("alpha")].accepts(test.at.now, &Settings::default()));
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn only_nodes_that_hold_nothing_or_are_gone_are_removed() {
     test.refused(remove("x"), Kind::NotFound, "no node x");
     let answer = test.done(remove("c"));
     assert!(answer.warnings[0].contains("comes back if its process goes on"));
-    assert!(!test.cluster.nodes.contains_key(&node("c")));
+    assert!(!test.cluster.members.nodes.contains_key(&node("c")));
     test.kill("c");
     test.kill("a");
     test.rounds(3);
@@ -307,9 +311,11 @@ fn l5_deaths_without_it_release_no_shard_that_could_not_be_loaded() {
         let taken = [(name("users"), ShardId(1))].into();
         cluster.guard.deaths.add(node("a"), test.at.now, taken, &settings);
         for id in ["b", "c", "d"] {
-            cluster.strike(test.at, &node(id), &Suspects::new());
+            let Cluster { record, members, keyspaces, guard, outbox, .. } = &mut cluster;
+            let known = (&*members, &settings, &*record);
+            guard.strike(test.at, (&node(id), &Suspects::new()), known, keyspaces, outbox);
         }
-        let rules = &cluster.keyspaces[&name("users")].record.rules;
+        let rules = &cluster.keyspaces.by_name[&name("users")].record.rules;
         let is_aside = rules.get(&ShardId(1)).is_some_and(|rule| rule.set_aside.is_some());
         assert_eq!(is_aside, stays, "{deaths} deaths: {rules:?}");
     }
@@ -322,9 +328,9 @@ fn people_are_told_when_a_drained_node_is_not_safe_to_stop_any_more() {
     test.put("users", 1, &["a"]);
     test.done(drain("b", None));
     test.rounds(1);
-    assert!(test.cluster.nodes[&node("b")].emptied_told);
+    assert!(test.cluster.members.nodes[&node("b")].emptied_told);
     let users = name("users");
-    test.cluster.nodes.get_mut(&node("b")).unwrap().orders.recall(&users, &[ShardId(1)]);
+    test.cluster.members.get_mut(&node("b")).unwrap().orders.recall(&users, &[ShardId(1)]);
     let at = test.at;
     test.cluster.make::<SafeToStopNodes>(at);
     test.cluster.make::<SafeToStopNodes>(at);

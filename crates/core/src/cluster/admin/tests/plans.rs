@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::id::PlacementId;
+use crate::cluster::tests::submit;
 use crate::plan::Change;
 
 /// Two shards on "a", and a suggested plan that moves both to "b".
@@ -14,9 +15,9 @@ fn test_cluster() -> (AdminTestCluster, PlanId) {
     let changes = vec![to_b(1), to_b(2)];
     let suggested = Mode::Suggested;
     test.cluster.keyspaces.get_mut(&name("users")).unwrap().record.keyspace.mode = suggested;
-    let id = test.cluster.submit(test.at, &name("users"), Origin::Rebalance, changes);
-    assert_eq!(test.cluster.plans[&id].status, Status::Suggested);
-    let record = test.cluster.keyspaces[&name("users")].record.clone();
+    let id = submit(&mut test.cluster, test.at, &name("users"), Origin::Rebalance, changes);
+    assert_eq!(test.cluster.plans.by_id[&id].status, Status::Suggested);
+    let record = test.cluster.keyspaces.by_name[&name("users")].record.clone();
     test.cluster.outbox.writes.push(Write::Keyspace(record));
     test.flush();
     (test, id)
@@ -63,7 +64,7 @@ fn k15_an_edited_plan_is_a_new_one_in_place_of_the_old() {
     assert_eq!((new.id, new.status, new.changes.len()), (plan.next(), Status::Suggested, 1));
     assert_eq!(new.origin, Origin::Person("ada".into()), "the planner must not supersede it");
     assert_eq!(new.changes[0].change.shards(), [ShardId(2)]);
-    assert_eq!(test.cluster.plans[&plan].status, Status::Superseded);
+    assert_eq!(test.cluster.plans.by_id[&plan].status, Status::Superseded);
     test.refused(Command::ApprovePlan { plan }, Kind::Refused, "it is superseded");
     test.done(Command::ApprovePlan { plan: new.id });
     test.rounds(6);

@@ -69,7 +69,10 @@ fn explain_finds_the_split_that_placed_a_child() {
     test.rounds(6);
     let after = test.cluster.explain(test.at, &name("users"), &key("k")).unwrap();
     assert!(after.shard.shard > S1);
-    assert_eq!(after.reasons[0].as_ref().map(|(plan, _)| *plan), test.cluster.plans.keys().last().copied());
+    assert_eq!(
+        after.reasons[0].as_ref().map(|(plan, _)| *plan),
+        test.cluster.plans.by_id.keys().last().copied()
+    );
 }
 
 #[test]

@@ -167,14 +167,14 @@ fn partitions_with_more_replicas_than_their_keyspace_need_room_for_them() {
 fn racks_of_one_name_in_two_zones_are_two_racks() {
     let mut test = AdminTestCluster::new(&["a", "b", "c"]);
     for id in ["a", "b", "c"] {
-        test.cluster.nodes.get_mut(&node(id)).unwrap().record.spec.rack = Some(Zone::new("r1").unwrap());
+        test.cluster.members.get_mut(&node(id)).unwrap().record.spec.rack = Some(Zone::new("r1").unwrap());
     }
     let strict = |replicas| Keyspace { spread: Spread::RackStrict, ..wide(replicas) };
     test.refused(create(strict(3), false), Kind::Refused, "one in each of their 2 racks");
     test.run(create(strict(2), false), true).unwrap();
     // Where nobody knows better, each node is a domain of its own.
     for id in ["a", "b", "c"] {
-        test.cluster.nodes.get_mut(&node(id)).unwrap().record.spec.rack = None;
+        test.cluster.members.get_mut(&node(id)).unwrap().record.spec.rack = None;
     }
     test.done(create(strict(3), false));
 }

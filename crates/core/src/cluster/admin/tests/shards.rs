@@ -51,7 +51,8 @@ fn test_cluster(nodes: &[&str], homes: &[&str]) -> AdminTestCluster {
 }
 
 fn bounds(test: &AdminTestCluster) -> Vec<(u64, String)> {
-    let serving = test.cluster.keyspaces[&name("users")].map.shards().filter(|shard| shard.is_serving());
+    let serving =
+        test.cluster.keyspaces.by_name[&name("users")].map.shards().filter(|shard| shard.is_serving());
     serving.map(|shard| (shard.id.0, shard.bounds.to_string())).collect()
 }
 
@@ -78,7 +79,7 @@ fn a_person_moves_a_shard_make_before_break() {
     test.rounds(6);
     assert_eq!(test.homes("users", 1), ["b"]);
     assert!(test.shard("users", 1).is_settled());
-    assert_eq!(test.cluster.plans[&plan.id].status, Status::Finished);
+    assert_eq!(test.cluster.plans.by_id[&plan.id].status, Status::Finished);
 }
 
 #[test]
@@ -193,7 +194,10 @@ fn hash_ranges_split_at_the_middle_or_at_points() {
     test.done(split(S1, SplitAt::Middle));
     test.rounds(1);
     assert!(
-        test.cluster.keyspaces[&name("users")].map.shards().any(|s| matches!(s.stage(), Stage::Forming(_)))
+        test.cluster.keyspaces.by_name[&name("users")]
+            .map
+            .shards()
+            .any(|s| matches!(s.stage(), Stage::Forming(_)))
     );
     test.refused(split(S1, SplitAt::Middle), Kind::Conflict, "being split or merged already");
     test.rounds(6);
@@ -210,7 +214,7 @@ fn hash_ranges_split_at_the_middle_or_at_points() {
     test.done(split(s2, SplitAt::Points(vec![1, 2])));
     test.rounds(6);
     test.refused(split(ShardId(4), SplitAt::Middle), Kind::Refused, "single point");
-    assert_eq!(crate::plan::check::map(&test.cluster.keyspaces[&name("users")].map), vec![]);
+    assert_eq!(crate::plan::check::map(&test.cluster.keyspaces.by_name[&name("users")].map), vec![]);
 }
 
 #[test]
@@ -303,7 +307,7 @@ fn k12_a_hot_key_gets_a_shard_of_its_own() {
     test.done(isolate("hot"));
     test.rounds(6);
     let point = HashFunction::Xxh3_64.point(b"hot");
-    let own = test.cluster.keyspaces[&name("users")].map.find(b"hot").unwrap();
+    let own = test.cluster.keyspaces.by_name[&name("users")].map.find(b"hot").unwrap();
     assert_eq!(own.bounds, Bounds::Hashes(HashRange { first: point, last: point }));
     assert_eq!(bounds(&test).len(), 3);
     let again = test.done(isolate("hot"));
@@ -321,7 +325,7 @@ fn k12_a_hot_key_gets_a_shard_of_its_own() {
     test.put("users", 1, &["a"]);
     test.done(isolate("tenant/row-7"));
     test.rounds(6);
-    let map = &test.cluster.keyspaces[&name("users")].map;
+    let map = &test.cluster.keyspaces.by_name[&name("users")].map;
     let own = map.find(b"tenant/any").unwrap();
     let range = KeyRange::new(key("tenant"), key("tenant\0")).unwrap();
     assert_eq!(own.bounds, Bounds::Keys(range), "the whole partition is isolated");
@@ -335,11 +339,11 @@ fn a_shard_has_a_number_of_replicas_and_a_place_of_its_own() {
         |replicas| Command::SetShardReplicas { keyspace: name("users"), shard: S1, replicas, ahead: true };
     let answer = test.done(set(Some(3)));
     assert!(answer.warnings[0].contains("3 replicas and there is room for 2 now"), "{answer:?}");
-    assert_eq!(test.cluster.keyspaces[&name("users")].wanted_replicas(S1), 3);
+    assert_eq!(test.cluster.keyspaces.by_name[&name("users")].wanted_replicas(S1), 3);
     test.refused(set(Some(0)), Kind::Invalid, "give 1 to 64");
     test.refused(set(Some(65)), Kind::Invalid, "give 1 to 64");
     test.done(set(None));
-    assert!(test.cluster.keyspaces[&name("users")].record.rules.is_empty());
+    assert!(test.cluster.keyspaces.by_name[&name("users")].record.rules.is_empty());
 
     test.done(pin(&["b"]));
     test.refused(pin(&["c"]), Kind::Invalid, "no node c");
@@ -352,7 +356,7 @@ fn a_shard_has_a_number_of_replicas_and_a_place_of_its_own() {
     assert!(test.done(gpu).warnings[0].contains("there is room for 0 now"));
     let unpinned = test.done(pin(&[]));
     assert!(unpinned.summary.contains("wherever its keyspace may"));
-    assert!(test.cluster.keyspaces[&name("users")].record.rules.is_empty());
+    assert!(test.cluster.keyspaces.by_name[&name("users")].record.rules.is_empty());
 }
 
 #[test]
@@ -361,7 +365,7 @@ fn children_inherit_the_rules_of_their_parent() {
     test.done(pin(&["a"]));
     test.done(split(S1, SplitAt::Middle));
     test.rounds(6);
-    let rules = &test.cluster.keyspaces[&name("users")].record.rules;
+    let rules = &test.cluster.keyspaces.by_name[&name("users")].record.rules;
     assert_eq!(rules.keys().copied().collect::<Vec<_>>(), [ShardId(2), ShardId(3)]);
     assert!(rules.values().all(|rule| rule.constraint.pinned == [node("a")].into()));
     test.check_disk();
@@ -377,7 +381,10 @@ fn a20_what_was_set_aside_and_the_brake_are_released_by_a_person() {
     let rule = ShardRule { set_aside: Some("kills nodes".into()), deaths: 3, ..ShardRule::default() };
     keyspace.record.rules.insert(S1, rule);
     test.done(release);
-    assert!(test.cluster.keyspaces[&name("users")].record.rules.is_empty(), "deaths are forgotten too");
+    assert!(
+        test.cluster.keyspaces.by_name[&name("users")].record.rules.is_empty(),
+        "deaths are forgotten too"
+    );
     test.cluster.record.brake = Some("many deaths".into());
     test.done(Command::ReleaseBrake);
     assert_eq!(test.cluster.record.brake, None);

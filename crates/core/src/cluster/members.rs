@@ -1,0 +1,95 @@
+//! The nodes of a cluster, and the processes that ask to be one.
+
+use super::session::Registrations;
+use super::stored::Nodes;
+use super::{Kept, NodeRecord};
+use crate::base::id::Incarnation;
+use crate::base::name::NodeId;
+use crate::base::time::Millis;
+use crate::node::Health;
+use crate::node::exchange::{DiskHealth, ReplicaKey};
+use crate::node::health::Signs;
+use std::collections::BTreeMap;
+
+/// The nodes, with what was seen of each.
+#[derive(Debug, Clone)]
+pub(super) struct Members {
+    /// Dead ones included until they are removed.
+    pub(super) nodes: Nodes,
+    /// When a node came last.
+    pub(super) last_join: Millis,
+    /// Refused registrations and messages.
+    pub(super) registrations: Registrations,
+}
+
+/// A node with what is known of it.
+#[derive(Debug, Clone)]
+pub struct NodeState {
+    /// As stored.
+    pub record: NodeRecord,
+    /// What was seen of its current incarnation.
+    pub signs: Signs,
+    /// Earlier incarnations that may still act, with what was seen of them.
+    pub(super) former: BTreeMap<Incarnation, Signs>,
+    /// It has come to this coordinator, as a new process or as one that comes back.
+    pub(super) registered: bool,
+    /// The last beat's number.
+    pub(super) sequence: u64,
+    /// It has asked to leave.
+    pub leaving: bool,
+    /// It gets no further lease: see [`super::overdue`]. Not stored.
+    pub(super) revoked: bool,
+    /// It has said that its last lease is over, and got none: see `Cluster::may_lease`.
+    pub(super) has_no_lease: bool,
+    /// Share of its capacity that foreground work takes, as it says.
+    pub busy: f64,
+    /// What it says of its disk (`disk.rs`).
+    pub disk: DiskHealth,
+    /// What it should hold.
+    pub(super) orders: super::orders::OrderIndex,
+    /// A map has named it since this coordinator leads, or it had ended before that. See [`super::reach`].
+    pub(super) has_held: bool,
+    /// When its address is to be checked again.
+    pub(super) check_due: Millis,
+    /// Its address has not answered for so long that what it holds moves off: see [`super::reach`].
+    pub(super) cut_off: bool,
+    /// [`Health`] as last told to people.
+    pub(super) told: Health,
+    /// Its lease was over when last looked at.
+    pub(super) lapsed: bool,
+    /// When it ended, or was recalled as ended.
+    pub(super) ended_at: Millis,
+    /// Data that it keeps and no map names; not stored, as it names that again.
+    pub(super) kept: BTreeMap<ReplicaKey, Kept>,
+    /// The last of those that was looked at.
+    pub(super) kept_until: Option<ReplicaKey>,
+    /// People know that it is drained and may be stopped.
+    pub(super) emptied_told: bool,
+    /// People know that it keeps data which may not be deleted.
+    pub(super) kept_told: bool,
+    /// When the coordinator last said that a message for it came without its token.
+    pub(super) wrong_token_told: Option<Millis>,
+    /// Its token was lost, and another one was accepted since. Not stored: the process that registered is refused with
+    /// its next beat, and begins anew.
+    pub(super) is_on_trust: bool,
+}
+
+impl Members {
+    /// No nodes yet.
+    pub(super) fn new(now: Millis) -> Members {
+        Members { nodes: Nodes::new(), last_join: now, registrations: Registrations::default() }
+    }
+
+    pub(super) fn get(&self, id: &NodeId) -> Option<&NodeState> {
+        self.nodes.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: &NodeId) -> Option<&mut NodeState> {
+        self.nodes.get_mut(id)
+    }
+
+    /// Packs what each node should hold, as far as there is `room` for that in this decision.
+    pub(super) fn pack(&mut self, room: &mut i64) {
+        self.nodes.values_mut().for_each(|node| node.orders.pack(room));
+    }
+}
