@@ -126,9 +126,12 @@ fn again_after(why: &Closed) -> Again {
     match why {
         Closed::Refused(refusal) => refusal.again,
         Closed::Frame(error) => Refusal::from(error).again,
-        Closed::Ended | Closed::Silent(_) | Closed::Stalled(_) | Closed::Broken | Closed::Failed(..) => {
-            Again::Attempt
-        }
+        Closed::Ended
+        | Closed::Late(_)
+        | Closed::Silent(_)
+        | Closed::Stalled(_)
+        | Closed::Broken
+        | Closed::Failed(..) => Again::Attempt,
     }
 }
 

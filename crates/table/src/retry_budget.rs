@@ -83,7 +83,7 @@ mod tests {
         assert!(begun.elapsed() >= Duration::from_millis(100));
         let waiting = budget.clone();
         let waiting =
-            tokio::spawn(async move { waiting.spend_before(now() + Duration::from_secs(60)).await });
+            tokio::spawn(async move { waiting.spend_before(Instant::now() + Duration::from_secs(60)).await });
         budget.earn(10);
         assert!(waiting.await.expect("no panic"));
     }

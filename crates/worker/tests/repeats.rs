@@ -108,7 +108,9 @@ async fn what_may_be_sent_twice_is_sent_again_by_the_node_that_was_asked() {
     let http = http();
     let unknown = refuses(504, "unknown_outcome");
     let moved = refuses(503, "moved");
-    let cases: [(Method, &[(&str, &str)], String, usize); 11] = [
+    // The request's method and headers, what the first node answers, and how often it is sent.
+    type Case<'a> = (Method, &'a [(&'a str, &'a str)], String, usize);
+    let cases: [Case<'_>; 11] = [
         // It has a name.
         (Method::PUT, &[NAMED], CLOSES.to_owned(), 2),
         (Method::DELETE, &[NAMED], unknown.clone(), 2),

@@ -56,7 +56,8 @@ pub(crate) async fn attend(limits: DiskLimits, folder: PathBuf, running: Arc<Run
         has_failed = false;
         nearly_full = is_at(limits.nearly_full, nearly_full, used);
         worker.set_disk_nearly_full(nearly_full);
-        let was_full = std::mem::replace(&mut full, is_at(limits.full, full, used));
+        let was_full = full;
+        full = is_at(limits.full, full, used);
         // A write that found no room says the same before the limit does.
         running.node.set_at_limit(full);
         worker.set_disk_full(full || running.node.status().is_full);
