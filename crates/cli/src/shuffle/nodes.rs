@@ -54,7 +54,8 @@ impl ShuffleNodes {
             return Err(Failure::usage("no node is named that can be asked over HTTP")
                 .help("give --node HOST:PORT: nodes speak HTTP on ports, and not on Unix sockets"));
         }
-        let answer = first_answer(&nodes, &Method::GET, path, &HeaderMap::new(), &Bytes::new());
+        let (headers, body) = (HeaderMap::new(), Bytes::new());
+        let answer = first_answer(&nodes, &Method::GET, path, &headers, &body);
         let reply = answer.await.map_err(|error| {
             let asked = nodes.join(", ");
             Failure::not_reachable(format!("no node of shuffles answers at {asked}: {}", error.why))
