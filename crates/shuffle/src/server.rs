@@ -290,7 +290,7 @@ fn lost(why: impl std::fmt::Display) -> StartError {
     StartError::Stopped(why.to_string())
 }
 
-/// Whether a node that runs, in this process or another one, has this folder: a node that starts with it is refused.
+/// Whether a node that runs, in this process or another one, has this folder: no other one can start with it.
 ///
 /// # Errors
 /// The disk failed.

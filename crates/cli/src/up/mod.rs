@@ -2,8 +2,8 @@
 //! built-in key-value service, some that serve the package index of Debian 12 as a dataset, some that store a table, a pool of
 //! shuffles, and a router.
 //!
-//! Nothing here is special: the parts are those of `partage coordinator`, `node`, `dataset serve`, `table serve`, `shuffle serve` and `router`, on loopback.
-//! Only that nodes can be killed and added from outside, so that one can watch what happens, is `up`'s own
+//! Nothing here is special: the parts are those of `partage coordinator`, `node`, `dataset serve`, `table serve`, `shuffle serve`
+//! and `router`, on loopback. Only that nodes can be killed and added from outside, so that one can watch what happens, is `up`'s own
 //! ([`node_manager`]).
 
 mod node_manager;

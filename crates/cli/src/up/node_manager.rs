@@ -243,8 +243,8 @@ async fn bind(listen: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))
 }
 
-/// A node of shuffles of that name that was killed a moment ago may have the folder still. It registers before it opens its files,
-/// so it must not start before they are free.
+/// A node of shuffles of that name that was killed a moment ago may have the folder still. A node registers before it opens its
+/// files, so none starts before they are free.
 async fn wait_until_free(folder: &FilePath) -> Result<(), String> {
     let until = Instant::now() + STOP;
     while is_in_use(folder.to_owned()).await.map_err(|error| error.to_string())? && Instant::now() < until {
