@@ -13,8 +13,8 @@ use tokio::runtime::Builder;
 const SAYS_MS: f64 = 200.0;
 /// Until the addresses.
 const READY_MS: f64 = 1_500.0;
-/// As many as `up` opens: a coordinator, a router, the control listener, and six nodes.
-const LISTENERS: usize = 9;
+/// As many as `up` opens: a coordinator, a router, the control listener, twelve nodes, and three listeners for Redis clients.
+const LISTENERS: usize = 18;
 
 fn main() -> ExitCode {
     #[expect(clippy::disallowed_methods, reason = "a program of its own, which reads its command line")]

@@ -10,11 +10,12 @@
 
 use crate::limits;
 use crate::network::{PoolService, WireTransport};
-use crate::node::{Node, NodeConfig, NodeSettings, StartError as NodeError};
+use crate::node::{BATCHES, Node, NodeConfig, NodeSettings, StartError as NodeError};
 use crate::pool::{
     DiskLimits, PoolError, PoolHandler, PoolListener, PoolSpec, Running, Seen, Settings, Starting,
     attend_disk, ensure, look, metrics_text, routes, running,
 };
+use crate::store::is_locked;
 use bytes::Bytes;
 use partage_core::base::name::{KeyspaceName, NameError, NodeId};
 use partage_core::keyspace::KeyspaceKind;
@@ -287,6 +288,15 @@ impl ShuffleNode {
 
 fn lost(why: impl std::fmt::Display) -> StartError {
     StartError::Stopped(why.to_string())
+}
+
+/// Whether a node that runs, in this process or another one, has this folder: no other one can start with it.
+///
+/// # Errors
+/// The disk failed.
+pub async fn is_in_use(folder: PathBuf) -> Result<bool, StartError> {
+    let looking = spawn_blocking(move || is_locked(&RealDisk, &folder.join(BATCHES)));
+    Ok(looking.await.map_err(lost)?.map_err(NodeError::from)?)
 }
 
 /// The disk, and the file of what is stored here.

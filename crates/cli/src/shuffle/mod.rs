@@ -9,6 +9,9 @@ mod nodes;
 mod serve;
 mod sort;
 
+#[cfg(test)]
+pub use nodes::NODES;
+
 use crate::output::{Failure, Output};
 use clap::Subcommand;
 

@@ -17,10 +17,11 @@ use partage_wire::json::ErrorBody;
 use serde_json::Value;
 use std::fmt;
 
-/// Where a node listens unless somebody says, for clients and for HTTP.
-pub const NODE: &str = "127.0.0.1:7700";
+/// Who is asked unless somebody says: the nodes of `partage up`, of which the first one is also where `partage shuffle serve`
+/// listens.
+pub const NODES: [&str; 3] = ["127.0.0.1:7700", "127.0.0.1:7701", "127.0.0.1:7702"];
 
-const START: &str = "start one with `partage shuffle serve`, or name it with --node ADDRESS";
+const START: &str = "start one with `partage shuffle serve` or `partage up`, or name it with --node ADDRESS";
 
 /// Which nodes are asked.
 #[derive(Debug, Clone, Args)]
@@ -31,7 +32,7 @@ pub struct ShuffleNodes {
         long,
         env = "PARTAGE_SHUFFLE_NODE",
         value_delimiter = ',',
-        default_value = NODE,
+        default_values = NODES,
         value_name = "ADDRESS"
     )]
     node: Vec<Address>,
@@ -151,7 +152,7 @@ mod tests {
         let none = failure(Error::NoNode("127.0.0.1:9: refused".to_owned()));
         assert!(none.is_not_reachable() && none.to_string().contains("partage shuffle serve"), "{none}");
         let refusal = Refusal::new(RefusalWord::ShuffleUnknown, Again::No, "there is none");
-        let refused = failure(Error::Refused { node: NODE.parse().unwrap(), refusal });
+        let refused = failure(Error::Refused { node: NODES[0].parse().unwrap(), refusal });
         assert!(
             refused.is_kind("shuffle-unknown") && refused.to_string().contains("shuffle list"),
             "{refused}"

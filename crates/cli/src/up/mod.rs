@@ -1,9 +1,9 @@
 //! `partage up`: everything on this machine, in one process, in seconds. A coordinator, some nodes with the
-//! built-in key-value service, some that serve the package index of Debian 12 as a dataset, some that store a table, and a
-//! router.
+//! built-in key-value service, some that serve the package index of Debian 12 as a dataset, some that store a table, a pool of
+//! shuffles, and a router.
 //!
-//! Nothing here is special: the parts are those of `partage coordinator`, `node`, `dataset serve` and `router`, on loopback.
-//! Only that nodes can be killed and added from outside, so that one can watch what happens, is `up`'s own
+//! Nothing here is special: the parts are those of `partage coordinator`, `node`, `dataset serve`, `table serve`, `shuffle serve`
+//! and `router`, on loopback. Only that nodes can be killed and added from outside, so that one can watch what happens, is `up`'s own
 //! ([`node_manager`]).
 
 mod node_manager;
@@ -21,9 +21,9 @@ use partage_core::base::settings::Settings;
 use partage_door::state::make_private;
 use partage_router::{Options, Router, proxy};
 use sample_dataset::SampleDataset;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -46,6 +46,15 @@ const TABLE_NODES_FROM: u16 = 90;
 /// How many there are at the most.
 const TABLE_NODES: u16 = 3;
 
+/// Nodes of the pool of shuffles have the ports from one above this: with the usual port those that commands ask by themselves.
+const SHUFFLE_NODES_FROM: u16 = 299;
+
+/// How many there are at the most.
+const SHUFFLE_NODES: u16 = 3;
+
+/// Each record of a shuffle is on so many of them, if there are so many.
+const SHUFFLE_REPLICAS: u16 = 2;
+
 /// The key that the commands to try are about.
 const KEY: &str = "apple";
 
@@ -55,17 +64,17 @@ const READY: Duration = Duration::from_secs(60);
 /// `partage up`
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// Number of nodes of the key-value service; the same number of nodes, at most three, serve the dataset, and as many
-    /// store the table
+    /// Number of nodes of the key-value service; the same number of nodes, at most three, serve the dataset, as many
+    /// store the table, and as many are the pool of shuffles
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     nodes: u16,
-    /// Directory to keep shard placement, plans, the dataset and the table for the next start; the nodes of the key-value
-    /// service keep their data in memory only
+    /// Directory to keep shard placement, plans, the dataset, the table and shuffles for the next start; the nodes of the
+    /// key-value service keep their data in memory only
     #[arg(long)]
     data_dir: Option<PathBuf>,
     /// Port of the coordinator; the router takes port + 1, the listener that kills and adds nodes port + 2, key-value nodes
     /// take ports from + 11, dataset nodes from + 81, table nodes from + 91 and for Redis clients
-    /// from + 96, and nodes that are added any free port; 0 takes free ports for all
+    /// from + 96, nodes of shuffles from + 300, and nodes that are added any free port; 0 takes free ports for all
     #[arg(long, default_value_t = PORT)]
     port: u16,
     /// Do not load the package index into the table
@@ -87,6 +96,9 @@ struct Addresses {
     table_nodes: Vec<NodeAddress>,
     /// Where they listen for clients of Redis.
     resp: Vec<String>,
+    /// The nodes of the pool of shuffles: where they listen.
+    #[serde(serialize_with = "addresses_alone")]
+    shuffle: Vec<NodeAddress>,
     /// The shard of the table in which [`KEY`] is, and the node that leads it.
     #[serde(skip)]
     shard: Option<(u64, String)>,
@@ -98,13 +110,17 @@ struct NodeAddress {
     address: String,
 }
 
+fn addresses_alone<S: Serializer>(nodes: &[NodeAddress], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(nodes.iter().map(|node| &node.address))
+}
+
 /// What runs in the process.
 struct Parts {
     coordinator: Coordinator,
     manager: NodeManager,
     proxy: proxy::Proxy,
     addresses: Addresses,
-    /// With the table, where it is not kept; removed in the end.
+    /// With the table and shuffles, where they are not kept; removed in the end.
     _temporary: Option<TempDir>,
 }
 
@@ -154,8 +170,9 @@ impl UpArgs {
         let coordinator = self.coordinator(doors.clone()).await?;
         let at = coordinator.address().to_string();
         let client = ApiClient { coordinator: vec![at.clone()], who: "up".to_owned() };
-        let (tables, temporary) = self.tables()?;
-        let manager = NodeManager::new(at.clone(), dataset, tables, doors.clone());
+        let (data, temporary) = self.data()?;
+        let replicas = self.nodes.min(SHUFFLE_REPLICAS).into();
+        let manager = NodeManager::new(at.clone(), dataset, data, replicas, doors.clone());
         self.add_nodes(&manager).await?;
         let control = manager.open(self.address(2)).await?;
         let router = Router::connect(vec![at.clone()], Options::default()).await;
@@ -168,7 +185,9 @@ impl UpArgs {
         let nodes = nodes.map(|(id, address)| NodeAddress { id, address: address.to_string() });
         let (dataset_nodes, nodes): (Vec<_>, Vec<_>) =
             nodes.partition(|node| node_manager::is_of_dataset(&node.id));
-        let (table_nodes, nodes) = nodes.into_iter().partition(|node| node_manager::is_of_tables(&node.id));
+        let (table_nodes, nodes): (Vec<_>, Vec<_>) =
+            nodes.into_iter().partition(|node| node_manager::is_of_tables(&node.id));
+        let (shuffle, nodes) = nodes.into_iter().partition(|node| node_manager::is_of_shuffles(&node.id));
         let addresses = Addresses {
             coordinator: at,
             router: proxy.address().to_string(),
@@ -178,26 +197,29 @@ impl UpArgs {
             dataset_source: manager.dataset().folder().display().to_string(),
             table_nodes,
             resp: manager.redis(),
+            shuffle,
             shard: sample::shard_of(&client, KEY).await?,
         };
         Ok(Parts { coordinator, manager, proxy, addresses, _temporary: temporary })
     }
 
-    /// The folder of the nodes of tables.
-    fn tables(&self) -> Result<(PathBuf, Option<TempDir>), Failure> {
+    /// The folder of the nodes of tables and of shuffles.
+    fn data(&self) -> Result<(PathBuf, Option<TempDir>), Failure> {
         if let Some(folder) = &self.data_dir {
-            return Ok((folder.join("tables"), None));
+            return Ok((folder.clone(), None));
         }
         let temporary = tempfile::tempdir();
-        let temporary = temporary
-            .map_err(|error| Failure::failed(format!("cannot make a folder for the table: {error}")))?;
+        let temporary = temporary.map_err(|error| {
+            Failure::failed(format!("cannot make a folder for the table and shuffles: {error}"))
+        })?;
         Ok((temporary.path().to_owned(), Some(temporary)))
     }
 
     /// Coordinator, router, the listener that stops and adds nodes, and the nodes.
     fn listeners(&self) -> usize {
-        let services = self.nodes + self.nodes.min(DATASET_NODES) + self.nodes.min(TABLE_NODES);
-        3 + usize::from(services + self.nodes.min(TABLE_NODES))
+        let few = [DATASET_NODES, TABLE_NODES, SHUFFLE_NODES].map(|most| self.nodes.min(most));
+        let redis = self.nodes.min(TABLE_NODES);
+        3 + usize::from(self.nodes + few.iter().sum::<u16>() + redis)
     }
 
     /// All nodes side by side: each waits for the coordinator to take it in.
@@ -207,8 +229,10 @@ impl UpArgs {
             .map(|number| (format!("d{number}"), DATASET_NODES_FROM + number));
         let store =
             (1..=self.nodes.min(TABLE_NODES)).map(|number| (format!("t{number}"), TABLE_NODES_FROM + number));
+        let shuffle = (1..=self.nodes.min(SHUFFLE_NODES))
+            .map(|number| (format!("s{number}"), SHUFFLE_NODES_FROM + number));
         let mut begun = JoinSet::new();
-        for (id, above) in keep.chain(serve).chain(store) {
+        for (id, above) in keep.chain(serve).chain(store).chain(shuffle) {
             let (manager, listen) = (manager.clone(), self.address(above));
             begun.spawn(async move { manager.add(&id, listen).await });
         }
@@ -223,14 +247,17 @@ impl UpArgs {
         let nodes = |count: u16| counted(count, "node");
         let (all, of_dataset) = (nodes(self.nodes), nodes(self.nodes.min(DATASET_NODES)));
         let of_tables = nodes(self.nodes.min(TABLE_NODES));
+        let of_shuffles = nodes(self.nodes.min(SHUFFLE_NODES));
         format!(
-            "starting a coordinator, a key-value service on {all}, the packages of Debian 12 on {of_dataset}, a table on {of_tables}, and a router"
+            "starting a coordinator, a key-value service on {all}, the packages of Debian 12 on {of_dataset}, a table on {of_tables}, shuffles on {of_shuffles}, and a router"
         )
     }
 
     /// All ports follow the first, so the last must be one too.
     fn check_ports(&self) -> Result<(), Failure> {
-        let last = u16::MAX - (NODES_FROM + self.nodes).max(TABLE_NODES_FROM + TABLE_NODES + REDIS_ABOVE);
+        let redis = TABLE_NODES_FROM + TABLE_NODES + REDIS_ABOVE;
+        let above = (NODES_FROM + self.nodes).max(redis).max(SHUFFLE_NODES_FROM + SHUFFLE_NODES);
+        let last = u16::MAX - above;
         if self.port <= last {
             return Ok(());
         }
@@ -365,19 +392,54 @@ fn to_try_of_datasets(at: &Addresses) -> Vec<(String, &'static str)> {
     ]
 }
 
+/// The same for shuffles: the files of the dataset are sorted, since they are there.
+fn to_try_of_shuffles(at: &Addresses, usual_port: bool) -> Vec<(String, &'static str)> {
+    let [_, (version, _)] = sample_dataset::VERSIONS;
+    let source = Path::new(&at.dataset_source).join(sample_dataset::DATASET).join(version);
+    let files = in_shell(&std::path::absolute(&source).unwrap_or(source));
+    let nodes: Vec<&str> = at.shuffle.iter().map(|node| node.address.as_str()).collect();
+    let node = if usual_port { String::new() } else { format!(" --node {}", nodes.join(",")) };
+    let sort = |out: &str| {
+        format!("partage shuffle sort {files}/*.jsonl --by size_bytes:desc -o {out} --partitions 3{node}")
+    };
+    let post = |what: &str| format!("curl -X POST -H 'partage-request: 1' http://{}/{what}/s2", at.control);
+    let mut tries = vec![
+        (sort("sorted"), ""),
+        ("wc -l sorted/*".to_owned(), "exactly divided: the parts differ by one package at most"),
+    ];
+    if at.shuffle.len() > usize::from(SHUFFLE_REPLICAS) {
+        tries.extend([
+            (post("kill"), "kill a node, and sort without it: that takes some seconds more"),
+            (sort("again"), ""),
+            ("diff -r sorted again".to_owned(), "prints nothing: the parts are the same"),
+            (post("add"), "it comes back with what it has stored"),
+        ]);
+    }
+    tries.push((format!("partage shuffle list{node}"), "what is there; a sort deletes its own in the end"));
+    tries
+}
+
+/// A path as one word of a command.
+fn in_shell(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = path.chars().all(|char| char.is_ascii_alphanumeric() || "/._-".contains(char));
+    if is_plain { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
 fn welcome(at: &Addresses, usual_port: bool, keeps: bool) -> String {
     let named = |nodes: &[NodeAddress]| -> String {
         nodes.iter().map(|node| format!("{} at {}", node.id, node.address)).collect::<Vec<_>>().join(", ")
     };
     let (tries, of_datasets) = (to_try(at, usual_port), to_try_of_datasets(at));
-    let of_tables = to_try_of_tables(at, usual_port);
-    let all = tries.iter().chain(&of_datasets).chain(&of_tables);
-    let width = all.map(|(command, _)| command.chars().count()).max().unwrap_or(0);
+    let (of_tables, of_shuffles) = (to_try_of_tables(at, usual_port), to_try_of_shuffles(at, usual_port));
+    let all = tries.iter().chain(&of_datasets).chain(&of_tables).chain(&of_shuffles);
+    let explained = all.filter(|(_, what)| !what.is_empty());
+    let width = explained.map(|(command, _)| command.chars().count()).max().unwrap_or(0);
     let (tries, of_datasets) = (in_columns(&tries, width), in_columns(&of_datasets, width));
-    let of_tables = in_columns(&of_tables, width);
+    let (of_tables, of_shuffles) = (in_columns(&of_tables, width), in_columns(&of_shuffles, width));
     let kept = if keeps {
-        "What is kept in --data-dir is where shards are, plans, the dataset and the table. Notes are in the memory of their nodes,
-and gone when this ends."
+        "What is kept in --data-dir is where shards are, plans, the dataset, the table and shuffles. Notes are in the memory of
+their nodes, and gone when this ends."
     } else {
         "All of it is gone when this ends."
     };
@@ -389,6 +451,7 @@ and gone when this ends."
   `packages`   {}
   `notes`      {}
   `inventory`  {}
+  shuffles     {}
 
 Try, in another terminal:
 
@@ -405,6 +468,11 @@ The package index is loaded into it while you read this, by key, with an index o
 
 {of_tables}
 
+A shuffle takes records from any number of clients, and gives them back sorted, in equal parts. `partage shuffle sort` sorts files
+so: CSV, JSON Lines, Parquet, and records of a fixed length. Here are the packages, the largest ones first:
+
+{of_shuffles}
+
 {kept} Ctrl-C stops everything.",
         sample_dataset::ROWS,
         counted(at.dataset_nodes.len(), "node"),
@@ -413,6 +481,7 @@ The package index is loaded into it while you read this, by key, with an index o
         named(&at.dataset_nodes),
         named(&at.nodes),
         named(&at.table_nodes),
+        named(&at.shuffle),
         sample_dataset::VERSIONS.map(|(name, _)| name).join(" and "),
         at.dataset_source,
     )
@@ -442,6 +511,7 @@ mod tests {
                 dataset_source: "/tmp/source".into(),
                 table_nodes: vec![node("t1", 91), node("t2", 92)],
                 resp: vec![at(96), at(97)],
+                shuffle: vec![node("s1", 300), node("s2", 301), node("s3", 302)],
                 shard: Some((1, "t2".into())),
             };
             let text = welcome(&addresses, port == 7400, true);
@@ -455,6 +525,8 @@ mod tests {
             let columns: std::collections::BTreeSet<usize> = explained.filter_map(begins).collect();
             assert_eq!(columns.len(), 1, "{text}");
             assert!(text.contains("Notes are in the memory"), "{text}");
+            assert_eq!(text.contains("--node 127.0.0.1:17700,"), port == 17400, "{text}");
+            assert!(text.contains(" /tmp/source/packages/day-2/*.jsonl --by size_bytes:desc"), "{text}");
             let nodes_named = text.lines().filter(|line| line.contains(&at(92))).count();
             assert_eq!(nodes_named, 1, "only where its address is, as t2 is the one that is killed: {text}");
         }
@@ -464,8 +536,21 @@ mod tests {
     fn ports_that_do_not_fit_are_told_before_anything_starts() {
         let up = |port, nodes| UpArgs { nodes, data_dir: None, port, empty_table: false };
         assert!(up(0, 64).check_ports().is_ok());
-        assert!(up(65_437, 3).check_ports().is_ok());
-        let told = up(65_438, 3).check_ports().unwrap_err().to_string();
-        assert!(told.contains("--port 65438") && told.contains("65437"), "{told}");
+        assert!(up(65_233, 3).check_ports().is_ok());
+        let told = up(65_234, 3).check_ports().unwrap_err().to_string();
+        assert!(told.contains("--port 65234") && told.contains("65233"), "{told}");
+    }
+
+    #[test]
+    fn at_the_usual_port_commands_ask_the_nodes_of_shuffles_by_themselves() {
+        let asked =
+            (1..=SHUFFLE_NODES).map(|number| format!("127.0.0.1:{}", PORT + SHUFFLE_NODES_FROM + number));
+        assert!(asked.eq(crate::shuffle::NODES));
+    }
+
+    #[test]
+    fn a_path_is_one_word_of_a_command() {
+        assert_eq!(in_shell(Path::new("/tmp/.tmpA_b-1/source")), "/tmp/.tmpA_b-1/source");
+        assert_eq!(in_shell(Path::new("/my data/it's")), r"'/my data/it'\''s'");
     }
 }

@@ -1,4 +1,4 @@
-//! The nodes of `up`, of all three kinds, each with a runtime of its own, so that one can be killed as if its machine had lost
+//! The nodes of `up`, of all four kinds, each with a runtime of its own, so that one can be killed as if its machine had lost
 //! power: its tasks, connections and listener are gone at once, and nobody is told.
 
 use super::sample_dataset::SampleDataset;
@@ -9,6 +9,9 @@ use axum::routing::post;
 use axum::{Json, Router};
 use partage_door::{Door, Role, Settings, TowerService};
 use partage_kv::{Config, Node};
+use partage_shuffle::DiskLimits as ShuffleDiskLimits;
+use partage_shuffle::node::NodeSettings as ShuffleSettings;
+use partage_shuffle::server::{Config as ShuffleConfig, ShuffleNode, is_in_use};
 use partage_table::server::{Config as TableConfig, RedisConfig, TableNode};
 use partage_table::{DiskLimits, NodeSettings};
 use partage_wire::json::ErrorBody;
@@ -26,6 +29,12 @@ use tokio::time::{Instant, sleep};
 
 /// The listener for clients of Redis has the port so much above that of its node.
 pub const REDIS_ABOVE: u16 = 5;
+
+/// Slots of the pool of shuffles: some for each of ten nodes. What nodes compare of each in turn costs something also at rest.
+const SHUFFLE_SLOTS: u32 = 24;
+
+/// What a node of shuffles keeps of records in memory: three of them leave a laptop its own.
+const SHUFFLE_MEMORY: u64 = 128 << 20;
 
 /// Threads of one node.
 const THREADS: usize = 1;
@@ -50,6 +59,8 @@ enum Service {
     Dataset(Box<partage_dataset::node::Node>),
     /// Its replicas have threads of their own.
     Table(Box<TableNode>),
+    /// Its machines and its files have threads of their own.
+    Shuffle(Box<ShuffleNode>),
 }
 
 impl Drop for RunningNode {
@@ -73,22 +84,35 @@ pub fn is_of_tables(id: &str) -> bool {
     id.starts_with('t')
 }
 
+/// Whether a node of that name is one of the pool of shuffles: `s1`.
+pub fn is_of_shuffles(id: &str) -> bool {
+    id.starts_with('s')
+}
+
 /// Starts, lists and kills the nodes.
 #[derive(Clone)]
 pub struct NodeManager {
     coordinator: String,
     dataset: Arc<SampleDataset>,
-    /// With a folder for each node of tables.
-    tables: Arc<FilePath>,
+    /// With folders `tables` and `shuffles`, which have a folder for each node.
+    data: Arc<FilePath>,
+    /// On how many nodes shuffles store each record, if their pool is created now.
+    replicas: u32,
     door: Settings,
     running: Arc<Mutex<BTreeMap<String, RunningNode>>>,
 }
 
 impl NodeManager {
     /// Empty.
-    pub fn new(coordinator: String, dataset: SampleDataset, tables: PathBuf, door: Settings) -> NodeManager {
-        let (dataset, tables) = (Arc::new(dataset), tables.into());
-        NodeManager { coordinator, dataset, tables, door, running: Arc::default() }
+    pub fn new(
+        coordinator: String,
+        dataset: SampleDataset,
+        data: PathBuf,
+        replicas: u32,
+        door: Settings,
+    ) -> NodeManager {
+        let (dataset, data) = (Arc::new(dataset), data.into());
+        NodeManager { coordinator, dataset, data, replicas, door, running: Arc::default() }
     }
 
     fn running(&self) -> MutexGuard<'_, BTreeMap<String, RunningNode>> {
@@ -115,27 +139,15 @@ impl NodeManager {
         &self.dataset
     }
 
-    /// One node more; by its name one of the dataset, of the tables, or of the key-value service.
+    /// One node more; by its name one of the dataset, of the tables, of the pool of shuffles, or of the key-value service.
     pub async fn add(&self, id: &str, listen: SocketAddr) -> Result<SocketAddr, Failure> {
         if self.running().contains_key(id) {
             return Err(Failure::refused(format!("node {id} is up already: choose another name")));
         }
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
         let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start node {id}: {error}")))?;
-        let (name, coordinator, dataset) = (id.to_owned(), self.coordinator.clone(), self.dataset.clone());
-        let (door, folder) = (self.door.clone(), self.tables.join(id));
-        let started = runtime.spawn(async move {
-            if is_of_dataset(&name) {
-                let node = dataset.node(&name, listen, &coordinator, door).await?;
-                return Ok((node.address(), Service::Dataset(Box::new(node))));
-            }
-            if is_of_tables(&name) {
-                let node = store(name, listen, coordinator, folder, door).await?;
-                return Ok((node.address(), Service::Table(Box::new(node))));
-            }
-            let (address, worker) = keep(name, listen, coordinator, door).await?;
-            Ok((address, Service::KeyValue(worker)))
-        });
+        let (manager, name) = (self.clone(), id.to_owned());
+        let started = runtime.spawn(async move { manager.start(name, listen).await });
         match started.await.map_err(|error| error.to_string()).and_then(|node| node) {
             Ok((address, service)) => {
                 let node = RunningNode { address, runtime: Some(runtime), service: Some(service) };
@@ -147,6 +159,38 @@ impl NodeManager {
                 Err(Failure::failed(format!("node {id}: {why}")).help("choose a free --port, or 0 for any"))
             }
         }
+    }
+
+    /// Starts a node on this runtime.
+    async fn start(self, name: String, listen: SocketAddr) -> Result<(SocketAddr, Service), String> {
+        let NodeManager { coordinator, dataset, data, replicas, door, .. } = self;
+        if is_of_dataset(&name) {
+            let node = dataset.node(&name, listen, &coordinator, door).await?;
+            return Ok((node.address(), Service::Dataset(Box::new(node))));
+        }
+        if is_of_tables(&name) {
+            let folder = data.join("tables").join(&name);
+            let node = store(name, listen, coordinator, folder, door).await?;
+            return Ok((node.address(), Service::Table(Box::new(node))));
+        }
+        if is_of_shuffles(&name) {
+            let folder = data.join("shuffles").join(&name);
+            wait_until_free(&folder).await?;
+            let listener = bind(listen).await?;
+            let config = ShuffleConfig {
+                slots: SHUFFLE_SLOTS,
+                replicas,
+                settings: ShuffleSettings::of_memory(SHUFFLE_MEMORY),
+                // As for tables.
+                disk: ShuffleDiskLimits::NONE,
+                door,
+                ..ShuffleConfig::new(name, vec![coordinator], listener, folder)
+            };
+            let node = ShuffleNode::start(config).await.map_err(|error| error.to_string())?;
+            return Ok((node.address(), Service::Shuffle(Box::new(node))));
+        }
+        let (address, worker) = keep(name, listen, coordinator, door).await?;
+        Ok((address, Service::KeyValue(worker)))
     }
 
     /// Takes a node away, as a power cut would.
@@ -164,6 +208,7 @@ impl NodeManager {
                     Some(Service::KeyValue(worker)) => worker.shutdown().await,
                     Some(Service::Dataset(reader)) => reader.stop().await,
                     Some(Service::Table(node)) => node.shutdown().await,
+                    Some(Service::Shuffle(node)) => node.shutdown().await,
                     None => {}
                 }
             });
@@ -194,6 +239,20 @@ impl NodeManager {
     }
 }
 
+async fn bind(listen: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))
+}
+
+/// A node of shuffles of that name that was killed a moment ago may have the folder still. A node registers before it opens its
+/// files, so none starts before they are free.
+async fn wait_until_free(folder: &FilePath) -> Result<(), String> {
+    let until = Instant::now() + STOP;
+    while is_in_use(folder.to_owned()).await.map_err(|error| error.to_string())? && Instant::now() < until {
+        sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
+}
+
 /// Starts a node of tables on this runtime. One of that name that was killed a moment ago may have the folder still: that is
 /// waited for.
 async fn store(
@@ -220,13 +279,10 @@ async fn table_config(
     folder: &FilePath,
     door: &Settings,
 ) -> Result<TableConfig, String> {
-    let listener =
-        TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+    let listener = bind(listen).await?;
     let redis =
         SocketAddr::new(listen.ip(), if listen.port() == 0 { 0 } else { listen.port() + REDIS_ABOVE });
-    let redis =
-        TcpListener::bind(redis).await.map_err(|error| format!("cannot listen on {redis}: {error}"))?;
-    let redis = Some(RedisConfig::new(redis));
+    let redis = Some(RedisConfig::new(bind(redis).await?));
     let config = TableConfig::new(name, coordinator, listener, folder.to_owned());
     // A look at the program on a disk that is nearly full should show more than a refusal.
     let settings = NodeSettings { disk: DiskLimits::NONE, ..NodeSettings::default() };
@@ -240,8 +296,7 @@ async fn keep(
     coordinator: String,
     door: Settings,
 ) -> Result<(SocketAddr, Worker), String> {
-    let listener =
-        TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
+    let listener = bind(listen).await?;
     let node = Node::start(Config { door, ..Config::new(name, coordinator, listener) }).await;
     let node = node.map_err(|error| error.to_string())?;
     let (address, worker) = (node.address(), node.worker().clone());

@@ -58,6 +58,9 @@ use std::thread::JoinHandle;
 use storing::Storing;
 use tokio::sync::oneshot;
 
+/// The folder of batches in that of a node.
+pub(crate) const BATCHES: &str = "batches";
+
 /// What a node is made of.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
@@ -124,7 +127,7 @@ impl Node {
         let inbox = Arc::new(Inbox::new(settings.inbox_events, settings.inbox_bytes));
         let shared = Arc::new(Shared::new(Arc::clone(&inbox), clock, settings.clone(), Arc::clone(&map)));
         let (store, found) =
-            Store::open(Arc::clone(&config.disk), &config.folder.join("batches"), settings.store)?;
+            Store::open(Arc::clone(&config.disk), &config.folder.join(BATCHES), settings.store)?;
         let reports = Arc::clone(&inbox);
         let ended_kept = settings.machines.ended_kept;
         let (mut decisions, places) = DecisionLog::open(

@@ -20,6 +20,11 @@ pub struct DiskLimits {
     pub full: f64,
 }
 
+impl DiskLimits {
+    /// The node writes until the system has no room.
+    pub const NONE: DiskLimits = DiskLimits { nearly_full: 1.0, full: 1.0 };
+}
+
 impl Default for DiskLimits {
     /// What is left at `full` is for attempts that are open, and for what their batches are divided into.
     fn default() -> DiskLimits {

@@ -96,6 +96,18 @@ pub struct Store {
     _lock: Box<dyn Any + Send>,
 }
 
+/// Whether a store that is open, in this process or another one, has the folder.
+///
+/// # Errors
+/// The disk failed.
+pub fn is_locked(disk: &dyn Disk, dir: &Path) -> Result<bool, StoreError> {
+    match disk.lock(&dir.join(LOCK)) {
+        Ok(lock) => Ok(lock.is_none()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed("locking", dir)(error)),
+    }
+}
+
 impl Store {
     /// Opens the files in `dir`, and makes the folder if there is none.
     ///

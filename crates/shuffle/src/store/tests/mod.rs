@@ -3,7 +3,7 @@
 mod damage;
 mod faults;
 
-use super::{BatchError, Found, Store, StoreError, StoreSettings};
+use super::{BatchError, Found, Store, StoreError, StoreSettings, is_locked};
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use partage_journal::faulty_disk::FaultyDisk;
@@ -124,7 +124,10 @@ fn two_processes_do_not_share_a_folder() {
     let opened = |settings| Store::open(Arc::new(RealDisk), dir.path(), settings);
     let (first, _) = opened(StoreSettings::default()).unwrap();
     assert!(matches!(opened(StoreSettings::default()), Err(StoreError::Locked(_))));
+    assert_eq!(is_locked(&RealDisk, dir.path()), Ok(true));
     drop(first);
+    assert_eq!(is_locked(&RealDisk, dir.path()), Ok(false));
+    assert_eq!(is_locked(&RealDisk, &dir.path().join("none")), Ok(false));
     assert!(opened(StoreSettings::default()).is_ok());
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of a process waits by the clock")]
 
+mod shuffles;
+
 use partage_wire::proto::{self, admin_client::AdminClient, change::Kind};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -77,7 +79,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// The commands of the README's tour, one block after the other, with the addresses of this `up`.
 fn blocks_of_the_tour(up: &Up) -> Vec<String> {
-    let readme = include_str!("../../../README.md");
+    let readme = include_str!("../../../../README.md");
     let tour = readme.split("\n## ").find(|part| part.starts_with("Five minutes")).unwrap();
     let blocks = tour.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let node = up.at["dataset_nodes"][0]["address"].as_str().unwrap();
@@ -142,7 +144,7 @@ fn the_tour_of_the_readme_works_step_by_step() {
     types(&up, add);
     eventually("the new node is up", || {
         let status: Value = serde_json::from_str(&up.cli(&["status", "--json"]).1).unwrap();
-        status["nodes"]["up"] == 10 && status["short"] == 0
+        status["nodes"]["up"] == 13 && status["short"] == 0
     });
     let said = types(&up, rest);
     assert!(!said.contains("blocked") && said.contains("drain d1"), "{said}");
@@ -157,6 +159,7 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     let up = Up::start();
     assert_eq!(up.at["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(up.at["dataset_nodes"].as_array().unwrap().len(), 3);
+    assert_eq!(up.at["shuffle"].as_array().unwrap().len(), 3);
     let libc6 = || {
         let (status, body) = up.ask("router", "GET", "/packages/libc6");
         status == 200 && serde_json::from_str::<Value>(&body).unwrap()["package"] == "libc6"
@@ -511,6 +514,7 @@ fn the_commands_about_the_table_work_as_they_are_printed() {
     );
 
     let table = printed.iter().skip_while(|line| !line.starts_with("`inventory` is a table"));
+    let table = table.take_while(|line| !line.starts_with("A shuffle takes"));
     let commands: Vec<String> = table
         .filter_map(|line| line.strip_prefix("  "))
         .map(|line| line.split("  ").next().unwrap().trim().to_owned())
