@@ -7,6 +7,7 @@
 
 use super::sketch::Cdf;
 use super::{Bytes, RangeId};
+use partage_core::limits;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A range: the keys from its begin, included, to the begin of the next one.
@@ -37,10 +38,12 @@ pub struct Tag {
 }
 
 impl Bounds {
-    /// Version 0, of so many stashes.
+    /// Version 0, of so many stashes, within the limit of core.
     pub fn stashes(count: u32) -> Bounds {
-        let stash = |id| Range { id: RangeId(id), begins: [].as_slice().into() };
-        Bounds { version: 0, ranges: (0..u64::from(count.max(1))).map(stash).collect() }
+        let begins: Bytes = [].as_slice().into();
+        let stash = |id| Range { id: RangeId(id), begins: begins.clone() };
+        let count = count.clamp(1, limits::SHUFFLE_RANGES);
+        Bounds { version: 0, ranges: (0..u64::from(count)).map(stash).collect() }
     }
 
     /// The tag of a key. Of stashes that one is taken whose `turn` it is.
@@ -223,6 +226,13 @@ mod tests {
         let same = Bounds { version: 3, ..second };
         assert!(versions.push(same.clone()));
         assert!(same.ranges.iter().all(|range| versions.is_wanted(Tag { version: 2, range: range.id })));
+    }
+
+    #[test]
+    fn r1_no_number_of_stashes_takes_more_memory_than_the_limit() {
+        for (count, made) in [(0, 1), (7, 7), (u32::MAX, limits::SHUFFLE_RANGES)] {
+            assert_eq!(Bounds::stashes(count).ranges.len(), made as usize);
+        }
     }
 
     #[test]

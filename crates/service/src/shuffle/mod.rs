@@ -39,6 +39,7 @@
 
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
+use partage_core::limits;
 use std::fmt;
 use std::sync::Arc;
 
@@ -125,6 +126,19 @@ pub struct Terms {
     pub stashes: u32,
     /// About so many ranges afterwards.
     pub ranges: u32,
+}
+
+impl Terms {
+    /// Whether both numbers are within [`limits::SHUFFLE_RANGES`]: who takes terms from a client refuses others.
+    pub fn are_within_limits(&self) -> bool {
+        self.stashes.max(self.ranges) <= limits::SHUFFLE_RANGES
+    }
+
+    /// The terms that a machine goes by, whatever it was told, or a log says: each number is 1 at least, and within the limit.
+    pub fn bounded(self) -> Terms {
+        let within = |count: u32| count.clamp(1, limits::SHUFFLE_RANGES);
+        Terms { stashes: within(self.stashes), ranges: within(self.ranges) }
+    }
 }
 
 /// Why there is nothing of a shuffle any more.

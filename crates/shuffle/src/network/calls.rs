@@ -7,12 +7,13 @@ use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
+use partage_core::limits::SHUFFLE_RANGES;
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{self, ShuffleOverview};
 use partage_service::shuffle::message::Word;
 use partage_service::shuffle::partition::rank;
 use partage_service::shuffle::plan::{Placed, Plan};
-use partage_service::shuffle::{Bytes, ShuffleId};
+use partage_service::shuffle::{Bytes, ShuffleId, Terms};
 use partage_shuffle_wire::client::{
     Again, Answer, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, Stage, Status,
 };
@@ -85,6 +86,18 @@ fn stopped(_: Closed) -> Refusal {
     refusal(PutError::Stopped)
 }
 
+/// Refuses terms that would take more memory than a node has: of a start, which each later leader would go by, and of an attempt,
+/// whose client has them from a handle that somebody may have mistyped.
+pub(super) fn check_terms(terms: Terms) -> Result<(), Refusal> {
+    if terms.are_within_limits() {
+        return Ok(());
+    }
+    let (Terms { stashes, ranges }, most) = (terms, SHUFFLE_RANGES);
+    let why =
+        format!("a shuffle of {stashes} stashes and {ranges} ranges cannot be: {most} of each are the most");
+    Err(Refusal::new(RefusalWord::BadFrame, Again::No, why))
+}
+
 fn no_partition(i: u64, n: u64) -> Refusal {
     let why =
         format!("there is no partition {i} of {n}: they are numbered from 0, and there is one at least");
@@ -113,6 +126,7 @@ impl Asks {
     async fn answered(&self, shuffle: ShuffleId, what: Request, replies: &Replies<'_>) -> Result<(), Ends> {
         let answer = match what {
             Request::Start(terms, RecordKind::Raw) => {
+                check_terms(terms)?;
                 match self.request(shuffle, &leader::Request::Start(terms)).await? {
                     leader::Answer::Started(terms) => Answer::Started(terms),
                     _ => return Err(unexpected().into()),

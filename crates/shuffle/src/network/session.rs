@@ -9,7 +9,7 @@
 //! A client that goes leaves nothing: what is asked for it is given up, and so are its attempts.
 
 use super::attempt::OpenAttempt;
-use super::calls::Asks;
+use super::calls::{Asks, check_terms};
 use crate::limits::{ATTEMPTS_OF_CLIENT, CALLS_AT_ONCE};
 use crate::node::shared::Shared;
 use partage_core::base::name::NodeId;
@@ -99,6 +99,7 @@ impl Session {
             let why = format!("a connection has {ATTEMPTS_OF_CLIENT} attempts at most: open another one");
             return Err(Refusal::new(RefusalWord::Busy, Again::Attempt, why));
         }
+        check_terms(terms)?;
         self.attempts.insert(number, OpenAttempt::open(Arc::clone(&self.shared), attempt, terms).await?);
         Ok(Answer::Opened)
     }

@@ -2,6 +2,7 @@
 
 use crate::job::Job;
 use crate::nodes::{Cluster, NODES, pause, until};
+use partage_core::limits::SHUFFLE_RANGES;
 use partage_service::shuffle::{AttemptId, ShuffleId, Terms};
 use partage_shuffle::network::{PoolService, WireTransport};
 use partage_shuffle::node::Node;
@@ -218,6 +219,27 @@ fn call_one_node_after_the_other(cluster: &Cluster) {
 fn any_node_takes_any_call_of_a_client() {
     let cluster = Cluster::start_over_sockets();
     call_one_node_after_the_other(&cluster);
+    cluster.has_nothing();
+}
+
+#[test]
+fn r1_terms_that_no_node_has_memory_for_are_refused_and_cost_nothing() {
+    let cluster = Cluster::start_over_sockets();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let terms = Terms { stashes: 30, ranges: 48 };
+    runtime.block_on(async {
+        let mut caller = Caller::connect(&cluster.address(0), ShuffleId(79)).await;
+        let large =
+            [Terms { stashes: 4_000_000_000, ranges: 48 }, Terms { stashes: 30, ranges: SHUFFLE_RANGES + 1 }];
+        for large in large {
+            let refused = caller.refused(Request::Start(large, RecordKind::Raw)).await;
+            assert_eq!((refused.word, refused.again), (RefusalWord::BadFrame, Again::No), "{refused}");
+            let refused = caller.refused(Request::Open(0, AttemptId(1), large)).await;
+            assert_eq!((refused.word, refused.again), (RefusalWord::BadFrame, Again::No), "{refused}");
+        }
+        assert_eq!(caller.call(Request::Start(terms, RecordKind::Raw)).await, Answer::Started(terms));
+        assert_eq!(caller.call(Request::Delete).await, Answer::Deleted);
+    });
     cluster.has_nothing();
 }
 

@@ -71,6 +71,8 @@ pub(super) struct UnderWay {
 
 impl Led {
     pub(super) fn new(now: Millis, terms: Terms) -> Led {
+        // What a log says was not checked by this process.
+        let terms = terms.bounded();
         Led {
             terms,
             state: State::Open,
