@@ -117,6 +117,7 @@ impl Plan {
                 }
             }
         }
+        // By key first: whoever cuts a slice out of it goes by that.
         placed.sort();
         placed
     }

@@ -123,8 +123,12 @@ impl Reader {
             let is_before = end.as_ref().is_none_or(|end| begins(*range).is_some_and(|begin| begin < end));
             is_before && begins(range + 1).is_none_or(|next| first < *next)
         };
-        let part = |range| Part { range, keys: Some((first.clone(), end.clone())), from: 0, to: u64::MAX };
-        let parts = (0..plan.ranges.len()).filter(overlaps).map(part).collect();
+        // No more than the range has: one that lies in the interval as a whole has its end where its count says.
+        let records = |range: usize| plan.ranges.get(range).map_or(0, |range| range.records);
+        let part =
+            |range| Part { range, keys: Some((first.clone(), end.clone())), from: 0, to: records(range) };
+        let has_some = |range: &usize| records(*range) > 0;
+        let parts = (0..plan.ranges.len()).filter(overlaps).filter(has_some).map(part).collect();
         Reader::new((plan.clone(), map), settings, parts, turn)
     }
 
@@ -201,12 +205,8 @@ impl Reader {
         let Some(part) = self.parts.front_mut() else { return };
         let count = records.len() as u64;
         part.from += count;
-        // By ranks it is known how many there are, and a holder may give fewer at once than were asked for.
-        let is_end = match part.keys {
-            Some(_) => count < self.settings.read_records,
-            None => count == 0,
-        };
-        let is_last = part.from >= part.to || is_end;
+        // A holder may give fewer at once than were asked for: only one that gives none has no more.
+        let is_last = part.from >= part.to || count == 0;
         (self.failed, self.rounds) = (0, 0);
         self.budget = (self.budget + 1).min(10 * self.settings.retry_budget);
         if is_last {
@@ -270,15 +270,18 @@ impl Reader {
 }
 
 impl Slice {
-    /// The records of it, from all records of its range in order.
+    /// The records of it, from all records of its range in order, by [`Plan::collect`]: so they are found by their keys.
     pub fn of(&self, placed: &[Placed]) -> Vec<Placed> {
-        let is_inside = |one: &&Placed| {
-            self.keys
-                .as_ref()
-                .is_none_or(|(first, end)| one.key >= *first && end.as_ref().is_none_or(|end| one.key < *end))
+        let first_at = |key: &Bytes| placed.partition_point(|one| one.key < *key);
+        let inside = match &self.keys {
+            None => placed,
+            Some((first, end)) => {
+                let end = end.as_ref().map_or(placed.len(), first_at);
+                placed.get(first_at(first)..end).unwrap_or_default()
+            }
         };
-        let count = usize::try_from(self.to.saturating_sub(self.from)).unwrap_or(usize::MAX);
-        placed.iter().filter(is_inside).skip(self.from as usize).take(count).cloned().collect()
+        let at = |rank: u64| usize::try_from(rank).unwrap_or(usize::MAX).min(inside.len());
+        inside.get(at(self.from)..at(self.to)).unwrap_or_default().to_vec()
     }
 }
 
@@ -294,6 +297,10 @@ mod tests {
     const RECORDS: u64 = 10;
 
     fn reader(settings: Settings) -> Reader {
+        Reader::of_partition(plan_and_map(), settings, (0, 1), 0)
+    }
+
+    fn plan_and_map() -> (Arc<Plan>, Arc<PoolMap>) {
         let nodes: Vec<NodeId> = ["a", "b", "c"].map(|name| NodeId::new(name).unwrap()).to_vec();
         let place = SlotPlace { epoch: Epoch(1), live: nodes[..2].to_vec(), loading: Vec::new() };
         let map = PoolMap { generation: 1, replicas: 2, places: vec![place], nodes: nodes.clone() };
@@ -313,7 +320,7 @@ mod tests {
             needed: BTreeMap::new(),
             ranges: vec![range],
         };
-        Reader::of_partition((Arc::new(plan), Arc::new(map)), settings, (0, 1), 0)
+        (Arc::new(plan), Arc::new(map))
     }
 
     fn asked(effects: &[Effect]) -> Option<(String, u64, u64)> {
@@ -360,6 +367,50 @@ mod tests {
         assert_eq!(asked(&next), Some(("a".to_owned(), 2, 3)));
         let last = reader.handle(Millis(2), Event::Answer(2, Ok(records(RECORDS - 3))));
         assert_eq!(last, [Effect::Records(records(RECORDS - 3)), Effect::Done]);
+    }
+
+    #[test]
+    fn r1_a_holder_may_give_fewer_records_of_an_interval_of_keys_too() {
+        let keys: (Bytes, Option<Bytes>) = ([].as_slice().into(), Some(b"m".as_slice().into()));
+        let mut reader = Reader::of_keys(plan_and_map(), Settings::default(), keys, 0);
+        reader.handle(Millis(0), Event::Tick);
+        let next = reader.handle(Millis(1), Event::Answer(1, Ok(records(3))));
+        assert_eq!(asked(&next), Some(("a".to_owned(), 2, 3)));
+        let next = reader.handle(Millis(2), Event::Answer(2, Ok(records(2))));
+        assert_eq!(asked(&next), Some(("a".to_owned(), 3, 5)));
+        // How many of the range lie in the interval only the holder knows.
+        assert_eq!(reader.handle(Millis(3), Event::Answer(3, Ok(records(0)))), [Effect::Done]);
+        let all: (Bytes, Option<Bytes>) = ([].as_slice().into(), None);
+        let mut reader = Reader::of_keys(plan_and_map(), Settings::default(), all, 0);
+        reader.handle(Millis(0), Event::Tick);
+        let last = reader.handle(Millis(1), Event::Answer(1, Ok(records(RECORDS))));
+        assert_eq!(
+            last,
+            [Effect::Records(records(RECORDS)), Effect::Done],
+            "it has no more than are counted"
+        );
+    }
+
+    #[test]
+    fn a_slice_has_the_keys_of_its_interval_and_of_them_the_ranks() {
+        let (plan, _) = plan_and_map();
+        let placed = |key: u8| Placed { key: [key].as_slice().into(), ..records(1).remove(0) };
+        let all: Vec<Placed> = [1, 3, 3, 5, 7, 9].map(placed).to_vec();
+        let key = |key: u8| Bytes::from([key].as_slice());
+        let cases = [
+            (None, (0, 2), &all[..2]),
+            (None, (4, u64::MAX), &all[4..]),
+            (Some((key(0), None)), (0, 9), &all[..]),
+            (Some((key(3), Some(key(7)))), (0, 9), &all[1..4]),
+            (Some((key(3), Some(key(7)))), (1, 2), &all[2..3]),
+            (Some((key(3), Some(key(7)))), (3, 9), &all[..0]),
+            (Some((key(4), Some(key(5)))), (0, 9), &all[..0]),
+            (Some((key(9), Some(key(1)))), (0, 9), &all[..0]),
+        ];
+        for (keys, (from, to), found) in cases {
+            let slice = Slice { plan: plan.clone(), range: 0, keys, from, to };
+            assert_eq!(slice.of(&all), found, "{from} {to}");
+        }
     }
 
     #[test]

@@ -24,8 +24,7 @@ enum Asker {
 /// Who waits for records.
 enum Reader {
     Client(u64, Hears<ReadAnswer>),
-    /// Whether it goes on where an answer ends.
-    Node(NodeId, u64, bool),
+    Node(NodeId, u64),
 }
 
 /// Questions without an answer, by the numbers of this node, and since when.
@@ -191,16 +190,16 @@ impl EventLoop {
             return Ok(());
         }
         let now = self.now();
-        let number = self.questions.read(now, Reader::Node(from.0, from.1, of.keys.is_none()));
+        let number = self.questions.read(now, Reader::Node(from.0, from.1));
         self.holder(holder::Event::Read(number, slice(of, plan)))
     }
 
     pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<Placed>, NotRead>) {
         match self.questions.reads.remove(&number) {
             Some((Reader::Client(asked, client), _)) => client.tell((asked, answer)),
-            Some((Reader::Node(node, asked, goes_on), _)) => {
-                let answer = if goes_on { answer.map(bounded) } else { answer };
-                self.transport.send(&node, Packet::Records(asked, answer));
+            Some((Reader::Node(node, asked), _)) => {
+                // Its reader goes on where an answer ends.
+                self.transport.send(&node, Packet::Records(asked, answer.map(bounded)));
             }
             None => {}
         }
