@@ -200,9 +200,34 @@ impl EventLoop {
 
     /// Of a shuffle whose state was heard.
     pub(super) fn keep_plan(&mut self, plan: &Arc<Plan>) {
-        self.plans.insert(plan.shuffle, Arc::clone(plan));
-        if self.plans.len() > self.config.settings.plans {
-            self.plans.pop_first();
+        keep_one_of(&mut self.plans, plan, self.config.settings.plans);
+    }
+}
+
+/// Keeps a plan, and of the others as many as may be: the one that has just come is about to be read by.
+fn keep_one_of(plans: &mut BTreeMap<ShuffleId, Arc<Plan>>, plan: &Arc<Plan>, most: usize) {
+    plans.insert(plan.shuffle, Arc::clone(plan));
+    if plans.len() > most {
+        let other = plans.keys().find(|shuffle| **shuffle != plan.shuffle).copied();
+        if let Some(other) = other {
+            plans.remove(&other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r1_the_plan_that_has_just_come_is_kept_and_another_one_goes() {
+        let mut plans = BTreeMap::new();
+        for shuffle in [5, 3, 1, 1, 2] {
+            let shuffle = ShuffleId(shuffle);
+            let (winners, needed) = Default::default();
+            let plan = Arc::new(Plan { shuffle, winners, needed, ranges: Vec::new() });
+            keep_one_of(&mut plans, &plan, 2);
+            assert!(plans.len() <= 2 && plans.contains_key(&shuffle), "{shuffle}");
         }
     }
 }
