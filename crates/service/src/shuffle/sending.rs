@@ -24,7 +24,13 @@ pub struct Sending {
     batches: BTreeMap<BatchKey, UnderWay>,
     bytes: u64,
     records: u64,
+    /// When each node was last heard to have stored something.
+    heard: BTreeMap<NodeId, Millis>,
 }
+
+/// So many times as long a node has for a batch that goes on storing others: it is busy, and a stand-in would make more of the same
+/// work.
+const BUSY_TIMES: u64 = 10;
 
 impl Sending {
     /// Keys and values under way, in bytes.
@@ -55,7 +61,8 @@ impl Sending {
     }
 
     /// A node has it on disk.
-    pub fn stored(&mut self, node: NodeId, key: &BatchKey) {
+    pub fn stored(&mut self, now: Millis, node: NodeId, key: &BatchKey) {
+        self.heard.insert(node.clone(), now);
         if let Some(sent) = self.batches.get_mut(key) {
             sent.stored.insert(node);
         }
@@ -99,9 +106,10 @@ impl Sending {
         settings: &Settings,
         out: &mut Vec<(NodeId, Message)>,
     ) {
+        self.heard.retain(|node, _| map.nodes.contains(node));
         for sent in self.batches.values_mut() {
             sent.add_replicas(now, map, out);
-            sent.add_stand_ins(now, map, settings, out);
+            sent.add_stand_ins(now, map, (settings, &self.heard), out);
             let batch = sent.batch.clone();
             let waiting = sent.targets.iter_mut().filter(|(node, (_, last))| {
                 !sent.stored.contains(*node)
@@ -137,18 +145,23 @@ impl UnderWay {
         }
     }
 
-    /// As many stand-ins as there are nodes too few that answer.
+    /// As many stand-ins as there are nodes too few that answer. A node answers if it has stored the batch, or has not had it for
+    /// long; a node that goes on storing other batches may have it for longer.
     fn add_stand_ins(
         &mut self,
         now: Millis,
         map: &PoolMap,
-        settings: &Settings,
+        (settings, heard): (&Settings, &BTreeMap<NodeId, Millis>),
         out: &mut Vec<(NodeId, Message)>,
     ) {
         let slot = self.batch.key.stream.slot;
         let is_loading = |node: &NodeId| map.place(slot).is_some_and(|place| place.loading.contains(node));
+        let patience = |node: &NodeId| {
+            let is_busy = heard.get(node).is_some_and(|at| now.since(*at) < settings.stand_in_ms);
+            settings.stand_in_ms.saturating_mul(if is_busy { BUSY_TIMES } else { 1 })
+        };
         let answers = self.targets.iter().filter(|(node, (since, _))| {
-            let is_fresh = now.since(*since) < settings.stand_in_ms && map.nodes.contains(node);
+            let is_fresh = now.since(*since) < patience(node) && map.nodes.contains(node);
             !is_loading(node) && (is_fresh || self.stored.contains(*node))
         });
         let lacking = map.replicas.saturating_sub(answers.count());
@@ -156,6 +169,60 @@ impl UnderWay {
             let others = map.stand_ins(slot).into_iter().filter(|node| !self.targets.contains_key(node));
             let others: Vec<_> = others.take(lacking).collect();
             others.iter().for_each(|node| self.add(now, node, out));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shuffle::pool::SlotPlace;
+    use crate::shuffle::record::{Body, Tagged};
+    use crate::shuffle::{BufferId, PoolSlot, ShuffleId, Writer};
+    use partage_core::base::id::{Epoch, Incarnation};
+
+    fn node(name: &str) -> NodeId {
+        NodeId::new(name).unwrap()
+    }
+
+    fn batch(number: u64) -> Batch {
+        let writer = Writer::Buffer(BufferId { node: node("a"), incarnation: Incarnation(1) });
+        let stream = Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer };
+        Batch { key: BatchKey { stream, number }, body: Body::Records(Tagged::new()) }
+    }
+
+    /// Whether a stand-in got something.
+    fn has_stand_in(sending: &mut Sending, now: u64, map: &PoolMap, settings: &Settings) -> bool {
+        let mut out = Vec::new();
+        sending.tick(Millis(now), map, settings, &mut out);
+        out.iter().any(|(to, _)| *to == node("c"))
+    }
+
+    #[test]
+    fn x12_a_node_that_goes_on_storing_is_busy_and_one_that_stores_nothing_is_replaced() {
+        let place = SlotPlace { epoch: Epoch(1), live: vec![node("a"), node("b")], loading: Vec::new() };
+        let nodes = ["a", "b", "c"].map(node).to_vec();
+        let map = PoolMap { generation: 1, replicas: 2, places: vec![place], nodes };
+        let settings = Settings { stand_in_ms: 100, resend_ms: 50, ..Settings::default() };
+        for stores in [true, false] {
+            let mut sending = Sending::default();
+            for number in 1..=30 {
+                sending.send(Millis(0), &map, batch(number), &mut Vec::new());
+            }
+            let mut replaced_at = None;
+            for step in 1..=30 {
+                let now = step * 50;
+                let key = batch(step).key;
+                sending.stored(Millis(now), node("a"), &key);
+                if stores {
+                    sending.stored(Millis(now), node("b"), &key);
+                }
+                if has_stand_in(&mut sending, now, &map, &settings) {
+                    replaced_at = Some(now);
+                    break;
+                }
+            }
+            assert_eq!(replaced_at, Some(if stores { 1_000 } else { 100 }), "{stores}");
         }
     }
 }

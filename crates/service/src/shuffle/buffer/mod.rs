@@ -384,7 +384,7 @@ impl Buffer {
     }
 
     fn stored(&mut self, now: Millis, node: NodeId, key: &BatchKey) {
-        self.sending.stored(node, key);
+        self.sending.stored(now, node, key);
         self.settle(now, key);
     }
 
