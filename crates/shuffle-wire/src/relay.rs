@@ -66,7 +66,7 @@ choices! {
     Answer, "answer of a leader", {
         1 => Started(terms), 2 => Sealed(plan), 3 => Lacks(partitions), 4 => Deleted, 5 => Alive, 6 => Overview(overview)
     };
-    Failed, "refusal of a leader", { 1 => NotLeading, 2 => Over(how), 3 => Failed(why) };
+    Failed, "refusal of a leader", { 1 => NotLeading, 2 => Over(how), 3 => Failed(why), 4 => NotExpected(partition) };
     NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how) };
 }
 
@@ -218,6 +218,7 @@ mod tests {
             Relay::Request(3, SHUFFLE, Request::Overview),
             Relay::Answered(3, Ok(Answer::Overview(overview))),
             Relay::Answered(4, Err(Failed::Over(Ended::Expired))),
+            Relay::Answered(4, Err(Failed::NotExpected(7))),
             Relay::Read(5, slice),
             Relay::Records(5, Ok(vec![placed.clone(), placed])),
             Relay::Records(6, Err(NotRead::Busy)),
@@ -240,7 +241,7 @@ mod tests {
             let cut = frame.body().slice(..frame.body().len() - 1);
             assert!(Relay::of(&Frame::new(frame.kind(), frame.shuffle(), cut).unwrap()).is_err());
         }
-        let frame = relays()[5].frame().unwrap();
+        let frame = relays()[6].frame().unwrap();
         let other = Frame::new(frame.kind(), Some(ShuffleId(1)), frame.body().clone()).unwrap();
         assert_eq!(Relay::of(&other), Err(FrameError::Body(Kind::AskHolder, Malformed::OtherShuffle)));
     }

@@ -5,7 +5,7 @@ use super::bounds::{Bounds, Tag};
 use super::record::{Batch, Body, Record, Segment};
 use super::{AttemptKey, Bytes, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use partage_core::base::planted::{self, Planted};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// An attempt that is read.
@@ -85,6 +85,12 @@ impl Plan {
     /// All records.
     pub fn records(&self) -> u64 {
         self.winners.values().map(|winner| winner.records).sum()
+    }
+
+    /// The first of these input partitions of which no attempt is read.
+    pub fn first_without(&self, expected: &BTreeSet<u32>) -> Option<u32> {
+        let read: BTreeSet<u32> = self.winners.values().map(|winner| winner.partition).collect();
+        expected.difference(&read).next().copied()
     }
 
     /// The records of each range.

@@ -191,6 +191,7 @@ impl From<LeaderFailed> for Refusal {
             LeaderFailed::NotLeading => (RefusalWord::NotLeading, Again::Request),
             LeaderFailed::Over(how) => (word_of(*how), Again::No),
             LeaderFailed::Failed(_) => (RefusalWord::ShuffleFailed, Again::No),
+            LeaderFailed::NotExpected(_) => (RefusalWord::PartitionNotExpected, Again::No),
         };
         Refusal::new(word, again, why)
     }

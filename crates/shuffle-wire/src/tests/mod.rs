@@ -119,7 +119,7 @@ fn codes_and_words_are_each_ones_own() {
 #[test]
 fn refusals_of_core_say_whether_to_run_the_attempt_again() {
     use crate::client::Again;
-    let cases: [(Refusal, &str, Again); 18] = [
+    let cases: [(Refusal, &str, Again); 19] = [
         (buffer::Failed::IdTwice.into(), "attempt-id-used", Again::Attempt),
         (buffer::Failed::FrameMissing { expected: 1, found: 3 }.into(), "frame-missing", Again::Attempt),
         (buffer::Failed::CountDiffers { said: (1, 1), seen: (2, 2) }.into(), "count-differs", Again::Attempt),
@@ -133,6 +133,7 @@ fn refusals_of_core_say_whether_to_run_the_attempt_again() {
         (buffer::Failed::ShuffleFailed.into(), "shuffle-failed", Again::No),
         (leader::Failed::NotLeading.into(), "not-leading", Again::Request),
         (leader::Failed::Over(Ended::Expired).into(), "shuffle-expired", Again::No),
+        (leader::Failed::NotExpected(3).into(), "partition-not-expected", Again::No),
         (holder::NotRead::Lacks.into(), "holder-lacks", Again::Request),
         (holder::NotRead::Busy.into(), "busy", Again::Request),
         (holder::NotRead::Differs.into(), "holder-differs", Again::Request),

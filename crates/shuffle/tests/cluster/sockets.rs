@@ -195,6 +195,8 @@ fn call_one_node_after_the_other(cluster: &Cluster) {
         assert_eq!((early.word, early.again), (RefusalWord::NotSealed, Again::Request));
         let sealed = callers[2].call(Request::Seal(BTreeSet::from([0, 1]))).await;
         assert_eq!(sealed, Answer::Sealed(10_000, 80_000));
+        let more = callers[1].refused(Request::Seal(BTreeSet::from([0, 1, 2]))).await;
+        assert_eq!((more.word, more.again), (RefusalWord::PartitionNotExpected, Again::No), "{more}");
         for caller in &mut callers {
             let Answer::Status(status) = caller.call(Request::Status).await else { panic!() };
             assert_eq!((status.stage, status.winners, status.records), (Stage::Sealed, 2, 10_000));

@@ -328,6 +328,11 @@ impl World {
                 job.phase = Phase::Done;
                 self.oracle.ended(job.shuffle);
             }
+            (_, Err(NotDone::NotExpected(partition))) => {
+                return Err(format!(
+                    "X7: each seal named partition {partition}, and it is sealed without it"
+                ));
+            }
             (_, Err(NotDone::Failed(failure))) => return Err(format!("D6: {failure}")),
             (_, Err(NotDone::Over(how))) => return Err(format!("L1: nobody has ended it: {how}")),
             _ => {}

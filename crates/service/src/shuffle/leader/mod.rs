@@ -17,6 +17,7 @@ use super::settings::Settings;
 use super::{Ended, Failure, PoolSlot, ShuffleId, Terms};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
+use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -73,6 +74,11 @@ pub enum Failed {
     /// It has failed.
     #[error("the shuffle has failed: {0}")]
     Failed(Failure),
+    /// It is sealed, or is being sealed, without this partition.
+    #[error(
+        "the shuffle is sealed, or is being sealed, without input partition {0}: seal it with the partitions of its first seal"
+    )]
+    NotExpected(u32),
 }
 
 /// What has come.
@@ -327,7 +333,14 @@ impl Leader {
             (Request::Overview, Some(_)) => {
                 self.overview(shuffle).map(Answer::Overview).ok_or(Failed::NotLeading)
             }
-            (Request::Seal(_), Some((_, State::Sealed(plan)))) => Ok(Answer::Sealed(plan)),
+            (Request::Seal(expected), Some((_, State::Sealed(plan)))) => {
+                match plan.first_without(&expected) {
+                    Some(partition) if !planted::is(Planted::SealedWithout) => {
+                        Err(Failed::NotExpected(partition))
+                    }
+                    _ => Ok(Answer::Sealed(plan)),
+                }
+            }
             (Request::Seal(_), Some((_, State::Failed(failure)))) => Err(Failed::Failed(failure)),
             (Request::Seal(expected), Some((_, State::Open))) => {
                 return self.begin_seal(now, number, shuffle, expected);

@@ -6,6 +6,8 @@
 //! | dividing | bounds, if there are none, and all that the winners need to lie where it is wanted |
 //! | counting | records and bytes of each range, from a replica of each slot |
 //! | deciding | if the counts are those of the winners: the plan. Else the shuffle fails by name (D6) |
+//!
+//! A later request to seal that names a partition more than the first one is refused, in any of these steps and after them.
 
 use super::{Answer, Effect, Failed, Leader, Led, State, WAITING};
 use crate::shuffle::log::Decision;
@@ -94,8 +96,15 @@ impl Leader {
         expected: BTreeSet<u32>,
     ) {
         let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
-        if led.seal.is_none() {
-            led.asked.clear();
+        match &led.seal {
+            // What is sealed for the first would lack a partition of this one.
+            Some(sealing) => {
+                if let Some(partition) = expected.difference(&sealing.expected).next() {
+                    let refused = Err(Failed::NotExpected(*partition));
+                    return self.effects.push(Effect::Answer(number, refused));
+                }
+            }
+            None => led.asked.clear(),
         }
         let sealing = led.seal.get_or_insert_with(|| Sealing {
             requests: Vec::new(),

@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::shuffle::holder::{self, Holder};
+use crate::shuffle::plan::Winner;
 use crate::shuffle::pool::SlotPlace;
 use crate::shuffle::record::{BatchKey, EndMark, Stream};
 use crate::shuffle::{AttemptId, AttemptKey, BufferId, Writer};
 use partage_core::base::id::Incarnation;
+use partage_core::limits;
 
 const SHUFFLE: ShuffleId = ShuffleId(7);
 const SLOT: PoolSlot = PoolSlot(0);
@@ -117,6 +119,45 @@ fn marks_come_in_parts_and_a_part_that_is_lost_is_asked_for_again() {
         _ => false,
     };
     assert!(last.iter().any(is_bounds), "{last:?}");
+}
+
+#[test]
+fn x7_a_later_seal_that_names_a_partition_more_is_refused_by_that_partition() {
+    let ask =
+        |number, partitions: u32| Event::Request(number, SHUFFLE, Request::Seal((0..partitions).collect()));
+    let refused = |number| Effect::Answer(number, Err(Failed::NotExpected(2)));
+    let mut sealing = leader();
+    sealing.handle(Millis(0), ask(2, 2));
+    assert!(sealing.handle(Millis(1), ask(3, 3)).contains(&refused(3)), "the first one is under way");
+
+    let buffer = BufferId { node: node("b"), incarnation: Incarnation(1) };
+    let winner = |partition: u32| {
+        let attempt = AttemptKey { buffer: buffer.clone(), number: partition.into() };
+        (attempt, Winner { partition, records: 0, bytes: 0 })
+    };
+    let winners = (0..2).map(winner).collect();
+    let plan = Arc::new(Plan { shuffle: SHUFFLE, winners, needed: BTreeMap::new(), ranges: Vec::new() });
+    let mut decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
+    decisions.push(SHUFFLE, Decision::Start(Terms { stashes: 1, ranges: 1 }), 9);
+    decisions.push(SHUFFLE, Decision::Sealed(plan.clone()), 9);
+    let mut sealed = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
+    sealed.handle(Millis(0), Event::Tick);
+    sealed.synced(2);
+    let is_sealed = |number| Effect::Answer(number, Ok(Answer::Sealed(plan.clone())));
+    assert_eq!(sealed.handle(Millis(1), ask(4, 2)), [is_sealed(4)]);
+    assert_eq!(sealed.handle(Millis(1), ask(5, 3)), [refused(5)]);
+}
+
+#[test]
+fn r1_terms_in_a_log_are_not_believed_beyond_the_limit() {
+    let mut decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
+    decisions.push(SHUFFLE, Decision::Start(Terms { stashes: u32::MAX, ranges: u32::MAX }), 9);
+    let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
+    leader.handle(Millis(0), Event::Tick);
+    leader.synced(1);
+    let most = Terms { stashes: limits::SHUFFLE_RANGES, ranges: limits::SHUFFLE_RANGES };
+    let again = leader.handle(Millis(1), Event::Request(2, SHUFFLE, Request::Start(most)));
+    assert_eq!(again, [Effect::Answer(2, Ok(Answer::Started(most)))]);
 }
 
 #[test]

@@ -47,6 +47,11 @@ pub enum ClientError {
     /// It is not sealed.
     #[error("the shuffle is not sealed: seal it before it is read")]
     NotSealed,
+    /// It is sealed, or is being sealed, without this input partition.
+    #[error(
+        "the shuffle is sealed, or is being sealed, without input partition {0}: seal it with the partitions of its first seal"
+    )]
+    NotExpected(u32),
 }
 
 impl From<Closed> for ClientError {
@@ -113,7 +118,7 @@ impl Client {
     /// sealed shuffle answers with its plan.
     ///
     /// # Errors
-    /// There is no such shuffle, it has failed, or no leader answers.
+    /// There is no such shuffle, it has failed, it was or is being sealed without one of these partitions, or no leader answers.
     pub fn seal(&self, shuffle: ShuffleId, partitions: BTreeSet<u32>) -> Result<Sealed, ClientError> {
         match self.request(shuffle, &Request::Seal(partitions))? {
             Answer::Sealed(plan) => Ok(Sealed::Plan(plan)),
@@ -189,6 +194,7 @@ impl Client {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(Failed::Over(how))) => return Err(ClientError::Over(how)),
                 Ok(Err(Failed::Failed(failure))) => return Err(ClientError::Failed(failure)),
+                Ok(Err(Failed::NotExpected(partition))) => return Err(ClientError::NotExpected(partition)),
                 Ok(Err(Failed::NotLeading)) | Err(_) => self.rest(begun)?,
             }
         }
