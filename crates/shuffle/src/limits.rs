@@ -3,6 +3,11 @@
 
 use std::time::Duration;
 
+/// How long the order to drop a replica waits until each replica in `Live` has all that is here of its slot: some rounds in which
+/// nodes say what they have, and the copying of what lacks. A slot that has too few replicas is not waited for any longer.
+pub(crate) const HAND_OVER: Duration = Duration::from_secs(60);
+/// Between two looks whether it is so.
+pub(crate) const HAND_OVER_LOOK: Duration = Duration::from_millis(200);
 /// Answers that wait for the disk, for each slot.
 pub(crate) const LOGGED_WAITING: usize = 256;
 /// How often a read looks for a batch whose file was written anew meanwhile.
@@ -55,6 +60,9 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 pub(crate) const SERVER_END: Duration = Duration::from_secs(10);
 /// Connections that are being told apart or served over HTTP; beyond that new ones are closed.
 pub(crate) const UNDER_WAY: usize = 16_384;
+/// Connections of frames: somewhat more than the server of frames has of clients, of nodes, and of those that have not said yet which
+/// they are, as it refuses by name what is beyond its own bounds. A connection beyond this one is closed.
+pub(crate) const FRAMED: usize = 24_576;
 /// Within this time the first bytes of a connection come.
 pub(crate) const FIRST_BYTES: Duration = Duration::from_secs(5);
 /// Between two looks for the first bytes, where fewer came.

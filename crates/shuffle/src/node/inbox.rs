@@ -59,6 +59,8 @@ pub(crate) enum Event {
     LoadBegins(PoolSlot, oneshot::Sender<()>),
     /// The pool is gone, and with it the slot.
     SlotDeleted(PoolSlot),
+    /// Whether something of the slot is here.
+    HasSlot(PoolSlot, oneshot::Sender<bool>),
 }
 
 impl Event {

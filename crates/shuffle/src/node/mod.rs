@@ -246,6 +246,13 @@ impl Node {
         let _ = self.shared.inbox.push_when_room(Event::SlotDeleted(slot)).await;
     }
 
+    /// Whether something of the slot is here, be it that the map names this node for it no more. None: the node has ended.
+    pub async fn has_slot(&self, slot: PoolSlot) -> Option<bool> {
+        let (sender, has) = oneshot::channel();
+        self.shared.inbox.push_when_room(Event::HasSlot(slot, sender)).await.ok()?;
+        has.await.ok()
+    }
+
     pub(crate) fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }

@@ -6,20 +6,27 @@
 //! | `load` of any other | forgets what an earlier stay took of decisions, and waits until the machines say that all is here |
 //! | `serve` | stores the epoch: it says how late the copy is |
 //! | `unload` | nothing: the machines go by the map |
-//! | `drop` | keeps in mind that the slot is not here; of a pool that was deleted, deletes what is here of it |
+//! | `drop` of a replica that was moved or superseded | waits until nothing of the slot is here, then keeps in mind that it is not |
+//! | `drop` of a pool that was deleted | deletes what is here of the slot, and keeps in mind that it is not here |
 //!
-//! Of a replica that was moved the machines delete the data themselves, when each replica in `Live` has all of it.
+//! Of a replica that was moved the machines delete the data themselves, when each replica in `Live` has all of it. They need to be
+//! reached for that: the map has the address of a node as long as it names a replica there, and it names one until the order to
+//! drop it is carried out.
 
 use super::map::slot_of;
 use super::{Running, Starting, running};
+use crate::limits;
+use crate::node::Node;
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_service::shuffle::PoolSlot;
 use partage_worker::{
     Assignment, Damaged, DropReason, Epoch, Failure, Handler, Membership, Memberships, Peer, Role, Stored,
     StoredReplicas, async_trait,
 };
 use std::sync::Arc;
+use tokio::time::{sleep, timeout};
 
 /// The slots of one node.
 pub(crate) struct PoolHandler {
@@ -38,6 +45,22 @@ impl PoolHandler {
         let known = self.members.of(&shard.replica).map_or(Epoch(0), |membership| membership.served);
         let membership = Membership { bounds: shard.bounds.clone(), served: known.max(epoch), forms: false };
         Ok(self.members.set(&shard.replica, membership).await?)
+    }
+}
+
+/// Waits until nothing of the slot is here: others have it then, or the node has ended. It waits no longer than it may.
+async fn handed_over(node: &Node, slot: PoolSlot) {
+    let all = async {
+        while node.has_slot(slot).await == Some(true) {
+            sleep(limits::HAND_OVER_LOOK).await;
+        }
+    };
+    if timeout(limits::HAND_OVER, all).await.is_err() {
+        let within = limits::HAND_OVER.as_secs();
+        tracing::warn!(
+            slot = slot.0,
+            "the replicas of the slot have not all of what is here after {within} s: it stays here"
+        );
     }
 }
 
@@ -90,12 +113,72 @@ impl Handler for PoolHandler {
 
     async fn drop(&self, shard: &Assignment, reason: DropReason) -> Result<(), Failure> {
         tracing::info!(keyspace = %shard.keyspace(), shard = %shard.shard(), %reason, "the replica is not here any more");
-        if reason == DropReason::Deleted
-            && *shard.keyspace() == self.pool
+        if *shard.keyspace() == self.pool
             && let Some(slot) = slot_of(&shard.bounds)
         {
-            self.running().await?.node.delete_slot(slot).await;
+            let running = self.running().await?;
+            match reason {
+                DropReason::Deleted => running.node.delete_slot(slot).await,
+                DropReason::Moved | DropReason::Superseded => handed_over(&running.node, slot).await,
+            }
         }
         Ok(self.members.remove(&shard.replica).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{NodeConfig, NodeSettings, Packet, Transport};
+    use partage_core::base::id::Incarnation;
+    use partage_core::base::name::NodeId;
+    use partage_journal::RealDisk;
+    use partage_service::shuffle::message::{Message, Word};
+    use partage_service::shuffle::pool::{PoolMap, SlotPlace};
+    use partage_service::shuffle::record::{Batch, BatchKey, Body, Stream, Tagged};
+    use partage_service::shuffle::{BufferId, Ended, ShuffleId, Writer};
+
+    const SLOT: PoolSlot = PoolSlot(0);
+
+    /// A network that nothing comes through.
+    struct Silent;
+
+    impl Transport for Silent {
+        fn send(&self, _: &NodeId, _: Packet) {}
+        fn ready(&self, _: PoolSlot, _: Epoch) {}
+    }
+
+    /// A node that is no replica of the one slot.
+    fn node(folder: &std::path::Path) -> (Node, NodeId) {
+        let [me, other] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
+        let place = SlotPlace { epoch: Epoch(1), live: vec![other.clone()], loading: Vec::new() };
+        let nodes = vec![me.clone(), other.clone()];
+        let map = PoolMap { generation: 1, replicas: 1, places: vec![place], nodes };
+        let config = NodeConfig {
+            id: BufferId { node: me, incarnation: Incarnation(1) },
+            pool: "default".parse().unwrap(),
+            folder: folder.to_owned(),
+            disk: Arc::new(RealDisk),
+            settings: NodeSettings::default(),
+        };
+        (Node::start(config, Arc::new(map), Arc::new(Silent)).unwrap(), other)
+    }
+
+    #[tokio::test]
+    async fn d7_a_replica_that_was_moved_is_not_dropped_while_something_of_its_slot_is_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let (node, other) = node(folder.path());
+        handed_over(&node, SLOT).await;
+        let writer = Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(1) });
+        let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: SLOT, writer }, number: 1 };
+        let batch = Arc::new(Batch { key, body: Body::Records(Tagged::new()) });
+        let delivery = node.delivery();
+        assert!(delivery.deliver(other.clone(), Packet::Message(Message::Batch(batch))));
+        let begun = timeout(4 * limits::HAND_OVER_LOOK, handed_over(&node, SLOT)).await;
+        assert!(begun.is_err(), "nobody else has it");
+        let over = Message::Word(ShuffleId(1), Word::Ended(Ended::Deleted));
+        assert!(delivery.deliver(other, Packet::Message(over)));
+        handed_over(&node, SLOT).await;
+        assert_eq!(node.has_slot(SLOT).await, Some(false));
     }
 }

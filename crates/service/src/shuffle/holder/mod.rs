@@ -216,6 +216,13 @@ impl Holder {
         self.streams.keys().map(|stream| stream.slot).collect()
     }
 
+    /// Whether something of a slot is here: batches, some that are being stored, or that it has decisions of it.
+    pub fn has_slot(&self, slot: PoolSlot) -> bool {
+        self.logged.contains_key(&slot)
+            || self.streams.keys().any(|stream| stream.slot == slot)
+            || self.storing.keys().any(|key| key.stream.slot == slot)
+    }
+
     fn send(&mut self, to: NodeId, message: Message) {
         self.effects.push(Effect::Send(to, message));
     }

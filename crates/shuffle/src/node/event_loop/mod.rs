@@ -117,6 +117,9 @@ impl EventLoop {
                 let _ = client.send(());
             }
             Event::SlotDeleted(slot) => self.delete_slot(slot)?,
+            Event::HasSlot(slot, client) => {
+                let _ = client.send(self.holder.has_slot(slot));
+            }
         }
         self.hand_out_local()
     }
