@@ -5,11 +5,13 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// A folder that is not whole yet. It goes if it is dropped before.
+/// A folder that is not whole yet. It goes if it is dropped before, and with it the folders above it that were made for it.
 #[derive(Debug)]
 pub struct PartFolder {
     out: PathBuf,
     partial: PathBuf,
+    /// Those that were not there, the innermost one first.
+    made: Vec<PathBuf>,
     extension: String,
     is_whole: bool,
 }
@@ -23,6 +25,12 @@ pub fn check(out: &Path) -> Result<(), Failure> {
     if out.file_name().is_none() {
         return Err(Failure::usage(format!("{name} is no name of a folder"))
             .help("name the folder of the parts with -o, such as -o sorted"));
+    }
+    // No folder can be renamed to a link, be it to an empty one. The name may end with a slash, which would follow it.
+    let itself = parent(out).join(out.file_name().unwrap_or_default());
+    if fs::symlink_metadata(itself).is_ok_and(|found| found.is_symlink()) {
+        return Err(Failure::refused(format!("{name} is a symbolic link"))
+            .help("name the folder that it leads to with -o, or another folder"));
     }
     match fs::read_dir(out) {
         Ok(mut entries) => match entries.next() {
@@ -59,12 +67,16 @@ impl PartFolder {
         name.push(out.file_name().unwrap_or_default());
         name.push(format!(".partial-{number:08x}"));
         let partial = parent(out).join(name);
-        fs::create_dir_all(&partial).map_err(|error| {
-            Failure::failed(format!("cannot make folder {}: {error}", partial.display()))
+        let is_lacking = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+        let made = parent(out).ancestors().take_while(is_lacking).map(Path::to_owned).collect();
+        let extension = extension.map(|extension| format!(".{extension}")).unwrap_or_default();
+        // What was made of it goes if not all of it can be.
+        let folder = PartFolder { out: out.to_owned(), partial, made, extension, is_whole: false };
+        fs::create_dir_all(&folder.partial).map_err(|error| {
+            Failure::failed(format!("cannot make folder {}: {error}", folder.partial.display()))
                 .help("name a folder with -o where you may write")
         })?;
-        let extension = extension.map(|extension| format!(".{extension}")).unwrap_or_default();
-        Ok(PartFolder { out: out.to_owned(), partial, extension, is_whole: false })
+        Ok(folder)
     }
 
     /// The name of a part.
@@ -77,20 +89,21 @@ impl PartFolder {
         self.partial.join(self.name(number))
     }
 
-    /// All parts are whole and on disk: the folder gets its name.
+    /// All parts are whole and on disk: the folder gets its name. If it does not, the parts stay where they are.
     ///
     /// # Errors
-    /// Something has come there meanwhile, or the folder cannot be renamed.
+    /// Something has come there meanwhile, or the folder cannot be renamed. The failure says where the parts are.
     pub fn finish(mut self) -> Result<(), Failure> {
-        check(&self.out)?;
+        // From here on nothing is to be done again: the parts are not removed.
+        self.is_whole = true;
+        let here = || format!("all parts are whole in {}: move them from there", self.partial.display());
+        check(&self.out).map_err(|failure| failure.help(here()))?;
         let cannot = |error: std::io::Error| {
             Failure::failed(format!("cannot rename the parts to {}: {error}", self.out.display()))
         };
-        sync(&self.partial).map_err(cannot)?;
-        fs::rename(&self.partial, &self.out).map_err(cannot)?;
-        sync(parent(&self.out)).map_err(cannot)?;
-        self.is_whole = true;
-        Ok(())
+        let renamed = sync(&self.partial).and_then(|()| fs::rename(&self.partial, &self.out));
+        renamed.map_err(|error| cannot(error).help(here()))?;
+        sync(parent(&self.out)).map_err(cannot)
     }
 }
 
@@ -103,6 +116,8 @@ impl Drop for PartFolder {
         if !self.is_whole {
             // What is left has a name that says what it is.
             let _ = fs::remove_dir_all(&self.partial);
+            // One that has something else by now stays.
+            self.made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
         }
     }
 }
@@ -129,10 +144,45 @@ mod tests {
         begun.finish().unwrap();
         assert!(out.join("part-123456.csv").exists() && entries() == 1);
 
+        // So do the folders above it.
+        let deep = within.path().join("a").join("b").join("out");
+        drop(PartFolder::create(&deep, None).unwrap());
+        assert_eq!(entries(), 1);
+        PartFolder::create(&deep, None).unwrap().finish().unwrap();
+        assert!(deep.exists());
+
         let there = PartFolder::create(&out, None).unwrap_err();
         assert!(there.what().contains("is there already, and is not empty"), "{there}");
         let file = PartFolder::create(&out.join("part-123456.csv"), None).unwrap_err();
         assert!(file.what().contains("is no folder"), "{file}");
         assert!(PartFolder::create(Path::new("/"), None).is_err());
+    }
+
+    #[test]
+    fn whole_parts_that_cannot_get_their_name_stay_and_it_is_said_where() {
+        let within = tempfile::tempdir().unwrap();
+        let out = within.path().join("out");
+        let begun = PartFolder::create(&out, None).unwrap();
+        let part = begun.path(0);
+        fs::write(&part, "a").unwrap();
+        // A file has come there meanwhile.
+        fs::write(&out, "b").unwrap();
+        let failure = begun.finish().unwrap_err();
+        assert!(part.exists());
+        let folder = part.parent().unwrap().display().to_string();
+        assert!(format!("{failure:?}").contains(&folder), "{failure:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_refused_before_anything_is_sorted() {
+        let within = tempfile::tempdir().unwrap();
+        let (out, folder) = (within.path().join("out"), within.path().join("folder"));
+        fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::symlink(&folder, &out).unwrap();
+        for name in [out.clone(), within.path().join("out/")] {
+            let refused = check(&name).unwrap_err();
+            assert!(refused.what().contains("is a symbolic link"), "{refused}");
+        }
     }
 }
