@@ -418,6 +418,7 @@ async fn listen(
     (mut closed, ending): (watch::Receiver<bool>, CancellationToken),
 ) {
     let under_way = Arc::new(Semaphore::new(limits::UNDER_WAY));
+    let framed = Arc::new(Semaphore::new(limits::FRAMED));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -427,7 +428,7 @@ async fn listen(
         };
         let Ok(permit) = Arc::clone(&under_way).try_acquire_owned() else { continue };
         let (door, service, started) = (door.clone(), service.clone(), started.clone());
-        let (stopped, ending) = (closed.clone(), ending.clone());
+        let (stopped, ending, framed) = (closed.clone(), ending.clone(), Arc::clone(&framed));
         connections.spawn(async move {
             let accepted = tokio::select! {
                 accepted = door.wait_for_first_byte(accepted) => accepted,
@@ -436,14 +437,18 @@ async fn listen(
             let Some(accepted) = accepted else { return };
             let peer = accepted.peer;
             let served = if says_frames(&accepted.stream).await {
+                // However many clients have connections of frames, there is room to tell others apart, and for HTTP.
+                drop(permit);
+                let Ok(_framed) = framed.try_acquire_owned() else { return };
                 serve_frames(stream_of(accepted), &started, ending).await
             } else {
-                door.serve(accepted, Bytes::new(), service, stopped).await
+                let served = door.serve(accepted, Bytes::new(), service, stopped).await;
+                drop(permit);
+                served
             };
             if let Err(error) = served {
                 tracing::debug!(%peer, %error, "a connection broke");
             }
-            drop(permit);
         });
     }
     drop(listener);
