@@ -28,7 +28,7 @@ use partage_shuffle_wire::frame::MAGIC;
 use partage_shuffle_wire::node::Peer;
 use partage_shuffle_wire::transport::{Address, Listener, Server, Timing};
 use partage_worker::http::{WORKER_PATH, router_with};
-use partage_worker::{LeaveError, MembersError, Memberships, Worker};
+use partage_worker::{CallbackTimeouts, LeaveError, MembersError, Memberships, Worker};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -323,6 +323,10 @@ fn builder(config: &Config, announced: &str) -> partage_worker::Builder {
     let mut builder = Worker::builder(config.node.clone(), config.coordinators.clone(), announced)
         .kinds([KeyspaceKind::Shuffle])
         .check_path(WORKER_PATH)
+        .callback_timeouts(CallbackTimeouts {
+            callback_ms: limits::CALLBACK_MS,
+            ..CallbackTimeouts::default()
+        })
         .capacity(config.capacity)
         .labels(config.labels.clone());
     if let Some(zone) = &config.zone {
