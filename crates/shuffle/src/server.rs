@@ -196,7 +196,9 @@ impl ShuffleNode {
         let first = first_map(seen.clone()).await?;
         let incarnation = worker.incarnation().ok_or_else(|| lost("the worker has ended"))?;
         let own = Peer { node: id.clone(), incarnation };
-        let transport = Arc::new(WireTransport::new(own.clone(), Timing::default(), Handle::current()));
+        let (sending, bounds) = (config.settings.sending_bytes, config.settings.connection_bounds());
+        let transport = WireTransport::bounded(own.clone(), Timing::default(), Handle::current(), sending);
+        let transport = Arc::new(transport);
         transport.set_addresses(&first.frame_addresses());
         let node_config = NodeConfig {
             id: BufferId { node: id.clone(), incarnation },
@@ -208,7 +210,7 @@ impl ShuffleNode {
         let (map, link) = (Arc::new(first.pool_map(1, settings.replicas)), Arc::clone(&transport));
         let opening = spawn_blocking(move || Node::start(node_config, map, link));
         let node = opening.await.map_err(lost)??;
-        let server = Server::new(own, Timing::default(), PoolService::new(id, &node));
+        let server = Server::bounded(own, Timing::default(), PoolService::new(id, &node), bounds);
         let running = Arc::new(Running { node, transport, server });
         starting.send_replace(Some(Arc::clone(&running)));
         let mut attends = JoinSet::new();

@@ -9,6 +9,7 @@
 use crate::frame::Frame;
 use crate::limits::{GATHERED_BYTES, PEER_BULK_BYTES, PEER_BYTES, PEER_FRAMES};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
@@ -82,16 +83,31 @@ impl Waiting {
 }
 
 /// What waits for one other node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PeerQueue {
     waiting: Mutex<Waiting>,
+    /// While so many bytes of bulk wait, a sender that has more waits.
+    bulk_bytes: AtomicUsize,
     /// Something waits.
     filled: Notify,
     /// There is more room for bulk, or the node is away.
     room: Notify,
 }
 
+impl Default for PeerQueue {
+    fn default() -> PeerQueue {
+        let (waiting, filled, room) = Default::default();
+        PeerQueue { waiting, bulk_bytes: AtomicUsize::new(PEER_BULK_BYTES), filled, room }
+    }
+}
+
 impl PeerQueue {
+    /// The bound for bulk from now on. What waits above it stays.
+    pub(super) fn set_bulk_bytes(&self, bytes: usize) {
+        self.bulk_bytes.store(bytes.max(1), Ordering::Relaxed);
+        self.room.notify_waiters();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,7 +137,7 @@ impl PeerQueue {
                 if waiting.is_away {
                     return Err(Dropped::Away);
                 }
-                if waiting.bulk.bytes < PEER_BULK_BYTES {
+                if waiting.bulk.bytes < self.bulk_bytes.load(Ordering::Relaxed) {
                     waiting.bulk.push(frame);
                     drop(waiting);
                     self.filled.notify_one();
@@ -221,6 +237,21 @@ mod tests {
         let added = (0..1_000).take_while(|_| queue.add(frame(Kind::Stored, large)).is_ok()).count();
         assert_eq!(added, PEER_BYTES.div_ceil(frame(Kind::Stored, large).bytes()));
         assert_eq!(queue.set_away(), added);
+    }
+
+    #[tokio::test]
+    async fn r1_the_bound_of_bulk_may_become_smaller_and_one_frame_always_may_wait() {
+        let queue = Arc::new(PeerQueue::default());
+        queue.set_bulk_bytes(100);
+        queue.add_bulk(frame(Kind::Batch, 1_000)).await.unwrap();
+        let waits = tokio::spawn({
+            let queue = Arc::clone(&queue);
+            async move { queue.add_bulk(frame(Kind::Batch, 1)).await }
+        });
+        yield_now().await;
+        assert!(!waits.is_finished());
+        assert_eq!(queue.next().await, [frame(Kind::Batch, 1_000)]);
+        assert_eq!(waits.await.unwrap(), Ok(()));
     }
 
     #[tokio::test]

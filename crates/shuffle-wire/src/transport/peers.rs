@@ -6,6 +6,7 @@ use super::counts::{SendCounters, SendCounts, add};
 use super::peer_connection::PeerConnection;
 use super::peer_queue::{Dropped, PeerQueue};
 use crate::frame::Frame;
+use crate::limits::PEER_BULK_BYTES;
 use crate::node::Peer;
 use partage_core::base::name::NodeId;
 use std::collections::BTreeMap;
@@ -38,6 +39,8 @@ pub struct Peers {
     timing: Timing,
     runtime: Handle,
     counters: Arc<SendCounters>,
+    /// Bytes of bulk that wait for all other nodes together, in equal parts.
+    bulk_bytes: usize,
     others: RwLock<BTreeMap<NodeId, Other>>,
 }
 
@@ -50,7 +53,13 @@ impl fmt::Debug for Peers {
 impl Peers {
     /// Of that process. Its connections are tasks of `runtime`.
     pub fn new(own: Peer, timing: Timing, runtime: Handle) -> Peers {
-        Peers { own, timing, runtime, counters: Arc::default(), others: RwLock::default() }
+        Peers::bounded(own, timing, runtime, usize::MAX)
+    }
+
+    /// The same, with at most so many bytes of bulk that wait for all other nodes together, and one frame for each. For one node no
+    /// more wait than without this.
+    pub fn bounded(own: Peer, timing: Timing, runtime: Handle, bulk_bytes: usize) -> Peers {
+        Peers { own, timing, runtime, counters: Arc::default(), bulk_bytes, others: RwLock::default() }
     }
 
     /// Where all other nodes are that may be sent to from now on. The connection to a node that is elsewhere now ends, and the
@@ -68,6 +77,8 @@ impl Peers {
                 None => drop(others.insert(node.clone(), self.other(node.clone(), address.clone()))),
             }
         }
+        let part = (self.bulk_bytes / others.len().max(1)).min(PEER_BULK_BYTES);
+        others.values().for_each(|other| other.queue.set_bulk_bytes(part));
     }
 
     fn other(&self, to: NodeId, address: Address) -> Other {

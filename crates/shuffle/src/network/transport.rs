@@ -74,6 +74,8 @@ pub struct WireTransport {
     peers: Arc<Peers>,
     runtime: Handle,
     lanes: Mutex<BTreeMap<NodeId, Lane>>,
+    /// Keys and values that wait in all lanes together, in equal parts.
+    lanes_bytes: u64,
     ready: ReadySlots,
 }
 
@@ -91,8 +93,17 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl WireTransport {
     /// Of that process. Its connections are tasks of `runtime`.
     pub fn new(own: Peer, timing: Timing, runtime: Handle) -> WireTransport {
-        let peers = Arc::new(Peers::new(own, timing, runtime.clone()));
-        WireTransport { peers, runtime, lanes: Mutex::default(), ready: ReadySlots::default() }
+        WireTransport::bounded(own, timing, runtime, u64::MAX)
+    }
+
+    /// The same, with at most so many bytes that wait for all other nodes together: one half as packets, and one as frames. One of
+    /// each always may wait for a node.
+    pub fn bounded(own: Peer, timing: Timing, runtime: Handle, sending_bytes: u64) -> WireTransport {
+        let lanes_bytes = sending_bytes / 2;
+        let frames_bytes = usize::try_from(sending_bytes - lanes_bytes).unwrap_or(usize::MAX);
+        let peers = Arc::new(Peers::bounded(own, timing, runtime.clone(), frames_bytes));
+        let (lanes, ready) = Default::default();
+        WireTransport { peers, runtime, lanes, lanes_bytes, ready }
     }
 
     /// Where all other nodes are that may be sent to from now on.
@@ -118,10 +129,12 @@ impl WireTransport {
 
     fn send_bulk(&self, to: &NodeId, packet: Packet) {
         let mut lanes = lock(&self.lanes);
+        let others = lanes.len() as u64 + u64::from(!lanes.contains_key(to));
+        let most = (self.lanes_bytes / others).min(BULK_BYTES);
         let lane = lanes.entry(to.clone()).or_insert_with(|| self.lane(to.clone()));
         let mut waiting = lock(&lane.waiting);
         let (key, bytes) = (batch_key(&packet), packet.bytes());
-        let has_room = waiting.bytes == 0 || waiting.bytes + bytes <= BULK_BYTES;
+        let has_room = waiting.bytes == 0 || waiting.bytes + bytes <= most;
         let is_new = key.as_ref().is_none_or(|key| !waiting.batches.contains(key));
         if has_room && is_new && lane.packets.try_send(packet).is_ok() {
             waiting.bytes += bytes;
@@ -196,6 +209,7 @@ impl Transport for WireTransport {
 mod tests {
     use super::*;
     use partage_core::base::id::Incarnation;
+    use partage_service::shuffle::plan::Placed;
     use partage_service::shuffle::record::{Batch, Body, Stream, Tagged};
     use partage_service::shuffle::{BufferId, ShuffleId, Writer};
 
@@ -222,6 +236,29 @@ mod tests {
         }
         transport.send(&to, batch(1));
         assert_eq!(waiting(), 1);
+    }
+
+    #[tokio::test]
+    async fn r1_what_waits_for_all_nodes_has_one_bound_and_one_packet_always_may_wait() {
+        let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
+        let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 400);
+        let placed = |bytes: usize| Placed {
+            key: Vec::new().into(),
+            partition: 0,
+            frame: 1,
+            index: 0,
+            value: vec![0; bytes].into(),
+        };
+        let send = |to: &str, bytes| {
+            transport.send(&NodeId::new(to).unwrap(), Packet::Records(1, Ok(vec![placed(bytes)])));
+            transport.waiting_bytes()
+        };
+        // No task runs between these: nothing is sent on.
+        assert_eq!(send("b", 1_000), 1_000, "one always may wait");
+        assert_eq!(send("b", 1), 1_000);
+        assert_eq!(send("c", 60), 1_060);
+        assert_eq!(send("c", 40), 1_100);
+        assert_eq!(send("c", 1), 1_100, "half of 200 bytes wait for each of two nodes");
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use crate::log::DecisionSettings;
 use crate::store::StoreSettings;
 use partage_service::shuffle::settings::Settings;
+use partage_shuffle_wire::transport::ConnectionBounds;
 
 /// Times are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,8 +16,11 @@ pub struct NodeSettings {
     pub decisions: DecisionSettings,
     /// Events that wait for the node: some for each client and peer.
     pub inbox_events: usize,
-    /// Keys and values in events that wait: a frame of each of many clients.
+    /// Keys and values in events that wait: a frame of each of many clients. As much again comes on connections, of nodes and of
+    /// clients a half each.
     pub inbox_bytes: u64,
+    /// What waits for all other nodes together. The longest frame, and some beside it.
+    pub sending_bytes: u64,
     /// Messages of the node to itself that wait; beyond it they are lost, as the network may lose them.
     pub local_messages: usize,
     /// Keys and values of batches that are being stored. A batch beyond it is dropped, and its sender sends it again. As much as
@@ -52,6 +56,12 @@ pub struct NodeSettings {
 pub const LEAST_MEMORY: u64 = 64 << 20;
 
 impl NodeSettings {
+    /// What long frames may take that come on connections.
+    pub fn connection_bounds(&self) -> ConnectionBounds {
+        let half = usize::try_from(self.inbox_bytes / 2).unwrap_or(usize::MAX);
+        ConnectionBounds { node_bytes: half, client_bytes: half, ..ConnectionBounds::default() }
+    }
+
     /// The defaults with keys and values of `memory` bytes in all, at least [`LEAST_MEMORY`]. What stands around records comes on
     /// top.
     ///
@@ -60,8 +70,11 @@ impl NodeSettings {
     /// | 8/16 | the buffer: all that clients have sent and is not stored yet |
     /// | 3/16 | batches that are being stored |
     /// | 3/16 | ranges that were read and sorted |
-    /// | 1/16 | what waits for the node |
+    /// | 1/32 | what waits for the node |
+    /// | 1/32 | long frames that come on connections |
     /// | 1/16 | what waits for other nodes |
+    ///
+    /// A frame, or a packet, that is longer than its share is taken alone.
     pub fn of_memory(memory: u64) -> NodeSettings {
         let part = memory.max(LEAST_MEMORY) / 16;
         let default = NodeSettings::default();
@@ -74,7 +87,8 @@ impl NodeSettings {
             machines,
             storing_bytes: 3 * part,
             range_bytes: 3 * part,
-            inbox_bytes: part,
+            inbox_bytes: part / 2,
+            sending_bytes: part,
             group_bytes: default.group_bytes.min(part),
             ..default
         }
@@ -89,6 +103,7 @@ impl Default for NodeSettings {
             decisions: DecisionSettings::default(),
             inbox_events: 4_096,
             inbox_bytes: 64 << 20,
+            sending_bytes: 256 << 20,
             local_messages: 65_536,
             storing_bytes: 256 << 20,
             group_bytes: 16 << 20,
@@ -118,8 +133,9 @@ mod tests {
             let parts = settings.machines.buffer_bytes
                 + settings.storing_bytes
                 + settings.range_bytes
-                + settings.inbox_bytes;
-            assert!(parts <= memory && parts >= memory / 16 * 15, "{parts} of {memory}");
+                + 2 * settings.inbox_bytes
+                + settings.sending_bytes;
+            assert!(parts <= memory && parts >= memory / 32 * 31, "{parts} of {memory}");
             assert!(settings.machines.chunk_bytes <= settings.machines.buffer_bytes / 8);
         }
         assert_eq!(NodeSettings::of_memory(0), NodeSettings::of_memory(LEAST_MEMORY));
