@@ -186,6 +186,8 @@ impl Buffer {
         self.shuffles.entry(shuffle).or_insert_with(|| Open {
             bounds: Bounds::stashes(terms.stashes).into(),
             attempts: BTreeMap::new(),
+            out: BTreeSet::new(),
+            marking: BTreeMap::new(),
             last: BTreeMap::new(),
             chunks: BTreeMap::new(),
             bytes: 0,
@@ -346,9 +348,10 @@ impl Buffer {
             let batch = Batch { key, body: Body::Records(tagged) };
             self.sending.send(now, &self.map, batch, &mut self.out);
         }
-        for held in open.attempts.values_mut() {
+        for (attempt, held) in &mut open.attempts {
             if let State::Ended { is_out, .. } = &mut held.state {
                 *is_out = true;
+                open.out.insert(*attempt);
             }
         }
         self.progress(now, shuffle);
@@ -359,7 +362,12 @@ impl Buffer {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         let writer = Writer::Buffer(self.id.clone());
         let home = self.map.home(shuffle);
-        for ((partition, id), held) in &mut open.attempts {
+        let out: Vec<(u32, AttemptId)> = open.out.iter().copied().collect();
+        for attempt in out {
+            let Some(held) = open.attempts.get_mut(&attempt) else {
+                open.out.remove(&attempt);
+                continue;
+            };
             let State::Ended { at, is_out: true } = held.state else { continue };
             let stream = |slot: &PoolSlot| Stream { shuffle, slot: *slot, writer: writer.clone() };
             if !held.last.iter().all(|(slot, last)| self.sending.has_stored(&stream(slot), *last)) {
@@ -367,11 +375,15 @@ impl Buffer {
             }
             let number = open.last.get(&home).copied().unwrap_or(0) + 1;
             open.last.insert(home, number);
-            let attempt = AttemptKey { buffer: self.id.clone(), number: held.number };
-            let (records, bytes, last) = (held.records, held.bytes, held.last.clone());
-            let mark = EndMark { attempt, partition: *partition, id: *id, records, bytes, last };
+            let (partition, id) = attempt;
+            let key_of = AttemptKey { buffer: self.id.clone(), number: held.number };
+            // The mark has it from now on: a whole attempt is kept as long as its shuffle.
+            let (records, bytes, last) = (held.records, held.bytes, std::mem::take(&mut held.last));
+            let mark = EndMark { attempt: key_of, partition, id, records, bytes, last };
             let key = BatchKey { stream: stream(&home), number };
             held.state = State::Marking { at, mark: key.clone() };
+            open.out.remove(&attempt);
+            open.marking.insert(key.clone(), attempt);
             self.sending.send(now, &self.map, Batch { key, body: Body::Mark(mark) }, &mut self.out);
         }
     }
@@ -398,14 +410,12 @@ impl Buffer {
             Writer::Division(task, _) => self.end_division(shuffle, task),
             Writer::Buffer(_) => {
                 let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
-                let marked = open
-                    .attempts
-                    .iter_mut()
-                    .find(|(_, held)| matches!(&held.state, State::Marking { mark, .. } if mark == key));
-                if let Some(((partition, id), held)) = marked {
+                if let Some((partition, id)) = open.marking.remove(key)
+                    && let Some(held) = open.attempts.get_mut(&(partition, id))
+                    && matches!(&held.state, State::Marking { mark, .. } if mark == key)
+                {
                     held.state = State::Whole;
-                    let attempt = Attempt { shuffle, partition: *partition, id: *id };
-                    self.answer(attempt, Ok(()));
+                    self.answer(Attempt { shuffle, partition, id }, Ok(()));
                 }
                 self.progress(now, shuffle);
             }

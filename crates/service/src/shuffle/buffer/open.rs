@@ -7,7 +7,7 @@ use crate::shuffle::sketch::Sketch;
 use crate::shuffle::{AttemptId, PoolSlot, TaskId};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,7 @@ pub(super) struct Held {
     pub(super) state: State,
     pub(super) records: u64,
     pub(super) bytes: u64,
+    /// Of each slot, the last batch that has records of it; nothing any more when its mark is under way.
     pub(super) last: BTreeMap<PoolSlot, u64>,
 }
 
@@ -49,6 +50,10 @@ pub(super) struct Divided {
 pub(super) struct Open {
     pub(super) bounds: Arc<Bounds>,
     pub(super) attempts: BTreeMap<(u32, AttemptId), Held>,
+    /// Those of them that have ended and are out: what is stored may make them whole. Most others are whole.
+    pub(super) out: BTreeSet<(u32, AttemptId)>,
+    /// Those whose mark is under way, by its batch.
+    pub(super) marking: BTreeMap<BatchKey, (u32, AttemptId)>,
     /// The last number of each stream.
     pub(super) last: BTreeMap<PoolSlot, u64>,
     pub(super) chunks: BTreeMap<PoolSlot, Tagged>,

@@ -131,7 +131,8 @@ pub struct Holder {
     me: NodeId,
     settings: Settings,
     map: Arc<PoolMap>,
-    streams: Inventory,
+    /// By slot, none of them empty: rounds and orders go by slots.
+    streams: BTreeMap<PoolSlot, Inventory>,
     storing: BTreeMap<BatchKey, Storing>,
     marks: BTreeMap<ShuffleId, BTreeMap<AttemptKey, EndMark>>,
     ended: VecDeque<(ShuffleId, Ended)>,
@@ -159,7 +160,7 @@ impl Holder {
             me,
             settings,
             map,
-            streams: Inventory::new(),
+            streams: BTreeMap::new(),
             storing: BTreeMap::new(),
             marks: BTreeMap::new(),
             ended: VecDeque::new(),
@@ -203,23 +204,29 @@ impl Holder {
     /// Whether nothing of a shuffle is here.
     pub fn has_nothing_of(&self, shuffle: ShuffleId) -> bool {
         let is_of = |stream: &Stream| stream.shuffle == shuffle;
-        !self.streams.keys().any(is_of) && !self.storing.keys().any(|key| is_of(&key.stream))
+        !self.streams.values().flat_map(Inventory::keys).any(is_of)
+            && !self.storing.keys().any(|key| is_of(&key.stream))
     }
 
     /// Whether a batch is here.
     pub fn has(&self, key: &BatchKey) -> bool {
-        self.streams.get(&key.stream).is_some_and(|numbers| numbers.has(key.number))
+        self.numbers(&key.stream).is_some_and(|numbers| numbers.has(key.number))
+    }
+
+    /// Which batches of a stream are here.
+    fn numbers(&self, stream: &Stream) -> Option<&Numbers> {
+        self.streams.get(&stream.slot)?.get(stream)
     }
 
     /// The slots of which something is here.
     pub fn slots(&self) -> BTreeSet<PoolSlot> {
-        self.streams.keys().map(|stream| stream.slot).collect()
+        self.streams.keys().copied().collect()
     }
 
     /// Whether something of a slot is here: batches, some that are being stored, or that it has decisions of it.
     pub fn has_slot(&self, slot: PoolSlot) -> bool {
         self.logged.contains_key(&slot)
-            || self.streams.keys().any(|stream| stream.slot == slot)
+            || self.streams.contains_key(&slot)
             || self.storing.keys().any(|key| key.stream.slot == slot)
     }
 
@@ -314,7 +321,8 @@ impl Holder {
     }
 
     fn take_up(&mut self, key: &BatchKey, mark: Option<EndMark>) {
-        let numbers = self.streams.entry(key.stream.clone()).or_default();
+        let of_slot = self.streams.entry(key.stream.slot).or_default();
+        let numbers = of_slot.entry(key.stream.clone()).or_default();
         numbers.insert(key.number);
         if let Some(mark) = mark {
             self.marks.entry(key.stream.shuffle).or_default().insert(mark.attempt.clone(), mark);
@@ -322,7 +330,8 @@ impl Holder {
     }
 
     fn damaged(&mut self, key: &BatchKey) {
-        if let Some(numbers) = self.streams.get_mut(&key.stream) {
+        let of_slot = self.streams.get_mut(&key.stream.slot);
+        if let Some(numbers) = of_slot.and_then(|streams| streams.get_mut(&key.stream)) {
             numbers.remove(key.number);
         }
         self.fetch_from_all(vec![key.clone()]);
@@ -334,7 +343,7 @@ impl Holder {
         for (writer, upto) in needed {
             let stream = Stream { shuffle, slot, writer: writer.clone() };
             let none = Numbers::default();
-            let numbers = self.streams.get(&stream).unwrap_or(&none);
+            let numbers = self.numbers(&stream).unwrap_or(&none);
             if !numbers.has_upto(*upto) {
                 // No more is asked for at a time, whatever number is said to be needed.
                 let gaps = numbers.gaps(*upto).take(self.settings.fetched_at_once);
@@ -374,7 +383,10 @@ impl Holder {
 
     /// All that is here of a shuffle goes.
     fn end(&mut self, shuffle: ShuffleId, how: Ended) {
-        self.streams.retain(|stream, _| stream.shuffle != shuffle);
+        self.streams.retain(|_, streams| {
+            streams.retain(|stream, _| stream.shuffle != shuffle);
+            !streams.is_empty()
+        });
         self.storing.retain(|key, _| key.stream.shuffle != shuffle);
         self.marks.remove(&shuffle);
         self.heard.remove(&shuffle);

@@ -43,8 +43,7 @@ impl Holder {
     }
 
     fn has_of(&self, slot: PoolSlot) -> Inventory {
-        let of_slot = self.streams.iter().filter(|(stream, _)| stream.slot == slot);
-        of_slot.map(|(stream, numbers)| (stream.clone(), numbers.clone())).collect()
+        self.streams.get(&slot).cloned().unwrap_or_default()
     }
 
     fn compare(&mut self, slot: PoolSlot) {
@@ -95,7 +94,7 @@ impl Holder {
         let none = Numbers::default();
         let mut lacking = Vec::new();
         for (stream, numbers) in has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none()) {
-            let own = self.streams.get(stream).unwrap_or(&none);
+            let own = self.numbers(stream).unwrap_or(&none);
             let keys = own.lacks_of(numbers).map(|number| BatchKey { stream: stream.clone(), number });
             // Whatever another node says that it has, no more is asked for at a time.
             let left = self.settings.fetched_at_once.saturating_sub(lacking.len());
@@ -125,7 +124,7 @@ impl Holder {
     }
 
     pub(super) fn drop_slot(&mut self, slot: PoolSlot) {
-        self.streams.retain(|stream, _| stream.slot != slot);
+        self.streams.remove(&slot);
         self.logged.remove(&slot);
         for marks in self.marks.iter_mut().filter(|(shuffle, _)| self.map.home(**shuffle) == slot) {
             marks.1.clear();
@@ -140,7 +139,7 @@ impl Holder {
         let is_here = |has: &Inventory| {
             has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none()).all(
                 |(stream, numbers)| {
-                    let own = self.streams.get(stream).unwrap_or(&none);
+                    let own = self.numbers(stream).unwrap_or(&none);
                     own.lacks_of(numbers).next().is_none()
                 },
             )
@@ -151,7 +150,7 @@ impl Holder {
 
     /// Whether each replica in `Live` has said in this round that it has all that is here.
     fn may_drop(&self, slot: PoolSlot) -> bool {
-        let is_empty = !self.slots().contains(&slot) && !self.logged.contains_key(&slot);
+        let is_empty = !self.streams.contains_key(&slot) && !self.logged.contains_key(&slot);
         if is_empty || self.storing.keys().any(|key| key.stream.slot == slot) {
             return false;
         }
@@ -163,7 +162,7 @@ impl Holder {
         let none = Numbers::default();
         let has_all = |node: &NodeId| {
             replies.and_then(|replies| replies.get(node)).is_some_and(|has| {
-                let mut own = self.streams.iter().filter(|(stream, _)| stream.slot == slot);
+                let mut own = self.streams.get(&slot).into_iter().flatten();
                 own.all(|(stream, numbers)| {
                     has.get(stream).unwrap_or(&none).lacks_of(numbers).next().is_none()
                 })
