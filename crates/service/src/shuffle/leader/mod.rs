@@ -176,6 +176,11 @@ impl Leader {
         self.epoch
     }
 
+    /// Whether it answers for its shuffles: it has begun, and nobody else is known to lead.
+    pub fn has_begun(&self) -> bool {
+        self.counted.is_some() && !self.is_deposed
+    }
+
     /// Takes in what has come; the effects are to be carried out in their order.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         match event {

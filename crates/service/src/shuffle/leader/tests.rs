@@ -154,7 +154,9 @@ fn r1_terms_in_a_log_are_not_believed_beyond_the_limit() {
     decisions.push(SHUFFLE, Decision::Start(Terms { stashes: u32::MAX, ranges: u32::MAX }), 9);
     let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
     leader.handle(Millis(0), Event::Tick);
+    assert!(!leader.has_begun());
     leader.synced(1);
+    assert!(leader.has_begun());
     let most = Terms { stashes: limits::SHUFFLE_RANGES, ranges: limits::SHUFFLE_RANGES };
     let again = leader.handle(Millis(1), Event::Request(2, SHUFFLE, Request::Start(most)));
     assert_eq!(again, [Effect::Answer(2, Ok(Answer::Started(most)))]);

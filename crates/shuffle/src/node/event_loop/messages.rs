@@ -53,11 +53,13 @@ impl EventLoop {
         }
     }
 
-    /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan: it is final.
+    /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan, be it that it is about to
+    /// lead: the plan is final.
     fn asked(&mut self, from: NodeId, shuffle: ShuffleId) -> Result {
         let home = self.map.home(shuffle);
+        let is_led = self.leaders.get(&home).is_some_and(leader::Leader::has_begun);
         match self.plans.get(&shuffle) {
-            Some(plan) if !self.leaders.contains_key(&home) => {
+            Some(plan) if !is_led => {
                 let word = Word::Sealed(Arc::clone(plan));
                 self.send(from, Message::Word(shuffle, word));
                 Ok(())
