@@ -66,13 +66,22 @@ impl OpenAttempt {
                 return over.clone();
             }
             self.push(Input::Frame(frame, records.clone())).await?;
-            match self.next_note().await {
-                Some(Note::Taken(number)) if number == frame => return Ok(()),
-                Some(Note::Full(number)) if number == frame => {
-                    sleep(Duration::from_millis(FULL_REST_MS)).await
-                }
-                // What is late or has no answer: the buffer ignores a frame that it has.
+            match self.note_on(frame).await {
+                Some(Note::Taken(_)) => return Ok(()),
+                Some(Note::Full(_)) => sleep(Duration::from_millis(FULL_REST_MS)).await,
+                // It has ended, or there is no answer: the buffer ignores a frame that it has.
                 _ => {}
+            }
+        }
+    }
+
+    /// What the buffer says next of this frame, or that the attempt has ended. What it says of an earlier one is late: handing the
+    /// frame in because of that would get one answer too many, which would be late for the next one.
+    async fn note_on(&mut self, frame: u64) -> Option<Note> {
+        loop {
+            match self.next_note().await {
+                Some(Note::Taken(number) | Note::Full(number)) if number != frame => {}
+                note => return note,
             }
         }
     }
@@ -121,5 +130,45 @@ impl Drop for OpenAttempt {
             // If there is no room for it, the buffer gives the attempt up when it is silent for long.
             self.shared.inbox.try_push(Event::Input(self.attempt, Input::Abort, self.hears.clone()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::NodeSettings;
+    use crate::node::inbox::Inbox;
+    use partage_clock::Clock;
+    use partage_service::shuffle::AttemptId;
+    use partage_service::shuffle::pool::PoolMap;
+    use tokio::task::yield_now;
+
+    fn pushed(inbox: &Inbox) -> usize {
+        inbox.take(Duration::ZERO).unwrap().events.len()
+    }
+
+    #[tokio::test]
+    async fn a_late_answer_does_not_hand_a_frame_in_again() {
+        let inbox = Arc::new(Inbox::new(16, 1 << 20));
+        let map = PoolMap { generation: 1, replicas: 1, places: Vec::new(), nodes: Vec::new() };
+        let settings = NodeSettings::default();
+        let shared = Arc::new(Shared::new(Arc::clone(&inbox), Clock::start(), settings, Arc::new(map)));
+        let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
+        let mut open = OpenAttempt::open(shared, attempt, Terms { stashes: 1, ranges: 1 }).await.unwrap();
+        assert_eq!(pushed(&inbox), 1);
+        let hears = open.hears.clone();
+        let buffer = async {
+            while pushed(&inbox) == 0 {
+                yield_now().await;
+            }
+            hears.tell(Note::Taken(1));
+            for _ in 0..10 {
+                yield_now().await;
+            }
+            assert_eq!(pushed(&inbox), 0, "its own answer is still to come");
+            hears.tell(Note::Taken(2));
+        };
+        let (put, ()) = tokio::join!(open.put(2, Vec::new()), buffer);
+        put.unwrap();
     }
 }
