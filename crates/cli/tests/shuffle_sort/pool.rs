@@ -44,6 +44,12 @@ pub fn partage(arguments: &[&str]) -> Command {
     command
 }
 
+/// Stops a process with `-STOP`, and lets it go on with `-CONT`.
+pub fn signal(process: &Child, signal: &str) {
+    let done = Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap();
+    assert!(done.success(), "{signal}");
+}
+
 /// What a command has said.
 #[derive(Debug)]
 pub struct Said {
