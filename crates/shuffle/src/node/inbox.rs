@@ -9,7 +9,7 @@
 
 use super::hears::Hears;
 use super::transport::Packet;
-use crate::store::{Damage, Written};
+use crate::store::{Damage, Place, Written};
 use partage_core::base::name::NodeId;
 use partage_log::Report;
 use partage_service::shuffle::buffer::{self, Attempt, Input};
@@ -75,7 +75,7 @@ impl Event {
 #[derive(Debug)]
 pub(crate) enum Done {
     Written(Written),
-    Damaged(BatchKey, Damage),
+    Damaged(BatchKey, Place, Damage),
     Log(Report),
     Passed(NodeId, Arc<Batch>),
     Divided(NodeId, Arc<Division>, Vec<Segment>),

@@ -4,14 +4,14 @@
 //! for the next piece while there is room: the order is final with the plan, so what is kept never changes.
 
 use super::inbox::{Done, Inbox};
-use crate::store::{BatchError, BatchReader};
+use crate::store::{BatchError, BatchReader, Place};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::{self, Division, Placed, Plan};
-use partage_service::shuffle::record::{Batch, BatchKey};
-use partage_service::shuffle::{PoolSlot, ShuffleId, TaskId};
+use partage_service::shuffle::record::{Batch, BatchKey, Segment};
+use partage_service::shuffle::{PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ pub(crate) enum Job {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum JobName {
     Pass(NodeId, BatchKey),
-    Divide(TaskId),
+    Divide(ShuffleId, PoolSlot, TaskId),
     Count(ShuffleId, PoolSlot, Epoch),
     Read(u64),
 }
@@ -39,7 +39,7 @@ impl Job {
     fn name(&self) -> JobName {
         match self {
             Job::Pass(to, key) => JobName::Pass(to.clone(), key.clone()),
-            Job::Divide(_, division) => JobName::Divide(division.task),
+            Job::Divide(_, division) => JobName::Divide(division.shuffle, division.slot, division.task),
             Job::Count(_, epoch, plan, slot) => JobName::Count(plan.shuffle, *slot, *epoch),
             Job::Read(number, _) => JobName::Read(*number),
         }
@@ -96,6 +96,7 @@ impl Ranges {
 /// The threads, and the way to them.
 #[derive(Debug)]
 pub(crate) struct Reading {
+    reader: BatchReader,
     jobs: Option<SyncSender<Job>>,
     ranges: Arc<Mutex<Ranges>>,
     under_way: Arc<Mutex<BTreeSet<JobName>>>,
@@ -111,11 +112,11 @@ impl Reading {
         let (jobs, receiver) = sync_channel(most_jobs);
         let receiver = Arc::new(Mutex::new(receiver));
         let ranges = Arc::new(Mutex::new(Ranges { most_bytes: range_bytes, ..Ranges::default() }));
-        let mut reading =
-            Reading { jobs: Some(jobs), ranges, under_way: Arc::default(), threads: Vec::new() };
+        let (reader, under_way) = (reader.clone(), Arc::default());
+        let mut reading = Reading { reader, jobs: Some(jobs), ranges, under_way, threads: Vec::new() };
         for _ in 0..threads.max(1) {
             let work = Work {
-                reader: reader.clone(),
+                reader: reading.reader.clone(),
                 inbox: Arc::clone(inbox),
                 ranges: Arc::clone(&reading.ranges),
                 under_way: Arc::clone(&reading.under_way),
@@ -141,6 +142,11 @@ impl Reading {
                 Err(job)
             }
         }
+    }
+
+    /// Where a batch lies. None: it is not here.
+    pub(crate) fn place(&self, key: &BatchKey) -> Option<Place> {
+        self.reader.place(key)
     }
 
     /// Nothing of the shuffle is kept.
@@ -191,16 +197,13 @@ impl Work {
                 Err(error) => self.damaged(error),
             },
             Job::Divide(leader, division) => {
-                if let Some(batches) = self.batches_of(&division) {
-                    let segments = division.collect(&batches);
+                if let Some(segments) = self.segments(&division) {
                     self.inbox.done(Done::Divided(leader, division, segments));
                 }
             }
             Job::Count(leader, epoch, plan, slot) => {
-                if let Some(batches) = self.batches(&plan, slot) {
-                    let ranges = plan.ranges.iter().filter(|range| range.slot == slot);
-                    let counts = ranges.map(|range| (range.id, plan::sizes(&plan.collect(range, &batches))));
-                    let message = Message::Counted(plan.shuffle, epoch, slot, counts.collect());
+                if let Some(counts) = self.counts(&plan, slot) {
+                    let message = Message::Counted(plan.shuffle, epoch, slot, counts);
                     self.inbox.done(Done::Counted(leader, message));
                 }
             }
@@ -211,29 +214,48 @@ impl Work {
         }
     }
 
+    /// Says when a batch is damaged. Of one that is not here the machine knows, or will: what wanted it is asked for again.
     fn damaged(&self, error: BatchError) {
-        if let BatchError::Damaged { key, damage } = error {
-            self.inbox.done(Done::Damaged(key, *damage));
+        if let BatchError::Damaged { key, place, damage } = error {
+            self.inbox.done(Done::Damaged(key, place, *damage));
         }
     }
 
-    /// What a division reads: what was not divided before under one of its tags.
-    fn batches_of(&self, division: &Division) -> Option<Vec<Arc<Batch>>> {
-        let read = self.reader.read_slot((division.shuffle, division.slot), |writer, number| {
-            let is_new = |before: &BTreeMap<_, u64>| before.get(writer).is_none_or(|before| number > *before);
-            division.upto.get(writer).is_some_and(|upto| number <= *upto)
-                && division.tags.values().any(is_new)
+    /// What is to be divided: all of it, or none.
+    fn segments(&self, division: &Division) -> Option<Vec<Segment>> {
+        // What was divided before under each of the tags is not read.
+        let before = |writer: &Writer| {
+            let divided = division.tags.values().map(|before| before.get(writer).copied().unwrap_or(0));
+            divided.min()
+        };
+        let wanted = division.upto.iter().filter_map(|(writer, upto)| Some((writer, before(writer)?, *upto)));
+        let mut segments = Vec::new();
+        let read = self.reader.read_all((division.shuffle, division.slot), wanted, |batch| {
+            segments.extend(division.collect([batch]));
         });
-        read.map_err(|error| self.damaged(error)).ok()
+        read.map(|()| segments).map_err(|error| self.damaged(error)).ok()
     }
 
-    /// What a plan needs of a slot.
-    fn batches(&self, plan: &Plan, slot: PoolSlot) -> Option<Vec<Arc<Batch>>> {
-        let needed = plan.needed.get(&slot);
-        let read = self.reader.read_slot((plan.shuffle, slot), |writer, number| {
-            needed.and_then(|needed| needed.get(writer)).is_some_and(|upto| number <= *upto)
+    /// Hands over what a plan needs of a slot, one by one. False: it is not all here.
+    fn needed(&self, plan: &Plan, slot: PoolSlot, take: impl FnMut(&Arc<Batch>)) -> bool {
+        let needed = plan.needed.get(&slot).into_iter().flatten();
+        let wanted = needed.map(|(writer, upto)| (writer, 0, *upto));
+        let read = self.reader.read_all((plan.shuffle, slot), wanted, take);
+        read.map_err(|error| self.damaged(error)).is_ok()
+    }
+
+    /// Records and bytes of the ranges of a slot.
+    fn counts(&self, plan: &Plan, slot: PoolSlot) -> Option<BTreeMap<RangeId, (u64, u64)>> {
+        let ranges = || plan.ranges.iter().filter(|range| range.slot == slot);
+        let mut counts: BTreeMap<RangeId, (u64, u64)> = ranges().map(|range| (range.id, (0, 0))).collect();
+        let is_whole = self.needed(plan, slot, |batch| {
+            for range in ranges() {
+                let (records, bytes) = plan::sizes(&plan.collect(range, [batch]));
+                let count = counts.entry(range.id).or_default();
+                *count = (count.0 + records, count.1 + bytes);
+            }
         });
-        read.map_err(|error| self.damaged(error)).ok()
+        is_whole.then_some(counts)
     }
 
     /// All records of the range of a slice, in order.
@@ -245,8 +267,12 @@ impl Work {
         if let Some(sorted) = kept {
             return Ok(sorted);
         }
-        let batches = self.batches(plan, range.slot).ok_or(NotRead::Lacks)?;
-        let sorted = Arc::new(plan.collect(range, &batches));
+        let mut sorted = Vec::new();
+        if !self.needed(plan, range.slot, |batch| sorted.extend(plan.collect(range, [batch]))) {
+            return Err(NotRead::Lacks);
+        }
+        sorted.sort();
+        let sorted = Arc::new(sorted);
         plan.check(range, &sorted).map_err(|_| NotRead::Differs)?;
         lock(&self.ranges).insert(key, &sorted);
         Ok(sorted)
@@ -256,6 +282,86 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::tests::{batch, buffer, key, open};
+    use partage_journal::faulty_disk::FaultyDisk;
+    use partage_service::shuffle::AttemptKey;
+    use partage_service::shuffle::bounds::{Bounds, Tag};
+    use partage_service::shuffle::plan::{PlanRange, Winner};
+    use std::time::Duration;
+
+    const SLOT: PoolSlot = PoolSlot(1);
+
+    /// The plan of the first three batches, each of a record of 50 bytes and a key of 8.
+    fn plan() -> Arc<Plan> {
+        let winner = |number| {
+            let attempt = AttemptKey { buffer: buffer(), number };
+            (attempt, Winner { partition: 0, records: 1, bytes: 58 })
+        };
+        let (id, begins) = (RangeId(1), Vec::new().into());
+        let range = PlanRange { id, since: 0, begins, slot: SLOT, records: 3, bytes: 3 * 58 };
+        Arc::new(Plan {
+            shuffle: ShuffleId(1),
+            winners: (1..=3).map(winner).collect(),
+            needed: [(SLOT, [(Writer::Buffer(buffer()), 3)].into())].into(),
+            ranges: vec![range],
+        })
+    }
+
+    fn division(shuffle: u128) -> Arc<Division> {
+        Arc::new(Division {
+            task: TaskId { epoch: Epoch(1), number: 1 },
+            shuffle: ShuffleId(shuffle),
+            slot: SLOT,
+            tags: [(Tag { version: 0, range: RangeId(1) }, BTreeMap::new())].into(),
+            upto: [(Writer::Buffer(buffer()), 3)].into(),
+            to: Arc::new(Bounds::stashes(2)),
+        })
+    }
+
+    /// What comes of a count, a division and a read, in this order.
+    fn answers(reading: &Reading, inbox: &Inbox, number: u64) -> Vec<Done> {
+        let leader = buffer().node;
+        let slice = Slice { plan: plan(), range: 0, keys: None, from: 0, to: 3 };
+        reading.job(Job::Count(leader.clone(), Epoch(1), plan(), SLOT)).unwrap();
+        reading.job(Job::Divide(leader, division(1))).unwrap();
+        reading.job(Job::Read(number, slice)).unwrap();
+        let mut all = Vec::new();
+        while !matches!(all.last(), Some(Done::Read(..))) {
+            all.extend(inbox.take(Duration::from_secs(20)).unwrap().done);
+        }
+        all
+    }
+
+    #[test]
+    fn x8_a_batch_that_has_gone_meanwhile_makes_no_answer() {
+        let (mut store, _) = open(&FaultyDisk::default()).unwrap();
+        let all: Vec<Arc<Batch>> = (1..=4).map(|number| batch(1, 1, number, 50)).collect();
+        store.store(&all).unwrap();
+        let inbox = Arc::new(Inbox::new(16, 1 << 20));
+        let reading = Reading::start(&store.reader(), &inbox, (16, 1, 1 << 20)).unwrap();
+        match &answers(&reading, &inbox, 1)[..] {
+            [Done::Counted(_, counted), Done::Divided(_, _, segments), Done::Read(1, Ok(read))] => {
+                let counts = [(RangeId(1), (3, 3 * 58))].into();
+                assert_eq!(*counted, Message::Counted(ShuffleId(1), Epoch(1), SLOT, counts));
+                assert_eq!((segments.len(), read.len()), (3, 3), "the fourth batch is not wanted");
+            }
+            other => panic!("{other:?}"),
+        }
+        reading.drop_shuffle(ShuffleId(1));
+        store.forget(&key(1, 1, 2), reading.place(&key(1, 1, 2)).unwrap()).unwrap();
+        match &answers(&reading, &inbox, 2)[..] {
+            [Done::Read(2, Err(NotRead::Lacks))] => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn divisions_of_two_shuffles_with_one_number_are_two_jobs() {
+        let leader = buffer().node;
+        let name = |shuffle| Job::Divide(leader.clone(), division(shuffle)).name();
+        assert_ne!(name(1), name(2));
+        assert_eq!(name(1), name(1));
+    }
 
     fn range(bytes: usize) -> Sorted {
         let value = vec![0; bytes].into();

@@ -1,7 +1,7 @@
 //! The thread that writes batches: while the disk is busy with one group, the next one gathers.
 
 use super::inbox::{Done, Inbox};
-use crate::store::{Store, StoreError};
+use crate::store::{Place, Store, StoreError};
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ pub(crate) enum Order {
     Store(Arc<Batch>),
     DropShuffle(ShuffleId),
     DropSlot(PoolSlot),
-    /// It is damaged.
-    Forget(BatchKey),
+    /// It is damaged there.
+    Forget(BatchKey, Place),
 }
 
 /// The thread, and the way to it.
@@ -97,14 +97,14 @@ impl Work {
             }
             Order::DropSlot(slot) => {
                 self.flush()?;
-                for (key, damage) in self.store.drop_slot(slot)? {
-                    self.inbox.done(Done::Damaged(key, damage));
+                for (key, place, damage) in self.store.drop_slot(slot)? {
+                    self.inbox.done(Done::Damaged(key, place, damage));
                 }
                 Ok(())
             }
-            Order::Forget(key) => {
+            Order::Forget(key, place) => {
                 self.flush()?;
-                self.store.forget(&key)
+                self.store.forget(&key, place)
             }
         }
     }

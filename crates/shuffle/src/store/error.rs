@@ -1,5 +1,6 @@
 //! What can go wrong with the files of batches, and what to do then.
 
+use super::index::Place;
 use partage_log::Damage;
 use partage_service::shuffle::record::BatchKey;
 
@@ -33,6 +34,8 @@ pub enum BatchError {
     Damaged {
         /// The batch.
         key: BatchKey,
+        /// Where it lies: it may have been stored anew since, at another place.
+        place: Place,
         /// Where, and what is wrong.
         damage: Box<Damage>,
     },

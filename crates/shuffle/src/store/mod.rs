@@ -28,9 +28,10 @@ mod file;
 mod index;
 mod read;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::{BatchError, StoreError};
+pub use index::Place;
 pub use partage_log::Damage;
 pub use read::BatchReader;
 
@@ -253,28 +254,28 @@ impl Store {
     }
 
     /// All batches of a slot go. Files that hold little else are written anew. The answer names batches that were found to be
-    /// damaged by that; they count no more.
+    /// damaged by that; they stay until they are forgotten.
     ///
     /// # Errors
     /// The disk failed: the process must end.
-    pub fn drop_slot(&mut self, slot: PoolSlot) -> Result<Vec<(BatchKey, Damage)>, StoreError> {
+    pub fn drop_slot(&mut self, slot: PoolSlot) -> Result<Vec<(BatchKey, Place, Damage)>, StoreError> {
         self.check()?;
         lock(&self.index).remove_slot(slot);
         self.rewrite()
     }
 
-    /// A batch that was found to be damaged counts no more.
+    /// A batch that was found to be damaged at that place counts no more. One that was stored anew since, at another place, stays.
     ///
     /// # Errors
     /// The disk failed: the process must end.
-    pub fn forget(&mut self, key: &BatchKey) -> Result<(), StoreError> {
+    pub fn forget(&mut self, key: &BatchKey, place: Place) -> Result<(), StoreError> {
         self.check()?;
-        lock(&self.index).remove(key);
+        lock(&self.index).remove(key, place);
         self.remove_unused()
     }
 
     /// Writes what is left of files of which less than half is wanted to other files, and deletes them.
-    fn rewrite(&mut self) -> Result<Vec<(BatchKey, Damage)>, StoreError> {
+    fn rewrite(&mut self) -> Result<Vec<(BatchKey, Place, Damage)>, StoreError> {
         self.remove_unused()?;
         let heads = self.head_numbers();
         let sparse: Vec<u64> = lock(&self.index)
@@ -290,10 +291,7 @@ impl Store {
                     Ok(batch) => rest.push(batch),
                     // What was not copied keeps its file.
                     Err(BatchError::Absent(_) | BatchError::Failed { .. }) => {}
-                    Err(BatchError::Damaged { key, damage }) => {
-                        lock(&self.index).remove(&key);
-                        damaged.push((key, *damage));
-                    }
+                    Err(BatchError::Damaged { key, place, damage }) => damaged.push((key, place, *damage)),
                 }
             }
             if !self.store(&rest)?.refused.is_empty() {

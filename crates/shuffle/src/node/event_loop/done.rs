@@ -13,11 +13,13 @@ impl EventLoop {
     pub(super) fn done(&mut self, done: Done) -> Result {
         match done {
             Done::Written(written) => self.written(written)?,
-            Done::Damaged(key, damage) => {
+            // Two reads may find the same place. What was fetched since lies elsewhere, and is not asked for once more.
+            Done::Damaged(key, place, damage) if self.reading.place(&key) == Some(place) => {
                 self.shared.tell_damage(damage, self.config.settings.damages);
-                self.storing.order(Order::Forget(key.clone()));
+                self.storing.order(Order::Forget(key.clone(), place));
                 self.holder(holder::Event::Damaged(key))?;
             }
+            Done::Damaged(..) => {}
             Done::Log(report) => self.reported(report)?,
             Done::Passed(to, batch) => self.send(to, Message::Batch(batch)),
             Done::Divided(leader, division, segments) => {
