@@ -17,7 +17,6 @@
 //! |---|---|
 //! | each living shuffle keeps a file open | `store/mod.rs` |
 //! | the thread of the machines waits for a log whose disk is full | `log/mod.rs` |
-//! | batches and decisions of a later form are taken for damage, and removed | `store/file.rs`, `log/replay.rs` |
 //! | the records of a range that is read are in memory as a whole, however large it is; plans are counted, not weighed | `node/reading.rs` |
 //! | a thread that panics leaves a node that looks alive | `node/storing.rs`, `node/reading.rs` |
 //! | a slot that this node may not lead after a restart waits for a later epoch, and the coordinator hears nothing | `node/event_loop/mod.rs` |

@@ -77,6 +77,11 @@ pub enum DecisionsError {
     /// The log under it was not.
     #[error("the log of decisions: {0}")]
     Open(#[from] OpenError),
+    /// A later version of the program has written it.
+    #[error(
+        "the log of decisions has slot {0} in a form of a later version of this program: start that version, or give this one another folder"
+    )]
+    Later(u32),
     /// The system gives no thread.
     #[error("the log of decisions has no writer: {0}")]
     Writer(String),
@@ -135,7 +140,8 @@ impl DecisionLog {
     /// and [`DecisionLog::refused`] by the thread that has this log.
     ///
     /// # Errors
-    /// Another process has the folder, or the disk failed. Damage is no error: the answer names the places.
+    /// Another process has the folder, a later version of the program has written it, or the disk failed. Damage is no error: the
+    /// answer names the places.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -144,6 +150,11 @@ impl DecisionLog {
         report: impl FnMut(Report) + Send + 'static,
     ) -> Result<(DecisionLog, Vec<DamagedPlace>), DecisionsError> {
         let (log, recovered) = Log::open(disk, dir, settings.log)?;
+        // Before anything is written: a slot whose decisions are lost is forgotten.
+        let mut whole = recovered.replicas.iter().filter(|(key, _)| !recovered.damaged.contains_key(*key));
+        if let Some((key, _)) = whole.find(|(_, stored)| replay::is_later(stored)) {
+            return Err(DecisionsError::Later(slot_of(key).map_or(u32::MAX, |slot| slot.0)));
+        }
         let writer = GroupWriter::start(log, settings.writer, report)
             .map_err(|error| DecisionsError::Writer(error.to_string()))?;
         let mut decisions = DecisionLog {

@@ -21,7 +21,7 @@
 //! gone. The replicas of the slot tell that, when they compare what they have.
 
 use super::index::Place;
-use crate::forms::batch;
+use crate::forms::{batch, is_later};
 use bytes::{Buf, BufMut};
 use partage_journal::frame::{self, Found};
 use partage_journal::{Disk, DiskFile, FileHeader, frame::Damage, is_full};
@@ -150,6 +150,8 @@ pub(crate) struct Scanned {
     pub(crate) damages: Vec<Damage>,
     /// Where an unfinished group begins.
     pub(crate) cut_at: Option<u64>,
+    /// It has a batch in the form of a later version: nothing of it may be changed.
+    pub(crate) is_later: bool,
     /// The content is that of another file: nothing of it is taken up.
     pub(crate) is_foreign: bool,
 }
@@ -180,7 +182,9 @@ pub(crate) fn scan(file: Vec<u8>, shuffle: ShuffleId, number: u64) -> Scanned {
         match scan.find(at, expected) {
             Ok(Found::Record { payload, number: record, next }) => {
                 let place = Place { file: number, offset: at as u64, bytes: next - at, number: record };
-                match batch::decode_name(payload.get(BEFORE..).unwrap_or_default()) {
+                let form = payload.get(BEFORE..).unwrap_or_default();
+                scanned.is_later |= is_later(form);
+                match batch::decode_name(form) {
                     Some((key, mark)) if key.stream.shuffle == shuffle => {
                         scanned.batches.push((key, mark, place))
                     }

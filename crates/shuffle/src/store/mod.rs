@@ -21,6 +21,7 @@
 //!   shuffle, or compares the slot, and drops it once more.
 //! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the
 //!   file.
+//! - Batches of a later version of the program are not damage: the store is not opened, and nothing of them is removed.
 //! - Two processes cannot open one folder.
 
 mod error;
@@ -113,7 +114,8 @@ impl Store {
     /// Opens the files in `dir`, and makes the folder if there is none.
     ///
     /// # Errors
-    /// Another process has the folder, or the disk failed. Damage is no error: [`Found`] says where it is.
+    /// Another process has the folder, a later version of the program has written it, or the disk failed. Damage is no error:
+    /// [`Found`] says where it is.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -154,6 +156,9 @@ impl Store {
         let path = file::path(&self.dir, shuffle, number);
         let bytes = self.disk.read(&path).map_err(failed("reading", &path))?;
         let scanned = file::scan(bytes, shuffle, number);
+        if scanned.is_later {
+            return Err(StoreError::Later(path.display().to_string()));
+        }
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let damages = scanned.damages.into_iter();
         found.damages.extend(damages.map(|one| Damage {
