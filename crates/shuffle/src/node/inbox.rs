@@ -230,6 +230,32 @@ impl Inbox {
     }
 }
 
+/// A thread of the node has this while it runs. If the thread panics, the node ends and says so: what was ordered from the thread
+/// would be waited for without end.
+#[derive(Debug)]
+pub(crate) struct EndsAtPanic {
+    inbox: Arc<Inbox>,
+    thread: &'static str,
+}
+
+impl EndsAtPanic {
+    pub(crate) fn new(inbox: &Arc<Inbox>, thread: &'static str) -> EndsAtPanic {
+        EndsAtPanic { inbox: Arc::clone(inbox), thread }
+    }
+}
+
+impl Drop for EndsAtPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let why = format!(
+                "the thread that {} has panicked: report this, and start the process again",
+                self.thread
+            );
+            self.inbox.done(Done::Ended(why));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

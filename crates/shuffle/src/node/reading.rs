@@ -3,7 +3,7 @@
 //! A reader takes a range in pieces. The records of the range are read, checked against the plan and put in order once, and kept
 //! for the next piece while there is room: the order is final with the plan, so what is kept never changes.
 
-use super::inbox::{Done, Inbox};
+use super::inbox::{Done, EndsAtPanic, Inbox};
 use crate::store::{BatchError, BatchReader, Place};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
@@ -123,7 +123,12 @@ impl Reading {
             };
             let receiver = Arc::clone(&receiver);
             let thread = std::thread::Builder::new().name("shuffle-reader".to_owned());
-            reading.threads.push(thread.spawn(move || work.run(&receiver))?);
+            let guard = EndsAtPanic::new(inbox, "reads batches");
+            let run = move || {
+                let _guard = guard;
+                work.run(&receiver);
+            };
+            reading.threads.push(thread.spawn(run)?);
         }
         Ok(reading)
     }

@@ -1,6 +1,6 @@
 //! The thread that writes batches: while the disk is busy with one group, the next one gathers.
 
-use super::inbox::{Done, Inbox};
+use super::inbox::{Done, EndsAtPanic, Inbox};
 use crate::store::{Place, Store, StoreError};
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
@@ -33,10 +33,12 @@ impl Storing {
         (most_orders, group_bytes): (usize, u64),
     ) -> std::io::Result<Storing> {
         let (orders, receiver) = sync_channel(most_orders);
+        let guard = EndsAtPanic::new(&inbox, "writes batches");
         let work = Work { store, inbox, group_bytes, group: Vec::new(), bytes: 0 };
-        let thread = std::thread::Builder::new()
-            .name("shuffle-writer".to_owned())
-            .spawn(move || work.run(&receiver))?;
+        let thread = std::thread::Builder::new().name("shuffle-writer".to_owned()).spawn(move || {
+            let _guard = guard;
+            work.run(&receiver);
+        })?;
         Ok(Storing { orders: Some(orders), thread: Some(thread) })
     }
 
