@@ -182,6 +182,42 @@ fn a_slot_that_is_forgotten_begins_anew() {
 }
 
 #[test]
+fn who_hands_decisions_over_never_waits_for_the_disk() {
+    let disk = FaultyDisk::default();
+    // The thread that writes waits in its first report, as it would for a full disk. One record fits into the queue before it.
+    let (sender, reports) = sync_channel(1_024);
+    let (let_go, gate) = sync_channel::<()>(0);
+    let report = move |report| {
+        drop(sender.try_send(report));
+        drop(gate.recv());
+    };
+    let writer = WriterSettings { queue_bytes: 1, ..WriterSettings::default() };
+    let (mut log, _) = open_with(&disk, writer, report).unwrap();
+    // A copy, a trim and a fence.
+    let append = Append { slot: SLOT, epoch: Epoch(1), what: whole(1, 3) };
+    assert_eq!(log.take(leader(), append, Epoch(0)), Ok(Ok(None)));
+    assert!(log.is_full());
+    assert_eq!(log.lead(SLOT, Epoch(1)), Ok(None), "what it has is not on disk");
+    let other = PoolSlot(SLOT.0 + 1);
+    for _ in 0..100 {
+        log.forget(other).unwrap();
+    }
+    assert!(log.waiting.len() < 5, "{} records wait of two slots", log.waiting.len());
+    drop(let_go);
+    let mut logged = Vec::new();
+    while log.is_full() || logged.is_empty() {
+        if let Report::Synced(synced) = reports.recv_timeout(Duration::from_secs(20)).unwrap() {
+            log.hand_over().unwrap();
+            logged.extend(log.synced(&synced));
+        }
+    }
+    assert_eq!(logged, [Logged { slot: SLOT, leader: leader(), epoch: Epoch(1), sequence: 3 }]);
+    let copy = log.replicas().copies[&SLOT].clone();
+    drop(log);
+    assert_eq!(open(&disk).copy(), copy);
+}
+
+#[test]
 fn decisions_of_a_later_version_are_no_damage_and_stay() {
     let disk = FaultyDisk::default();
     let mut opened = open(&disk);

@@ -79,6 +79,10 @@ impl EventLoop {
 
     /// A replica takes decisions; it answers when they are synced.
     fn append(&mut self, from: NodeId, append: Append) -> Result {
+        // Its sender sends it again, when the log may have room.
+        if self.decisions.is_full() {
+            return Ok(());
+        }
         let (slot, epoch) = (append.slot, append.epoch);
         let known = self.map.place(slot).map_or(Epoch(0), |place| place.epoch);
         let taken =
