@@ -189,7 +189,7 @@ fn who_hands_decisions_over_never_waits_for_the_disk() {
     let (let_go, gate) = sync_channel::<()>(0);
     let report = move |report| {
         drop(sender.try_send(report));
-        drop(gate.recv());
+        let _ = gate.recv();
     };
     let writer = WriterSettings { queue_bytes: 1, ..WriterSettings::default() };
     let (mut log, _) = open_with(&disk, writer, report).unwrap();

@@ -19,6 +19,8 @@
 //! - A read checks the sum of the frame.
 //! - What is dropped stays dropped while the process lives. After a crash it may be there again: the holder asks the home of the
 //!   shuffle, or compares the slot, and drops it once more.
+//! - Of files that are added to so many are open as [`StoreSettings::open_files`] says; the others are opened again when a batch
+//!   comes. Of each the store keeps some numbers in memory, less than of one batch.
 //! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the
 //!   file.
 //! - Batches of a later version of the program are not damage: the store is not opened, and nothing of them is removed.
@@ -42,7 +44,7 @@ use partage_journal::Disk;
 use partage_service::shuffle::record::{Batch, BatchKey, EndMark};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,11 +58,14 @@ pub struct StoreSettings {
     /// Bytes after which a file is added to no more. Large, so that few files are synced; small against memory, as a start
     /// reads each file as a whole.
     pub file_bytes: u64,
+    /// Files that are open for writing, the ones that were added to last. Enough for the shuffles that write at a time, few
+    /// against what the system gives a process.
+    pub open_files: usize,
 }
 
 impl Default for StoreSettings {
     fn default() -> StoreSettings {
-        StoreSettings { file_bytes: 64 << 20 }
+        StoreSettings { file_bytes: 64 << 20, open_files: 256 }
     }
 }
 
@@ -93,6 +98,8 @@ pub struct Store {
     index: Arc<Mutex<Index>>,
     /// The file of each shuffle that is added to.
     heads: BTreeMap<ShuffleId, BatchFile>,
+    /// The shuffles whose files are open, the one that was added to last at the end.
+    open: VecDeque<ShuffleId>,
     next_file: u64,
     ended: Option<StoreError>,
     _lock: Box<dyn Any + Send>,
@@ -131,6 +138,7 @@ impl Store {
             settings,
             index: Arc::default(),
             heads: BTreeMap::new(),
+            open: VecDeque::new(),
             next_file: 1,
             ended: None,
             _lock: lock,
@@ -236,13 +244,21 @@ impl Store {
                 head
             }
         };
-        let appended = head.append(batches);
+        let appended = head.append(self.disk.as_ref(), batches);
         if let Ok(places) = &appended {
             let mut index = lock(&self.index);
             batches.iter().zip(places).for_each(|(batch, place)| index.insert(&batch.key, *place));
         }
+        self.open.retain(|open| *open != shuffle);
         if head.end < self.settings.file_bytes {
             self.heads.insert(shuffle, head);
+            self.open.push_back(shuffle);
+        }
+        while self.open.len() > self.settings.open_files.max(1)
+            && let Some(shuffle) = self.open.pop_front()
+        {
+            // It may have gone with its shuffle.
+            self.heads.get_mut(&shuffle).into_iter().for_each(BatchFile::close);
         }
         appended.map(drop)
     }

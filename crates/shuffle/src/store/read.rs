@@ -7,6 +7,7 @@ use crate::limits;
 use partage_journal::Disk;
 use partage_service::shuffle::record::{Batch, BatchKey, Stream};
 use partage_service::shuffle::{PoolSlot, ShuffleId, Writer};
+use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -19,12 +20,9 @@ pub struct BatchReader {
     index: Arc<Mutex<Index>>,
 }
 
-/// `EIO`, as the system numbers it.
-const IO_ERROR: i32 = 5;
-
 /// Whether reading it again would fail in the same way.
 fn is_of_disk(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error() == Some(IO_ERROR)
+    error.kind() == io::ErrorKind::UnexpectedEof || Errno::from_io_error(error) == Some(Errno::IO)
 }
 
 impl BatchReader {
@@ -104,5 +102,18 @@ impl BatchReader {
     /// Bytes of all frames, also of those that are not wanted any more.
     pub fn bytes(&self) -> u64 {
         lock(&self.index).bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x8_what_the_disk_cannot_read_is_damage_and_what_the_system_refuses_is_not() {
+        assert!(is_of_disk(&Errno::IO.into()) && is_of_disk(&io::ErrorKind::UnexpectedEof.into()));
+        for error in [Errno::MFILE, Errno::NOMEM, Errno::ACCESS] {
+            assert!(!is_of_disk(&error.into()), "{error}");
+        }
     }
 }

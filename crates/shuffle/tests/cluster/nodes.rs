@@ -100,7 +100,7 @@ pub fn settings() -> NodeSettings {
     let log = LogSettings { segment_bytes: 4 << 20, entry_bytes: 64 << 10, ..LogSettings::default() };
     let decisions =
         DecisionSettings { log, writer: WriterSettings::default(), ..DecisionSettings::default() };
-    let store = StoreSettings { file_bytes: 2 << 20 };
+    let store = StoreSettings { file_bytes: 2 << 20, open_files: 4 };
     NodeSettings {
         machines,
         decisions,

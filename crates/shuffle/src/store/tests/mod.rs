@@ -42,7 +42,7 @@ pub(crate) fn open(disk: &FaultyDisk) -> Result<(Store, Found), StoreError> {
 }
 
 fn open_with(disk: &FaultyDisk, file_bytes: u64) -> Result<(Store, Found), StoreError> {
-    Store::open(Arc::new(disk.clone()), Path::new(DIR), StoreSettings { file_bytes })
+    Store::open(Arc::new(disk.clone()), Path::new(DIR), StoreSettings { file_bytes, open_files: 2 })
 }
 
 fn keys(found: &Found) -> BTreeSet<BatchKey> {
@@ -113,6 +113,25 @@ fn a_shuffle_that_is_dropped_leaves_no_file() {
     assert_eq!((files(&disk), store.bytes()), (vec![], 0));
     drop(store);
     assert_eq!(open(&disk).unwrap().1, Found::default());
+}
+
+#[test]
+fn few_files_are_open_however_many_shuffles_live() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open(&disk).unwrap();
+    let all: Vec<Arc<Batch>> =
+        (1..=3).flat_map(|number| (1..=40).map(move |shuffle| batch(shuffle, 1, number, 80))).collect();
+    for batch in &all {
+        assert_eq!(store.store(&[Arc::clone(batch)]).unwrap().stored.len(), 1);
+        assert!(store.heads.values().filter(|head| head.is_open()).count() <= 2);
+        assert!(store.open.len() <= 2);
+    }
+    assert_eq!(files(&disk).len(), 40, "a file that was closed is added to again");
+    assert!(all.iter().all(|batch| store.reader().read(&batch.key).unwrap() == *batch));
+    for shuffle in 1..=40 {
+        store.drop_shuffle(ShuffleId(shuffle)).unwrap();
+    }
+    assert!(store.heads.is_empty() && files(&disk).is_empty());
 }
 
 #[test]
