@@ -111,7 +111,7 @@ impl WireTransport {
         self.peers.counts()
     }
 
-    /// Keys and values of batches and records that wait to be sent, in bytes.
+    /// What batches and records that wait to be sent take in memory, in bytes.
     pub fn waiting_bytes(&self) -> u64 {
         lock(&self.lanes).values().map(|lane| lock(&lane.waiting).bytes).sum()
     }

@@ -65,7 +65,7 @@ impl Event {
     fn bytes(&self) -> u64 {
         match self {
             Event::Packet(_, packet) => packet.bytes(),
-            Event::Input(_, Input::Frame(_, records), _) => records.iter().map(Record::bytes).sum(),
+            Event::Input(_, Input::Frame(_, records), _) => records.iter().map(Record::memory).sum(),
             _ => 0,
         }
     }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn r1_what_does_not_fit_is_dropped_and_one_always_fits() {
-        let inbox = Inbox::new(3, 100);
+        let inbox = Inbox::new(3, 300);
         assert!(inbox.try_push(frame(1_000)), "one is always taken");
         assert!(!inbox.try_push(frame(1)));
         assert_eq!(inbox.take(Duration::ZERO).unwrap().events.len(), 1);
@@ -279,6 +279,19 @@ mod tests {
         inbox.done(Done::Ended(String::new()));
         let waiting = inbox.take(Duration::ZERO).unwrap();
         assert_eq!((waiting.events.len(), waiting.done.len()), (3, 1));
+    }
+
+    #[test]
+    fn r1_records_of_length_zero_take_room() {
+        let nothing = || Record { key: Vec::new().into(), value: Vec::new().into() };
+        let frame = || {
+            let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
+            let records = std::iter::repeat_with(nothing).take(10).collect();
+            Event::Input(attempt, Input::Frame(1, records), sync_channel(1).0.into())
+        };
+        let inbox = Inbox::new(100, 1_000);
+        assert!(inbox.try_push(frame()));
+        assert!(!inbox.try_push(frame()));
     }
 
     #[tokio::test]

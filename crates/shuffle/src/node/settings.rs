@@ -15,14 +15,14 @@ pub struct NodeSettings {
     pub decisions: DecisionSettings,
     /// Events that wait for the node: some for each client and peer.
     pub inbox_events: usize,
-    /// Keys and values in events that wait: a frame of each of many clients.
+    /// What records in events that wait take in memory: a frame of each of many clients.
     pub inbox_bytes: u64,
     /// Messages of the node to itself that wait; beyond it they are lost, as the network may lose them.
     pub local_messages: usize,
-    /// Keys and values of batches that are being stored. A batch beyond it is dropped, and its sender sends it again. As much as
+    /// What batches that are being stored take in memory. A batch beyond it is dropped, and its sender sends it again. As much as
     /// the disk writes in the time of some syncs.
     pub storing_bytes: u64,
-    /// Keys and values that one synced write has at most. As much as the disk writes in the time of a sync.
+    /// Bytes of batches that one synced write has at most, or one batch more. As much as the disk writes in the time of a sync.
     pub group_bytes: u64,
     /// Orders that wait for the thread that writes.
     pub storing_orders: usize,
@@ -30,7 +30,8 @@ pub struct NodeSettings {
     pub reading_jobs: usize,
     /// Threads that read: one sorts while another one waits for the disk.
     pub reading_threads: usize,
-    /// Keys and values of ranges that were read and sorted and are kept for the next piece of a reader; one range always is.
+    /// What the records of ranges take in memory that were read and sorted and are kept for the next piece of a reader; one range
+    /// always is.
     pub range_bytes: u64,
     /// After the disk was full, new attempts are refused for so long, unless a batch has found room.
     pub full_ms: u64,

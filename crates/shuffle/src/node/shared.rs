@@ -27,7 +27,7 @@ pub struct NodeStatus {
     pub unfinished: usize,
     /// Keys and values in its buffer, in bytes.
     pub buffered_bytes: u64,
-    /// Keys and values of batches that are being stored, in bytes.
+    /// What batches that are being stored take in memory, in bytes.
     pub storing_bytes: u64,
 }
 

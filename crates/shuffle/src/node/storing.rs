@@ -89,7 +89,7 @@ impl Work {
     fn take(&mut self, order: Order) -> Result<(), StoreError> {
         match order {
             Order::Store(batch) => {
-                self.bytes += batch.bytes();
+                self.bytes += batch.room();
                 self.group.push(batch);
                 if self.bytes >= self.group_bytes { self.flush() } else { Ok(()) }
             }

@@ -9,8 +9,12 @@ pub(crate) fn text(running: &Running) -> String {
     let served = running.server.counts();
     let gauges: [(&str, &str, u64); 6] = [
         ("buffered_bytes", "Keys and values in the buffer", status.buffered_bytes),
-        ("storing_bytes", "Keys and values of batches that are being stored", status.storing_bytes),
-        ("sending_bytes", "Keys and values that wait for other nodes", running.transport.waiting_bytes()),
+        ("storing_bytes", "Memory of batches that are being stored", status.storing_bytes),
+        (
+            "sending_bytes",
+            "Memory of batches and records that wait for other nodes",
+            running.transport.waiting_bytes(),
+        ),
         ("connections", "Connections for frames that are open", running.server.open() as u64),
         (
             "disk_full",
