@@ -167,7 +167,7 @@ impl Node {
             storing_bytes: 0,
             leads_wait: false,
             full_until: Millis(0),
-            plans: BTreeMap::new(),
+            plans: event_loop::plans_of(&settings),
             ticked: Millis(0),
             shared: Arc::clone(&shared),
             name,

@@ -45,6 +45,8 @@ pub struct NodeSettings {
     pub request_ms: u64,
     /// Plans of sealed shuffles that the node keeps, so that they are read without their leader.
     pub plans: usize,
+    /// What these plans take in memory, about; one plan is always kept. Those that were not used for longest go.
+    pub plan_bytes: u64,
     /// Places of damage that the status of the node names, the last ones.
     pub damages: usize,
 }
@@ -53,8 +55,8 @@ pub struct NodeSettings {
 pub const LEAST_MEMORY: u64 = 64 << 20;
 
 impl NodeSettings {
-    /// The defaults with keys and values of `memory` bytes in all, at least [`LEAST_MEMORY`]. What stands around records comes on
-    /// top.
+    /// The defaults with records of `memory` bytes in all, at least [`LEAST_MEMORY`]. Plans come on top, a part as large as the
+    /// least one below, and what is being read and sorted.
     ///
     /// | share | for |
     /// |---|---|
@@ -77,6 +79,7 @@ impl NodeSettings {
             range_bytes: 3 * part,
             inbox_bytes: part,
             group_bytes: default.group_bytes.min(part),
+            plan_bytes: default.plan_bytes.min(part),
             ..default
         }
     }
@@ -103,6 +106,7 @@ impl Default for NodeSettings {
             question_ms: 4_000,
             request_ms: 120_000,
             plans: 4_096,
+            plan_bytes: 64 << 20,
             damages: 64,
         }
     }

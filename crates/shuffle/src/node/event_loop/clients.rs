@@ -180,7 +180,7 @@ impl EventLoop {
 
     /// A client of another node reads here.
     pub(super) fn node_reads(&mut self, from: (NodeId, u64), of: SliceOf) -> Result {
-        let Some(plan) = self.plans.get(&of.shuffle).cloned() else {
+        let Some(plan) = self.plans.get(of.shuffle).cloned() else {
             // The node that asks has the plan. It asks again, as of one that is busy.
             self.send(from.0.clone(), Message::Ask(of.shuffle));
             self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
@@ -208,7 +208,7 @@ impl EventLoop {
 
     /// A client wants the state of a shuffle: the leader says it, unless the shuffle is sealed.
     pub(super) fn client_looks(&mut self, shuffle: ShuffleId, client: Hears<Word>) {
-        if let Some(plan) = self.plans.get(&shuffle) {
+        if let Some(plan) = self.plans.get(shuffle) {
             return client.tell(Word::Sealed(plan.clone()));
         }
         let Some(leader) = self.map.live(self.map.home(shuffle)).first().cloned() else { return };

@@ -7,7 +7,6 @@ use partage_core::base::name::NodeId;
 use partage_service::shuffle::log::Append;
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::{PoolSlot, ShuffleId, buffer, holder, leader};
-use std::sync::Arc;
 
 impl EventLoop {
     pub(super) fn packet(&mut self, from: NodeId, packet: Packet) -> Result {
@@ -56,10 +55,9 @@ impl EventLoop {
     /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan: it is final.
     fn asked(&mut self, from: NodeId, shuffle: ShuffleId) -> Result {
         let home = self.map.home(shuffle);
-        match self.plans.get(&shuffle) {
+        match self.plans.get(shuffle).cloned() {
             Some(plan) if !self.leaders.contains_key(&home) => {
-                let word = Word::Sealed(Arc::clone(plan));
-                self.send(from, Message::Word(shuffle, word));
+                self.send(from, Message::Word(shuffle, Word::Sealed(plan)));
                 Ok(())
             }
             _ => self.leader(home, leader::Event::Message(from, Message::Ask(shuffle))),
@@ -69,7 +67,7 @@ impl EventLoop {
     fn hear_word(&mut self, shuffle: ShuffleId, word: &Word) {
         match word {
             Word::Sealed(plan) => self.keep_plan(plan),
-            Word::Ended(_) => drop(self.plans.remove(&shuffle)),
+            Word::Ended(_) => self.plans.remove(shuffle),
             Word::Open(_) | Word::Failed(_) => {}
         }
         for client in self.questions.looks(shuffle) {

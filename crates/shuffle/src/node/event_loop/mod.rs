@@ -13,14 +13,15 @@ mod clients;
 mod done;
 mod effects;
 mod messages;
+mod plans;
 
-use super::NodeConfig;
 use super::hears::Hears;
 use super::inbox::{Event, Note};
 use super::reading::Reading;
 use super::shared::Shared;
 use super::storing::Storing;
 use super::transport::Transport;
+use super::{NodeConfig, NodeSettings};
 use crate::limits;
 use crate::log::DecisionLog;
 use clients::Questions;
@@ -34,6 +35,7 @@ use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::record::BatchKey;
 use partage_service::shuffle::{PoolSlot, ShuffleId};
+use plans::Plans;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,9 +69,14 @@ pub(super) struct EventLoop {
     pub(super) storing_bytes: u64,
     /// Until when new attempts are refused, as the disk was full.
     pub(super) full_until: Millis,
-    pub(super) plans: BTreeMap<ShuffleId, Arc<Plan>>,
+    pub(super) plans: Plans,
     /// When the machines were called with a tick last.
     pub(super) ticked: Millis,
+}
+
+/// Room for plans.
+pub(super) fn plans_of(settings: &NodeSettings) -> Plans {
+    Plans::new(settings.plans, usize::try_from(settings.plan_bytes).unwrap_or(usize::MAX))
 }
 
 impl EventLoop {
@@ -200,9 +207,6 @@ impl EventLoop {
 
     /// Of a shuffle whose state was heard.
     pub(super) fn keep_plan(&mut self, plan: &Arc<Plan>) {
-        self.plans.insert(plan.shuffle, Arc::clone(plan));
-        if self.plans.len() > self.config.settings.plans {
-            self.plans.pop_first();
-        }
+        self.plans.keep(plan);
     }
 }
