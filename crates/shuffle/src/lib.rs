@@ -16,7 +16,6 @@
 //! | what | where |
 //! |---|---|
 //! | the records of a range that is read are in memory as a whole, however large it is | `node/reading.rs` |
-//! | a slot that this node may not lead after a restart waits for a later epoch, and the coordinator hears nothing | `node/event_loop/mod.rs` |
 //! | a node without a slot is not known to the others, so it neither stands in nor takes its share before the coordinator has placed something on it | `pool/map.rs` |
 //! | records of Arrow, and partitions that are cut at bytes or between keys, are refused | `network/calls.rs` |
 //! | what is told of a slot that was moved says nothing of bytes: the placement knows no sizes | `pool/handler.rs` |

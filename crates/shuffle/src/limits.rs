@@ -48,6 +48,10 @@ pub(crate) const POOL_WAIT: Duration = Duration::from_millis(300);
 pub(crate) const DISK_LOOK: Duration = Duration::from_secs(1);
 /// A node leaves a limit of its disk when so much less is used.
 pub(crate) const DISK_HYSTERESIS: f64 = 0.01;
+/// Between two looks which leads the node does not take up.
+pub(crate) const LEADS_LOOK: Duration = Duration::from_secs(1);
+/// After so many looks in a row the node lays a lead down: the map with a later epoch is nearly always there before.
+pub(crate) const LEADS_LOOKS: u32 = 5;
 /// How long other nodes may take to say which shuffles they lead.
 pub(crate) const LIST_ANSWER: Duration = Duration::from_secs(3);
 /// Bytes of such an answer: some 400 for each shuffle.

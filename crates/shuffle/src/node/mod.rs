@@ -18,7 +18,8 @@
 //! | 4. ticks | the thread of the node |
 //! | 5. batches are read and checked | `reading.rs` |
 //!
-//! A node whose disk fails, or of which a thread panics, ends by itself; [`NodeStatus::ended`] says why, and clients hear [`client::ClientError::Stopped`].
+//! A node whose disk fails, or of which a thread panics, ends by itself; [`NodeStatus::ended`] says why, and clients hear
+//! [`client::ClientError::Stopped`].
 //! What was not done: a shuffle with durability `memory`, as the machines' terms do not have it.
 
 pub mod client;
@@ -165,6 +166,7 @@ impl Node {
             questions: Default::default(),
             stored_soon: BTreeMap::new(),
             storing_bytes: 0,
+            not_led: Vec::new(),
             leads_wait: false,
             full_until: Millis(0),
             plans: event_loop::plans_of(&settings),

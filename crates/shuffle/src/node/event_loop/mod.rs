@@ -55,6 +55,8 @@ pub(super) struct EventLoop {
     pub(super) buffer: Buffer,
     pub(super) holder: Holder,
     pub(super) leaders: BTreeMap<PoolSlot, Leader>,
+    /// Slots that it is to lead by the map, and may not.
+    pub(super) not_led: Vec<PoolSlot>,
     /// A lead waits until its epoch is on disk.
     pub(super) leads_wait: bool,
     pub(super) decisions: DecisionLog,
@@ -178,20 +180,25 @@ impl EventLoop {
             place.is_some_and(|place| place.epoch == leader.epoch() && place.live.first() == Some(&me))
         });
         self.leads_wait = false;
-        let now = self.now();
+        let (now, mut not_led) = (self.now(), Vec::new());
         for (slot, place) in (0..).map(PoolSlot).zip(&map.places) {
-            let leads = place.live.first() == Some(&me) && self.decisions.may_lead(slot, place.epoch);
-            if leads && !self.leaders.contains_key(&slot) {
-                let copy = self.decisions.lead(slot, place.epoch).map_err(|error| Ends(error.to_string()))?;
-                // Until its epoch is on disk it leads nothing: a report of the log comes then.
-                let Some(copy) = copy else {
-                    self.leads_wait = true;
-                    continue;
-                };
-                let machines = self.config.settings.machines.clone();
-                self.leaders.insert(slot, Leader::begin(now, slot, machines, Arc::clone(&map), copy));
+            if place.live.first() != Some(&me) || self.leaders.contains_key(&slot) {
+                continue;
             }
+            if !self.decisions.may_lead(slot, place.epoch) {
+                not_led.push(slot);
+                continue;
+            }
+            let copy = self.decisions.lead(slot, place.epoch).map_err(|error| Ends(error.to_string()))?;
+            // Until its epoch is on disk it leads nothing: a report of the log comes then.
+            let Some(copy) = copy else {
+                self.leads_wait = true;
+                continue;
+            };
+            let machines = self.config.settings.machines.clone();
+            self.leaders.insert(slot, Leader::begin(now, slot, machines, Arc::clone(&map), copy));
         }
+        self.not_led = not_led;
         Ok(())
     }
 
@@ -202,6 +209,7 @@ impl EventLoop {
             status.buffered_bytes = self.buffer.bytes();
             status.storing_bytes = self.storing_bytes;
             status.unfit = self.decisions.unfit().collect();
+            status.not_led.clone_from(&self.not_led);
         });
     }
 
