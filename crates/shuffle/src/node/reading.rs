@@ -222,7 +222,7 @@ impl Work {
     /// Says when a batch is damaged. Of one that is not here the machine knows, or will: what wanted it is asked for again.
     fn damaged(&self, error: BatchError) {
         if let BatchError::Damaged { key, place, damage } = error {
-            self.inbox.done(Done::Damaged(key, place, *damage));
+            self.inbox.done(Done::Damaged(key, *place, *damage));
         }
     }
 

@@ -40,7 +40,7 @@ pub enum BatchError {
         /// The batch.
         key: BatchKey,
         /// Where it lies: it may have been stored anew since, at another place.
-        place: Place,
+        place: Box<Place>,
         /// Where, and what is wrong.
         damage: Box<Damage>,
     },

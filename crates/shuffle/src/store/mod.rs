@@ -312,7 +312,7 @@ impl Store {
                     Ok(batch) => rest.push(batch),
                     // What was not copied keeps its file.
                     Err(BatchError::Absent(_) | BatchError::Failed { .. }) => {}
-                    Err(BatchError::Damaged { key, place, damage }) => damaged.push((key, place, *damage)),
+                    Err(BatchError::Damaged { key, place, damage }) => damaged.push((key, *place, *damage)),
                 }
             }
             if !self.store(&rest)?.refused.is_empty() {

@@ -58,7 +58,7 @@ impl BatchReader {
         let name = || path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let damage = |offset, what| {
             let damage = Box::new(Damage { file: name(), offset, what });
-            BatchError::Damaged { key: key.clone(), place, damage }
+            BatchError::Damaged { key: key.clone(), place: Box::new(place), damage }
         };
         let bytes = match self.disk.read_at(&path, place.offset, place.bytes) {
             Ok(bytes) => bytes,

@@ -75,12 +75,12 @@ fn a_bit_that_flips_while_the_process_runs_is_found_by_the_read() {
     };
     assert_eq!((damaged, damage.file.as_str()), (key(1, 1, 2), path.file_name().unwrap().to_str().unwrap()));
     // It is fetched from another node, and stored again.
-    store.forget(&key(1, 1, 2), place).unwrap();
+    store.forget(&key(1, 1, 2), *place).unwrap();
     assert!(matches!(reader.read(&key(1, 1, 2)), Err(BatchError::Absent(_))));
     store.store(&[batch(1, 1, 2, 150)]).unwrap();
     assert_eq!(reader.read(&key(1, 1, 2)).unwrap(), batch(1, 1, 2, 150));
     // Another read had found the same damage, and its report comes late.
-    store.forget(&key(1, 1, 2), place).unwrap();
+    store.forget(&key(1, 1, 2), *place).unwrap();
     assert_eq!(reader.read(&key(1, 1, 2)).unwrap(), batch(1, 1, 2, 150));
     drop(store);
     let (store, found) = open(&disk).unwrap();
