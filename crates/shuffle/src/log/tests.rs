@@ -218,7 +218,7 @@ fn who_hands_decisions_over_never_waits_for_the_disk() {
 }
 
 #[test]
-fn decisions_of_a_later_version_are_no_damage_and_stay() {
+fn decisions_of_a_later_version_are_no_damage_and_are_kept() {
     let disk = FaultyDisk::default();
     let mut opened = open(&disk);
     opened.take(1, whole(1, 3)).unwrap().unwrap();

@@ -89,7 +89,7 @@ fn a_bit_that_flips_while_the_process_runs_is_found_by_the_read() {
 }
 
 #[test]
-fn batches_of_a_later_version_are_no_damage_and_stay() {
+fn batches_of_a_later_version_are_no_damage_and_are_kept() {
     let (disk, path, bytes, _) = written();
     // The first frame again, with the next version before the same batch.
     let Ok(Found::Record { mut payload, number, .. }) = frame::find(&bytes, 1, frame::FILE_HEADER, 1) else {
