@@ -49,7 +49,10 @@ impl EventLoop {
 
     fn reported(&mut self, report: Report) -> Result {
         let ended = |error: partage_log::SubmitError| Ends(error.to_string());
-        self.decisions.hand_over().map_err(ended)?;
+        // Of a log that has ended the report says why.
+        if !matches!(report, Report::Ended(_)) {
+            self.decisions.hand_over().map_err(ended)?;
+        }
         match report {
             Report::Synced(synced) => {
                 let logged = self.decisions.synced(&synced);
