@@ -17,8 +17,8 @@ pub(crate) const REQUEST_REST_MS: u64 = 20;
 pub(crate) const NOTES: usize = 8;
 /// A frame that found no room comes again after so long, in milliseconds: a buffer gets room with each batch that is stored.
 pub(crate) const FULL_REST_MS: u64 = 5;
-/// What the records of one answer of a holder to another node take in memory: a frame has room for it, and its reader goes on where
-/// it ends.
+/// What the records of one answer of a holder to another node take in memory: a frame has room for it, and its reader goes on
+/// where it ends.
 pub(crate) const ANSWER_BYTES: u64 = 8 << 20;
 /// Answers that wait: one question is open at a time, and others may be late.
 pub(crate) const ANSWERS: usize = 4;
@@ -26,7 +26,8 @@ pub(crate) const ANSWERS: usize = 4;
 pub(crate) const READER_LOOK_MS: u64 = 200;
 /// Batches and answers with records that wait for one other node.
 pub(crate) const BULK_PACKETS: usize = 1_024;
-/// What their records take in memory: while so much waits, further ones are dropped, and sent again later. As much as a connection keeps.
+/// What their records take in memory: while so much waits, further ones are dropped, and sent again later. As much as a
+/// connection keeps.
 pub(crate) const BULK_BYTES: u64 = 32 << 20;
 /// Calls of one client that are being answered at a time; beyond that its connection is not read.
 pub(crate) const CALLS_AT_ONCE: usize = 64;
@@ -34,7 +35,8 @@ pub(crate) const CALLS_AT_ONCE: usize = 64;
 pub(crate) const ATTEMPTS_OF_CLIENT: usize = 1_024;
 /// The lengths of the key and the value of a record in an answer to a reader: an answer with records of length 0 has an end too.
 pub(crate) const AROUND_RECORD: usize = 8;
-/// Keys and values in one answer to a reader, and their lengths: large enough that a frame costs little, small against what a connection holds.
+/// Keys and values in one answer to a reader, and their lengths: large enough that a frame costs little, small against what a
+/// connection holds.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 /// Partitions of which a client may ask the bounds at once: each is a read of one record.
 pub(crate) const BOUNDS: u64 = 16_384;

@@ -5,8 +5,9 @@
 //!                        (in memory)        (in the queue)        (one sync)
 //! ```
 //!
-//! The thread of the machines has this log, and never waits for its disk: what finds no room in the queue of the writer waits here.
-//! Then nothing more is taken of leaders, who send it again, and no lead begins; so what waits is a few records of each slot.
+//! The thread of the machines has this log, and never waits for its disk: what finds no room in the queue of the writer waits
+//! here. Then nothing more is taken of leaders, who send it again, and no lead begins; so what waits is a few records of each
+//! slot.
 //!
 //! Each slot is one replica of the log ([`partage_log`]): its entries are what the machine took in, its fence is the epoch. One
 //! write of the machine is one record, which is on the disk as a whole or not at all; a large one has several entries. A slot of

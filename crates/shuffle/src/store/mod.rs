@@ -285,7 +285,8 @@ impl Store {
         self.rewrite()
     }
 
-    /// A batch that was found to be damaged at that place counts no more. One that was stored anew since, at another place, stays.
+    /// A batch that was found to be damaged at that place counts no more. One that was stored anew since, at another place,
+    /// stays.
     ///
     /// # Errors
     /// The disk failed: the process must end.
