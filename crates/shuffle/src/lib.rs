@@ -15,7 +15,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the records of a range that is read are in memory as a whole, however large it is | `node/reading.rs` |
+//! | the records of a range that is read are in memory as a whole: one that is larger than the memory for ranges is not parted | `node/reading.rs` |
 //! | a node without a slot is not known to the others, so it neither stands in nor takes its share before the coordinator has placed something on it | `pool/map.rs` |
 //! | records of Arrow, and partitions that are cut at bytes or between keys, are refused | `network/calls.rs` |
 //! | what is told of a slot that was moved says nothing of bytes: the placement knows no sizes | `pool/handler.rs` |

@@ -69,7 +69,7 @@ pub struct Placed {
 
 impl Placed {
     /// What it takes in memory, in bytes, besides its key and value.
-    const AROUND: u64 = MEMORY_OF_RECORD + 24;
+    pub const AROUND: u64 = MEMORY_OF_RECORD + 24;
 
     /// What it takes in memory, in bytes: a record of length 0 counts too.
     pub fn memory(&self) -> u64 {

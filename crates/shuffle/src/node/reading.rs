@@ -1,7 +1,8 @@
 //! The threads that read batches: for readers, for other replicas, for divisions and counts.
 //!
 //! A reader takes a range in pieces. The records of the range are read, checked against the plan and put in order once, and kept
-//! for the next piece while there is room: the order is final with the plan, so what is kept never changes.
+//! for the next piece while there is room: the order is final with the plan, so what is kept never changes. Ranges that are read
+//! at the same time have as much memory together as those that are kept; one is always read.
 
 use super::inbox::{Done, EndsAtPanic, Inbox};
 use crate::store::{BatchError, BatchReader, Place};
@@ -14,7 +15,7 @@ use partage_service::shuffle::record::{Batch, BatchKey, Segment};
 use partage_service::shuffle::{PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// What is to be read.
@@ -93,6 +94,39 @@ impl Ranges {
     }
 }
 
+/// Memory of ranges that are being read and sorted, in bytes.
+#[derive(Debug)]
+struct RoomToSort {
+    taken: Mutex<u64>,
+    given_back: Condvar,
+    most: u64,
+}
+
+/// So much of it is taken until this is dropped.
+#[derive(Debug)]
+struct Taken<'a>(&'a RoomToSort, u64);
+
+impl RoomToSort {
+    fn new(most: u64) -> RoomToSort {
+        RoomToSort { taken: Mutex::new(0), given_back: Condvar::new(), most }
+    }
+
+    /// Waits while other threads have too much of it. One range is always read, however large.
+    fn take(&self, bytes: u64) -> Taken<'_> {
+        let is_too_much = |taken: &mut u64| *taken > 0 && taken.saturating_add(bytes) > self.most;
+        let taken = self.given_back.wait_while(lock(&self.taken), is_too_much);
+        *taken.unwrap_or_else(PoisonError::into_inner) += bytes;
+        Taken(self, bytes)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.taken) -= self.1;
+        self.0.given_back.notify_all();
+    }
+}
+
 /// The threads, and the way to them.
 #[derive(Debug)]
 pub(crate) struct Reading {
@@ -112,6 +146,7 @@ impl Reading {
         let (jobs, receiver) = sync_channel(most_jobs);
         let receiver = Arc::new(Mutex::new(receiver));
         let ranges = Arc::new(Mutex::new(Ranges { most_bytes: range_bytes, ..Ranges::default() }));
+        let room = Arc::new(RoomToSort::new(range_bytes));
         let (reader, under_way) = (reader.clone(), Arc::default());
         let mut reading = Reading { reader, jobs: Some(jobs), ranges, under_way, threads: Vec::new() };
         for _ in 0..threads.max(1) {
@@ -119,6 +154,7 @@ impl Reading {
                 reader: reading.reader.clone(),
                 inbox: Arc::clone(inbox),
                 ranges: Arc::clone(&reading.ranges),
+                room: Arc::clone(&room),
                 under_way: Arc::clone(&reading.under_way),
             };
             let receiver = Arc::clone(&receiver);
@@ -178,6 +214,7 @@ struct Work {
     reader: BatchReader,
     inbox: Arc<Inbox>,
     ranges: Arc<Mutex<Ranges>>,
+    room: Arc<RoomToSort>,
     under_way: Arc<Mutex<BTreeSet<JobName>>>,
 }
 
@@ -272,6 +309,7 @@ impl Work {
         if let Some(sorted) = kept {
             return Ok(sorted);
         }
+        let _taken = self.room.take(range.records.saturating_mul(Placed::AROUND).saturating_add(range.bytes));
         let mut sorted = Vec::new();
         if !self.needed(plan, range.slot, |batch| sorted.extend(plan.collect(range, [batch]))) {
             return Err(NotRead::Lacks);
@@ -358,6 +396,27 @@ mod tests {
             [Done::Read(2, Err(NotRead::Lacks))] => {}
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn r1_a_range_waits_for_room_and_one_is_always_read() {
+        let room = RoomToSort::new(100);
+        let large = room.take(5_000);
+        std::thread::scope(|scope| {
+            let (sender, has_room) = sync_channel(1);
+            let room = &room;
+            scope.spawn(move || {
+                let _taken = room.take(60);
+                sender.send(()).unwrap();
+            });
+            assert!(has_room.recv_timeout(Duration::from_millis(100)).is_err(), "another range takes it all");
+            drop(large);
+            has_room.recv_timeout(Duration::from_secs(20)).unwrap();
+        });
+        let (first, second) = (room.take(60), room.take(40));
+        assert_eq!(*lock(&room.taken), 100);
+        drop((first, second));
+        assert_eq!(*lock(&room.taken), 0);
     }
 
     #[test]

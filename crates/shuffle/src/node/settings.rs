@@ -31,7 +31,7 @@ pub struct NodeSettings {
     /// Threads that read: one sorts while another one waits for the disk.
     pub reading_threads: usize,
     /// What the records of ranges take in memory that were read and sorted and are kept for the next piece of a reader; one range
-    /// always is.
+    /// always is. Those that are being read have as much together, and one is always read.
     pub range_bytes: u64,
     /// After the disk was full, new attempts are refused for so long, unless a batch has found room.
     pub full_ms: u64,
