@@ -15,14 +15,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | a job leaves a batch out that went between the question whether all are here and the reading: it must give no answer | `store/read.rs`, `node/reading.rs` |
-//! | a report of damage names the batch and not its place, so a second one may forget what was fetched since | `store`, `node/event_loop/done.rs` |
-//! | each living shuffle keeps a file open | `store/mod.rs` |
-//! | the thread of the machines waits for a log whose disk is full | `log/mod.rs` |
-//! | batches and decisions of a later form are taken for damage, and removed | `store/file.rs`, `log/replay.rs` |
-//! | a job reads all batches of a slot into memory; plans are counted, not weighed | `node/reading.rs` |
-//! | a thread that panics leaves a node that looks alive | `node/storing.rs`, `node/reading.rs` |
-//! | a slot that this node may not lead after a restart waits for a later epoch, and the coordinator hears nothing | `node/event_loop/mod.rs` |
+//! | the records of a range that is read are in memory as a whole: one that is larger than the memory for ranges is not parted | `node/reading.rs` |
 //! | a node without a slot is not known to the others, so it neither stands in nor takes its share before the coordinator has placed something on it | `pool/map.rs` |
 //! | records of Arrow, and partitions that are cut at bytes or between keys, are refused | `network/calls.rs` |
 //! | a node that leaves hands over the slots that it has: what it has taken as a stand-in for others stays on its disk if it ends before their replicas have fetched it | `pool/handler.rs` |

@@ -25,21 +25,26 @@ pub(crate) const REQUEST_REST_MS: u64 = 20;
 pub(crate) const NOTES: usize = 8;
 /// A frame that found no room comes again after so long, in milliseconds: a buffer gets room with each batch that is stored.
 pub(crate) const FULL_REST_MS: u64 = 5;
-/// Keys and values in one answer of a holder to another node: a frame has room for it, and its reader goes on where it ends.
-pub(crate) const ANSWER_BYTES: usize = 8 << 20;
+/// What the records of one answer of a holder to another node take in memory: a frame has room for it, and its reader goes on
+/// where it ends.
+pub(crate) const ANSWER_BYTES: u64 = 8 << 20;
 /// Answers that wait: one question is open at a time, and others may be late.
 pub(crate) const ANSWERS: usize = 4;
 /// A reader looks for the end of its node at least so often, in milliseconds.
 pub(crate) const READER_LOOK_MS: u64 = 200;
 /// Batches and answers with records that wait for one other node.
 pub(crate) const BULK_PACKETS: usize = 1_024;
-/// Their keys and values: while so many wait, further ones are dropped, and sent again later. As much as a connection keeps.
+/// What their records take in memory: while so much waits, further ones are dropped, and sent again later. As much as a
+/// connection keeps.
 pub(crate) const BULK_BYTES: u64 = 32 << 20;
 /// Calls of one client that are being answered at a time; beyond that its connection is not read.
 pub(crate) const CALLS_AT_ONCE: usize = 64;
 /// Attempts that are open on one connection.
 pub(crate) const ATTEMPTS_OF_CLIENT: usize = 1_024;
-/// Keys and values in one answer to a reader: large enough that a frame costs little, small against what a connection holds.
+/// The lengths of the key and the value of a record in an answer to a reader: an answer with records of length 0 has an end too.
+pub(crate) const AROUND_RECORD: usize = 8;
+/// Keys and values in one answer to a reader, and their lengths: large enough that a frame costs little, small against what a
+/// connection holds.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 /// Partitions of which a client may ask the bounds at once: each is a read of one record.
 pub(crate) const BOUNDS: u64 = 16_384;
@@ -53,6 +58,10 @@ pub(crate) const POOL_WAIT: Duration = Duration::from_millis(300);
 pub(crate) const DISK_LOOK: Duration = Duration::from_secs(1);
 /// A node leaves a limit of its disk when so much less is used.
 pub(crate) const DISK_HYSTERESIS: f64 = 0.01;
+/// Between two looks which leads the node does not take up.
+pub(crate) const LEADS_LOOK: Duration = Duration::from_secs(1);
+/// After so many looks in a row the node lays a lead down: the map with a later epoch is nearly always there before.
+pub(crate) const LEADS_LOOKS: u32 = 5;
 /// How long other nodes may take to say which shuffles they lead.
 pub(crate) const LIST_ANSWER: Duration = Duration::from_secs(3);
 /// Bytes of such an answer: some 400 for each shuffle.
@@ -63,8 +72,8 @@ pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 pub(crate) const SERVER_END: Duration = Duration::from_secs(10);
 /// Connections that are being told apart or served over HTTP; beyond that new ones are closed.
 pub(crate) const UNDER_WAY: usize = 16_384;
-/// Connections of frames: somewhat more than the server of frames has of clients, of nodes, and of those that have not said yet which
-/// they are, as it refuses by name what is beyond its own bounds. A connection beyond this one is closed.
+/// Connections of frames: somewhat more than the server of frames has of clients, of nodes, and of those that have not said yet
+/// which they are, as it refuses by name what is beyond its own bounds. A connection beyond this one is closed.
 pub(crate) const FRAMED: usize = 24_576;
 /// Within this time the first bytes of a connection come.
 pub(crate) const FIRST_BYTES: Duration = Duration::from_secs(5);

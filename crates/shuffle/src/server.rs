@@ -13,7 +13,7 @@ use crate::network::{PoolService, WireTransport};
 use crate::node::{BATCHES, Node, NodeConfig, NodeSettings, StartError as NodeError};
 use crate::pool::{
     DiskLimits, PoolError, PoolHandler, PoolListener, PoolSpec, Running, Seen, Settings, Starting,
-    attend_disk, ensure, look, metrics_text, routes, running,
+    attend_disk, attend_leads, ensure, look, metrics_text, routes, running,
 };
 use crate::store::is_locked;
 use bytes::Bytes;
@@ -200,6 +200,7 @@ impl ShuffleNode {
         let transport = WireTransport::bounded(own.clone(), Timing::default(), Handle::current(), sending);
         let transport = Arc::new(transport);
         transport.set_addresses(&first.frame_addresses());
+        let led = pool.clone();
         let node_config = NodeConfig {
             id: BufferId { node: id.clone(), incarnation },
             pool,
@@ -215,6 +216,7 @@ impl ShuffleNode {
         starting.send_replace(Some(Arc::clone(&running)));
         let mut attends = JoinSet::new();
         attends.spawn(attend_maps(Arc::clone(&running), seen, (config.coordinators, spec, settings)));
+        attends.spawn(attend_leads(led, Arc::clone(&running), worker.clone()));
         attends.spawn(attend_disk(config.disk, config.folder, Arc::clone(&running), worker.clone()));
         Ok(ShuffleNode {
             worker,

@@ -96,8 +96,8 @@ fn a_node_that_is_killed_half_way_loses_and_doubles_nothing() {
     let sum = sums(&files::read_binary(&file));
     let mut sort =
         pool.begin_sort(&file, &out, PARTS, &["--record", "100", "--key", "10", "--parallel", "1"]);
-    // Some input partitions are whole, and others are not. The sort stands still while it is looked at: however slow that is, it does
-    // not come to its end meanwhile.
+    // Some input partitions are whole, and others are not. The sort stands still while it is looked at: however slow that is, it
+    // does not come to its end meanwhile.
     pool.eventually("some of the input is whole", || {
         pool::signal(&sort, "-STOP");
         assert!(sort.try_wait().unwrap().is_none(), "the sort is over: give it more records");

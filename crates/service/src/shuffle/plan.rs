@@ -2,7 +2,7 @@
 //! from what happens to lie on a disk (rules 3, 4 and 8).
 
 use super::bounds::{Bounds, Tag};
-use super::record::{Batch, Body, Record, Segment};
+use super::record::{Batch, Body, MEMORY_OF_RECORD, Record, Segment};
 use super::{AttemptKey, Bytes, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use partage_core::base::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +65,16 @@ pub struct Placed {
     pub index: usize,
     /// Its value.
     pub value: Bytes,
+}
+
+impl Placed {
+    /// What it takes in memory, in bytes, besides its key and value.
+    pub const AROUND: u64 = MEMORY_OF_RECORD + 24;
+
+    /// What it takes in memory, in bytes: a record of length 0 counts too.
+    pub fn memory(&self) -> u64 {
+        Placed::AROUND + (self.key.len() + self.value.len()) as u64
+    }
 }
 
 /// A holder's records are not those that the plan counts.

@@ -164,6 +164,11 @@ impl Batch {
         }
     }
 
+    /// What it takes in memory, in bytes: records of length 0 count too.
+    pub fn memory(&self) -> u64 {
+        self.room() + (MEMORY_OF_RECORD - AROUND_RECORD) * self.records()
+    }
+
     /// Its bytes on its way and on disk, at most.
     pub fn room(&self) -> u64 {
         AROUND_BATCH
@@ -354,5 +359,23 @@ mod tests {
             assert_eq!(batches.len() == 1, most >= AROUND_BATCH + all, "{most}");
         }
         assert!(in_batches(tagged, 20).len() > 4);
+    }
+
+    #[test]
+    fn r1_records_of_length_zero_take_memory() {
+        let node = NodeId::new("a").unwrap();
+        let attempt = AttemptKey { buffer: BufferId { node, incarnation: Incarnation(1) }, number: 1 };
+        let memory = |records: usize, length: usize| {
+            let record = Record { key: Vec::new().into(), value: vec![0; length].into() };
+            let attempt = attempt.clone();
+            let segment = Segment { attempt, partition: 1, frame: 1, records: vec![record; records] };
+            let writer = Writer::Buffer(segment.attempt.buffer.clone());
+            let stream = Stream { shuffle: ShuffleId(1), slot: PoolSlot(1), writer };
+            let tag = Tag { version: 1, range: RangeId(1) };
+            let body = Body::Records([(tag, vec![segment])].into());
+            Batch { key: BatchKey { stream, number: 1 }, body }.memory()
+        };
+        assert_eq!(memory(1_001, 0) - memory(1, 0), 1_000 * MEMORY_OF_RECORD);
+        assert_eq!(memory(10, 7) - memory(10, 0), 70);
     }
 }

@@ -28,8 +28,8 @@ pub struct Sending {
     heard: BTreeMap<NodeId, Millis>,
 }
 
-/// So many times as long a node has for a batch that goes on storing others: it is busy, and a stand-in would make more of the same
-/// work.
+/// So many times as long a node has for a batch that goes on storing others: it is busy, and a stand-in would make more of the
+/// same work.
 const BUSY_TIMES: u64 = 10;
 
 impl Sending {

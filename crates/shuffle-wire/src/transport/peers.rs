@@ -56,8 +56,8 @@ impl Peers {
         Peers::bounded(own, timing, runtime, usize::MAX)
     }
 
-    /// The same, with at most so many bytes of bulk that wait for all other nodes together, and one frame for each. For one node no
-    /// more wait than without this.
+    /// The same, with at most so many bytes of bulk that wait for all other nodes together, and one frame for each. For one node
+    /// no more wait than without this.
     pub fn bounded(own: Peer, timing: Timing, runtime: Handle, bulk_bytes: usize) -> Peers {
         Peers { own, timing, runtime, counters: Arc::default(), bulk_bytes, others: RwLock::default() }
     }

@@ -8,14 +8,14 @@
 //! ```
 
 use super::{
-    attempt, bytes, items, put_attempt, put_bytes, put_count, put_writer, slot, u8, u32, u64, u128, writer,
+    VERSION, attempt, bytes, items, put_attempt, put_bytes, put_count, put_writer, slot, u8, u32, u64, u128,
+    writer,
 };
 use bytes::BufMut;
 use partage_service::shuffle::bounds::Tag;
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment, Stream, Tagged};
 use partage_service::shuffle::{AttemptId, RangeId, ShuffleId};
 
-const VERSION: u8 = 1;
 const RECORDS: u8 = 1;
 const MARK: u8 = 2;
 
@@ -120,6 +120,7 @@ fn mark(from: &mut &[u8]) -> Option<EndMark> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::is_later;
     use super::*;
     use partage_core::base::id::{Epoch, Incarnation};
     use partage_core::base::name::NodeId;
@@ -165,6 +166,7 @@ mod tests {
             assert_eq!(decode(&form), None, "a byte too many");
             form[0] = 9;
             assert_eq!(decode_name(&form), None, "a version that is not known");
+            assert!(is_later(&form) && !is_later(&[]));
         }
     }
 }

@@ -9,14 +9,13 @@
 //! ```
 
 use super::plan::{bounds, plan, put_bounds, put_plan, put_upto, upto};
-use super::{items, put_count, put_writer, slot, u8, u32, u64, u128, writer};
+use super::{VERSION, items, put_count, put_writer, slot, u8, u32, u64, u128, writer};
 use bytes::BufMut;
 use partage_core::base::id::Epoch;
 use partage_service::shuffle::bounds::Tag;
 use partage_service::shuffle::log::{Decision, Decisions, Superseded};
 use partage_service::shuffle::{Ended, Failure, RangeId, ShuffleId, Terms};
 
-const VERSION: u8 = 1;
 const WHOLE: u8 = 1;
 const AFTER: u8 = 2;
 const LOST: u8 = 3;

@@ -8,6 +8,9 @@
 //!
 //! Numbers are big-endian, counts and lengths have four bytes. What is decoded must be used up to its last byte. A form that
 //! is not known decodes to nothing: the checksum of the frame around it has shown before that the bytes are as they were written.
+//!
+//! Each form of a batch and of decisions begins with its version. A version above [`VERSION`] was written by a later version of
+//! this program ([`is_later`]): it is no damage, and nothing of it may be removed.
 
 pub(crate) mod batch;
 pub(crate) mod decision;
@@ -17,6 +20,14 @@ use bytes::{Buf, BufMut};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::{AttemptKey, BufferId, Bytes, PoolSlot, TaskId, Writer};
+
+/// The version of the forms of batches and of decisions.
+pub(crate) const VERSION: u8 = 1;
+
+/// Whether a form is of a later version.
+pub(crate) fn is_later(form: &[u8]) -> bool {
+    form.first().is_some_and(|version| *version > VERSION)
+}
 
 const BUFFER: u8 = 1;
 const DIVISION: u8 = 2;

@@ -5,6 +5,10 @@
 //!                        (in memory)        (in the queue)        (one sync)
 //! ```
 //!
+//! The thread of the machines has this log, and never waits for its disk: what finds no room in the queue of the writer waits
+//! here. Then nothing more is taken of leaders, who send it again, and no lead begins; so what waits is a few records of each
+//! slot.
+//!
 //! Each slot is one replica of the log ([`partage_log`]): its entries are what the machine took in, its fence is the epoch. One
 //! write of the machine is one record, which is on the disk as a whole or not at all; a large one has several entries. A slot of
 //! which many decisions have come gets its whole copy as a record, and what is before is trimmed; so what has ended leaves the
@@ -77,6 +81,11 @@ pub enum DecisionsError {
     /// The log under it was not.
     #[error("the log of decisions: {0}")]
     Open(#[from] OpenError),
+    /// A later version of the program has written it.
+    #[error(
+        "the log of decisions has slot {0} in a form of a later version of this program: start that version, or give this one another folder"
+    )]
+    Later(u32),
     /// The system gives no thread.
     #[error("the log of decisions has no writer: {0}")]
     Writer(String),
@@ -128,6 +137,10 @@ pub struct DecisionLog {
     before: BTreeMap<PoolSlot, Epoch>,
     writer: GroupWriter,
     number: u64,
+    /// Records that found no room in the queue of the writer, in their order.
+    waiting: VecDeque<(PoolSlot, u64, Record)>,
+    /// Slots whose copies are to be written when there is room again, as they keep the oldest segment.
+    held: BTreeSet<PoolSlot>,
 }
 
 impl DecisionLog {
@@ -135,7 +148,8 @@ impl DecisionLog {
     /// and [`DecisionLog::refused`] by the thread that has this log.
     ///
     /// # Errors
-    /// Another process has the folder, or the disk failed. Damage is no error: the answer names the places.
+    /// Another process has the folder, a later version of the program has written it, or the disk failed. Damage is no error: the
+    /// answer names the places.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -144,6 +158,11 @@ impl DecisionLog {
         report: impl FnMut(Report) + Send + 'static,
     ) -> Result<(DecisionLog, Vec<DamagedPlace>), DecisionsError> {
         let (log, recovered) = Log::open(disk, dir, settings.log)?;
+        // Before anything is written: a slot whose decisions are lost is forgotten.
+        let mut whole = recovered.replicas.iter().filter(|(key, _)| !recovered.damaged.contains_key(*key));
+        if let Some((key, _)) = whole.find(|(_, stored)| replay::is_later(stored)) {
+            return Err(DecisionsError::Later(slot_of(key).map_or(u32::MAX, |slot| slot.0)));
+        }
         let writer = GroupWriter::start(log, settings.writer, report)
             .map_err(|error| DecisionsError::Writer(error.to_string()))?;
         let mut decisions = DecisionLog {
@@ -156,6 +175,8 @@ impl DecisionLog {
             before: BTreeMap::new(),
             writer,
             number: 0,
+            waiting: VecDeque::new(),
+            held: BTreeSet::new(),
         };
         for (key, stored) in recovered.replicas {
             let Some(slot) = slot_of(&key) else { continue };
@@ -221,10 +242,38 @@ impl DecisionLog {
     /// # Errors
     /// The log has ended.
     pub fn lead(&mut self, slot: PoolSlot, epoch: Epoch) -> Result<Option<Decisions>, SubmitError> {
+        if self.is_full() {
+            return Ok(None);
+        }
         let copy = self.replicas.lead(slot, epoch);
         self.fence(slot, copy.epoch)?;
         let is_on_disk = self.slots.get(&slot).is_none_or(|log| log.synced >= log.submitted);
         Ok(is_on_disk.then_some(copy))
+    }
+
+    /// Whether the writer takes no records now, as when its disk is full. What a leader sends is then to be dropped as if it had
+    /// been lost on the way: the leader sends it again.
+    pub fn is_full(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Hands over what found no room before. To be called when the writer has reported something.
+    ///
+    /// # Errors
+    /// The log has ended.
+    pub fn hand_over(&mut self) -> Result<(), SubmitError> {
+        while let Some((slot, number, record)) = self.waiting.pop_front() {
+            if let Some(record) = self.try_submit(slot, number, record)? {
+                self.waiting.push_front((slot, number, record));
+                return Ok(());
+            }
+        }
+        while !self.is_full()
+            && let Some(slot) = self.held.pop_first()
+        {
+            self.write_copy(slot)?;
+        }
+        Ok(())
     }
 
     /// Takes in what a leader sends; `known` is the epoch of the slot in the node's map. If all of it is on disk already, the
@@ -309,7 +358,8 @@ impl DecisionLog {
     /// # Errors
     /// The log has ended.
     pub fn let_go(&mut self, keys: &[ReplicaKey]) -> Result<(), SubmitError> {
-        keys.iter().filter_map(slot_of).try_for_each(|slot| self.write_copy(slot))
+        self.held.extend(keys.iter().filter_map(slot_of));
+        self.hand_over()
     }
 
     /// All that is here of the slot goes.
@@ -375,8 +425,24 @@ impl DecisionLog {
 
     fn submit(&mut self, slot: PoolSlot, record: Record) -> Result<(), SubmitError> {
         self.number += 1;
-        self.slots.entry(slot).or_default().submitted = self.number;
-        self.writer.submit(key_of(&self.keyspace, slot), self.number, record)
+        let number = self.number;
+        self.slots.entry(slot).or_default().submitted = number;
+        if matches!(record, Record::Forget) {
+            // What waits of the slot would be forgotten: so no slot has more than a few records that wait.
+            self.waiting.retain(|(waits, ..)| *waits != slot);
+        }
+        let record = if self.is_full() { Some(record) } else { self.try_submit(slot, number, record)? };
+        self.waiting.extend(record.map(|record| (slot, number, record)));
+        Ok(())
+    }
+
+    /// Gives the record back if there is no room for it. Who calls has the machines: it never waits for a disk.
+    fn try_submit(&self, slot: PoolSlot, number: u64, record: Record) -> Result<Option<Record>, SubmitError> {
+        match self.writer.try_submit(key_of(&self.keyspace, slot), number, record) {
+            Ok(()) => Ok(None),
+            Err((SubmitError::Full, record)) => Ok(Some(record)),
+            Err((SubmitError::Stopped, _)) => Err(SubmitError::Stopped),
+        }
     }
 
     /// The number of the group that is being written; none: nothing waits. The same one for long is a disk that stores nothing.

@@ -1,9 +1,21 @@
 //! From the entries of a slot to its copy.
 
 use super::LAST;
+use crate::forms;
 use crate::forms::decision::{Item, decode};
 use partage_service::shuffle::log::Decisions;
 use partage_service::table::replication::{EntryKind, Stored};
+
+/// Whether a record is in the form of a later version of the program.
+pub(super) fn is_later(stored: &Stored) -> bool {
+    let mut begins = true;
+    stored.entries.iter().any(|entry| {
+        let EntryKind::Write(payload) = &entry.kind else { return false };
+        let Some((mark, piece)) = payload.split_first() else { return false };
+        let is_first = std::mem::replace(&mut begins, *mark == LAST);
+        is_first && forms::is_later(piece)
+    })
+}
 
 /// The copy that the entries of a slot make. None: its decisions were lost before, an entry has a form that is not known, or what
 /// follows does not follow.

@@ -1,11 +1,11 @@
 //! What a leader was told to be synced is there after the end of the process, under the epoch that was heard of.
 
-use super::{DecisionLog, DecisionSettings, Logged};
+use super::{DecisionLog, DecisionSettings, DecisionsError, Logged};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_journal::Disk;
 use partage_journal::faulty_disk::{Fault, FaultyDisk};
-use partage_log::{LogSettings, Report};
+use partage_log::{DamagedPlace, LogSettings, Report, WriterSettings};
 use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, What};
 use partage_service::shuffle::{Ended, PoolSlot, ShuffleId, Terms};
 use std::path::Path;
@@ -28,6 +28,16 @@ fn open(disk: &FaultyDisk) -> Opened {
 
 /// None: the disk has failed.
 fn try_open(disk: &FaultyDisk) -> Option<Opened> {
+    let (sender, reports) = sync_channel(1_024);
+    let opened = open_with(disk, WriterSettings::default(), move |report| drop(sender.try_send(report)));
+    opened.ok().map(|(log, places)| Opened { log, reports, damaged: places.len() })
+}
+
+fn open_with(
+    disk: &FaultyDisk,
+    writer: WriterSettings,
+    report: impl FnMut(Report) + Send + 'static,
+) -> Result<(DecisionLog, Vec<DamagedPlace>), DecisionsError> {
     let log = LogSettings {
         segment_bytes: 128 << 10,
         entry_bytes: 1_000,
@@ -35,13 +45,9 @@ fn try_open(disk: &FaultyDisk) -> Option<Opened> {
         prepare_ahead: false,
         ..LogSettings::default()
     };
-    let settings =
-        DecisionSettings { log, records_before_copy: 8, ended_kept: 4, ..DecisionSettings::default() };
-    let (sender, reports) = sync_channel(1_024);
-    let report = move |report| drop(sender.try_send(report));
+    let settings = DecisionSettings { log, writer, records_before_copy: 8, ended_kept: 4 };
     let pool = KeyspaceName::new("pool").unwrap();
-    let opened = DecisionLog::open(Arc::new(disk.clone()), Path::new(DIR), pool, settings, report);
-    opened.ok().map(|(log, places)| Opened { log, reports, damaged: places.len() })
+    DecisionLog::open(Arc::new(disk.clone()), Path::new(DIR), pool, settings, report)
 }
 
 fn leader() -> NodeId {
@@ -173,6 +179,58 @@ fn a_slot_that_is_forgotten_begins_anew() {
     let mut opened = open(&disk);
     assert_eq!(opened.copy(), Decisions::default());
     assert_eq!(opened.take(1, whole(1, 4)), logged(1, 4));
+}
+
+#[test]
+fn who_hands_decisions_over_never_waits_for_the_disk() {
+    let disk = FaultyDisk::default();
+    // The thread that writes waits in its first report, as it would for a full disk. One record fits into the queue before it.
+    let (sender, reports) = sync_channel(1_024);
+    let (let_go, gate) = sync_channel::<()>(0);
+    let report = move |report| {
+        drop(sender.try_send(report));
+        let _ = gate.recv();
+    };
+    let writer = WriterSettings { queue_bytes: 1, ..WriterSettings::default() };
+    let (mut log, _) = open_with(&disk, writer, report).unwrap();
+    // A copy, a trim and a fence.
+    let append = Append { slot: SLOT, epoch: Epoch(1), what: whole(1, 3) };
+    assert_eq!(log.take(leader(), append, Epoch(0)), Ok(Ok(None)));
+    assert!(log.is_full());
+    assert_eq!(log.lead(SLOT, Epoch(1)), Ok(None), "what it has is not on disk");
+    let other = PoolSlot(SLOT.0 + 1);
+    for _ in 0..100 {
+        log.forget(other).unwrap();
+    }
+    assert!(log.waiting.len() < 5, "{} records wait of two slots", log.waiting.len());
+    drop(let_go);
+    let mut logged = Vec::new();
+    while log.is_full() || logged.is_empty() {
+        if let Report::Synced(synced) = reports.recv_timeout(Duration::from_secs(20)).unwrap() {
+            log.hand_over().unwrap();
+            logged.extend(log.synced(&synced));
+        }
+    }
+    assert_eq!(logged, [Logged { slot: SLOT, leader: leader(), epoch: Epoch(1), sequence: 3 }]);
+    let copy = log.replicas().copies[&SLOT].clone();
+    drop(log);
+    assert_eq!(open(&disk).copy(), copy);
+}
+
+#[test]
+fn decisions_of_a_later_version_are_no_damage_and_are_kept() {
+    let disk = FaultyDisk::default();
+    let mut opened = open(&disk);
+    opened.take(1, whole(1, 3)).unwrap().unwrap();
+    opened.log.append(SLOT, &[2, 1, 77]).unwrap();
+    drop(opened);
+    let path = Path::new(DIR).join(&disk.list(Path::new(DIR)).unwrap()[0]);
+    let bytes = disk.read(&path).unwrap();
+    for _ in 0..2 {
+        let refused = open_with(&disk, WriterSettings::default(), |_| {}).err();
+        assert!(matches!(refused, Some(DecisionsError::Later(3))), "{refused:?}");
+        assert_eq!(disk.read(&path).unwrap(), bytes);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What is asked of leaders and holders for a client on the network, and what the client is answered.
 
 use super::attempt::refusal;
-use crate::limits::{ANSWERS, BOUNDS, READ_BYTES, REQUEST_REST_MS};
+use crate::limits::{ANSWERS, AROUND_RECORD, BOUNDS, READ_BYTES, REQUEST_REST_MS};
 use crate::node::client::{ClientError, PutError, ReadError, Step, Steps, Wanted};
 use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
@@ -67,15 +67,16 @@ impl Replies<'_> {
     /// Sends records, in as many answers as they need. Says how many there were, and their bytes.
     async fn send_records(&self, records: &[Placed]) -> Result<(u64, u64), ConnectionClosed> {
         let size = |one: &Placed| one.key.len() + one.value.len();
-        let (mut begin, mut bytes, mut all) = (0, 0, 0);
+        let (mut begin, mut bytes, mut packed, mut all) = (0, 0, 0, 0);
         for (at, one) in records.iter().enumerate() {
             bytes += size(one);
-            if bytes >= READ_BYTES || at + 1 == records.len() {
+            packed += AROUND_RECORD + size(one);
+            if packed >= READ_BYTES || at + 1 == records.len() {
                 let piece = records.get(begin..=at).unwrap_or_default();
                 let pairs = piece.iter().map(|one| (&one.key[..], &one.value[..]));
                 self.send(Answer::Read(PackedRecords::pack(pairs))).await?;
                 (begin, all) = (at + 1, all + bytes as u64);
-                bytes = 0;
+                (bytes, packed) = (0, 0);
             }
         }
         Ok((records.len() as u64, all))

@@ -122,7 +122,7 @@ impl WireTransport {
         self.peers.counts()
     }
 
-    /// Keys and values of batches and records that wait to be sent, in bytes.
+    /// What batches and records that wait to be sent take in memory, in bytes.
     pub fn waiting_bytes(&self) -> u64 {
         lock(&self.lanes).values().map(|lane| lock(&lane.waiting).bytes).sum()
     }
@@ -241,24 +241,24 @@ mod tests {
     #[tokio::test]
     async fn r1_what_waits_for_all_nodes_has_one_bound_and_one_packet_always_may_wait() {
         let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
-        let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 400);
-        let placed = |bytes: usize| Placed {
+        let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 4_000);
+        let placed = |memory: u64| Placed {
             key: Vec::new().into(),
             partition: 0,
             frame: 1,
             index: 0,
-            value: vec![0; bytes].into(),
+            value: vec![0; usize::try_from(memory - Placed::AROUND).unwrap()].into(),
         };
-        let send = |to: &str, bytes| {
-            transport.send(&NodeId::new(to).unwrap(), Packet::Records(1, Ok(vec![placed(bytes)])));
+        let send = |to: &str, memory: u64| {
+            transport.send(&NodeId::new(to).unwrap(), Packet::Records(1, Ok(vec![placed(memory)])));
             transport.waiting_bytes()
         };
         // No task runs between these: nothing is sent on.
-        assert_eq!(send("b", 1_000), 1_000, "one always may wait");
-        assert_eq!(send("b", 1), 1_000);
-        assert_eq!(send("c", 60), 1_060);
-        assert_eq!(send("c", 40), 1_100);
-        assert_eq!(send("c", 1), 1_100, "half of 200 bytes wait for each of two nodes");
+        assert_eq!(send("b", 10_000), 10_000, "one always may wait");
+        assert_eq!(send("b", 100), 10_000);
+        assert_eq!(send("c", 600), 10_600);
+        assert_eq!(send("c", 400), 11_000);
+        assert_eq!(send("c", 100), 11_000, "half of 2,000 bytes wait for each of two nodes");
     }
 
     #[tokio::test]

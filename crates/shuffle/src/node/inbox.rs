@@ -9,7 +9,7 @@
 
 use super::hears::Hears;
 use super::transport::Packet;
-use crate::store::{Damage, Written};
+use crate::store::{Damage, Place, Written};
 use partage_core::base::name::NodeId;
 use partage_log::Report;
 use partage_service::shuffle::buffer::{self, Attempt, Input};
@@ -67,7 +67,7 @@ impl Event {
     fn bytes(&self) -> u64 {
         match self {
             Event::Packet(_, packet) => packet.bytes(),
-            Event::Input(_, Input::Frame(_, records), _) => records.iter().map(Record::bytes).sum(),
+            Event::Input(_, Input::Frame(_, records), _) => records.iter().map(Record::memory).sum(),
             _ => 0,
         }
     }
@@ -77,7 +77,7 @@ impl Event {
 #[derive(Debug)]
 pub(crate) enum Done {
     Written(Written),
-    Damaged(BatchKey, Damage),
+    Damaged(BatchKey, Place, Damage),
     Log(Report),
     Passed(NodeId, Arc<Batch>),
     Divided(NodeId, Arc<Division>, Vec<Segment>),
@@ -232,6 +232,32 @@ impl Inbox {
     }
 }
 
+/// A thread of the node has this while it runs. If the thread panics, the node ends and says so: what was ordered from the thread
+/// would be waited for without end.
+#[derive(Debug)]
+pub(crate) struct EndsAtPanic {
+    inbox: Arc<Inbox>,
+    thread: &'static str,
+}
+
+impl EndsAtPanic {
+    pub(crate) fn new(inbox: &Arc<Inbox>, thread: &'static str) -> EndsAtPanic {
+        EndsAtPanic { inbox: Arc::clone(inbox), thread }
+    }
+}
+
+impl Drop for EndsAtPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let why = format!(
+                "the thread that {} has panicked: report this, and start the process again",
+                self.thread
+            );
+            self.inbox.done(Done::Ended(why));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +272,7 @@ mod tests {
 
     #[test]
     fn r1_what_does_not_fit_is_dropped_and_one_always_fits() {
-        let inbox = Inbox::new(3, 100);
+        let inbox = Inbox::new(3, 300);
         assert!(inbox.try_push(frame(1_000)), "one is always taken");
         assert!(!inbox.try_push(frame(1)));
         assert_eq!(inbox.take(Duration::ZERO).unwrap().events.len(), 1);
@@ -255,6 +281,19 @@ mod tests {
         inbox.done(Done::Ended(String::new()));
         let waiting = inbox.take(Duration::ZERO).unwrap();
         assert_eq!((waiting.events.len(), waiting.done.len()), (3, 1));
+    }
+
+    #[test]
+    fn r1_records_of_length_zero_take_room() {
+        let nothing = || Record { key: Vec::new().into(), value: Vec::new().into() };
+        let frame = || {
+            let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
+            let records = std::iter::repeat_with(nothing).take(10).collect();
+            Event::Input(attempt, Input::Frame(1, records), sync_channel(1).0.into())
+        };
+        let inbox = Inbox::new(100, 1_000);
+        assert!(inbox.try_push(frame()));
+        assert!(!inbox.try_push(frame()));
     }
 
     #[tokio::test]

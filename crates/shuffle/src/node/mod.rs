@@ -18,7 +18,8 @@
 //! | 4. ticks | the thread of the node |
 //! | 5. batches are read and checked | `reading.rs` |
 //!
-//! A node whose disk fails ends by itself; [`NodeStatus::ended`] says why, and clients hear [`client::ClientError::Stopped`].
+//! A node whose disk fails, or of which a thread panics, ends by itself; [`NodeStatus::ended`] says why, and clients hear
+//! [`client::ClientError::Stopped`].
 //! What was not done: a shuffle with durability `memory`, as the machines' terms do not have it.
 
 pub mod client;
@@ -39,7 +40,7 @@ pub use transport::{Packet, SliceOf, Transport};
 use crate::log::{DecisionLog, DecisionSettings, DecisionsError};
 use crate::store::{Store, StoreError};
 use event_loop::EventLoop;
-use inbox::{Done, Event, Inbox};
+use inbox::{Done, EndsAtPanic, Event, Inbox};
 use partage_clock::Clock;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::base::time::Millis;
@@ -128,14 +129,18 @@ impl Node {
         let shared = Arc::new(Shared::new(Arc::clone(&inbox), clock, settings.clone(), Arc::clone(&map)));
         let (store, found) =
             Store::open(Arc::clone(&config.disk), &config.folder.join(BATCHES), settings.store)?;
-        let reports = Arc::clone(&inbox);
+        let (reports, guard) = (Arc::clone(&inbox), EndsAtPanic::new(&inbox, "writes decisions"));
         let ended_kept = settings.machines.ended_kept;
         let (mut decisions, places) = DecisionLog::open(
             Arc::clone(&config.disk),
             &config.folder.join("decisions"),
             config.pool.clone(),
             DecisionSettings { ended_kept, ..settings.decisions },
-            move |report| reports.done(Done::Log(report)),
+            move |report| {
+                // The thread of the log has the guard as long as it has this.
+                let _guard = &guard;
+                reports.done(Done::Log(report));
+            },
         )?;
         let slots = (0..map.places.len()).map(|slot| PoolSlot(slot as u32));
         let named = slots.filter(|slot| map.has(*slot, &config.id.node));
@@ -161,9 +166,10 @@ impl Node {
             questions: Default::default(),
             stored_soon: BTreeMap::new(),
             storing_bytes: 0,
+            not_led: Vec::new(),
             leads_wait: false,
             full_until: Millis(0),
-            plans: BTreeMap::new(),
+            plans: event_loop::plans_of(&settings),
             ticked: Millis(0),
             shared: Arc::clone(&shared),
             name,
@@ -272,6 +278,12 @@ struct CloseAtEnd(Arc<Shared>);
 
 impl Drop for CloseAtEnd {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end(
+                "the thread of the machines has panicked: report this, and start the process again"
+                    .to_owned(),
+            );
+        }
         self.0.inbox.close();
     }
 }

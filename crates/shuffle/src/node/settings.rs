@@ -16,17 +16,17 @@ pub struct NodeSettings {
     pub decisions: DecisionSettings,
     /// Events that wait for the node: some for each client and peer.
     pub inbox_events: usize,
-    /// Keys and values in events that wait: a frame of each of many clients. As much again comes on connections, of nodes and of
-    /// clients a half each.
+    /// What records in events that wait take in memory: a frame of each of many clients. As much again comes on connections, of
+    /// nodes and of clients a half each.
     pub inbox_bytes: u64,
     /// What waits for all other nodes together. The longest frame, and some beside it.
     pub sending_bytes: u64,
     /// Messages of the node to itself that wait; beyond it they are lost, as the network may lose them.
     pub local_messages: usize,
-    /// Keys and values of batches that are being stored. A batch beyond it is dropped, and its sender sends it again. As much as
+    /// What batches that are being stored take in memory. A batch beyond it is dropped, and its sender sends it again. As much as
     /// the disk writes in the time of some syncs.
     pub storing_bytes: u64,
-    /// Keys and values that one synced write has at most. As much as the disk writes in the time of a sync.
+    /// Bytes of batches that one synced write has at most, or one batch more. As much as the disk writes in the time of a sync.
     pub group_bytes: u64,
     /// Orders that wait for the thread that writes.
     pub storing_orders: usize,
@@ -34,7 +34,8 @@ pub struct NodeSettings {
     pub reading_jobs: usize,
     /// Threads that read: one sorts while another one waits for the disk.
     pub reading_threads: usize,
-    /// Keys and values of ranges that were read and sorted and are kept for the next piece of a reader; one range always is.
+    /// What the records of ranges take in memory that were read and sorted and are kept for the next piece of a reader; one range
+    /// always is. Those that are being read have as much together, and one is always read.
     pub range_bytes: u64,
     /// After the disk was full, new attempts are refused for so long, unless a batch has found room.
     pub full_ms: u64,
@@ -48,6 +49,8 @@ pub struct NodeSettings {
     pub request_ms: u64,
     /// Plans of sealed shuffles that the node keeps, so that they are read without their leader.
     pub plans: usize,
+    /// What these plans take in memory, about; one plan is always kept. Those that were not used for longest go.
+    pub plan_bytes: u64,
     /// Places of damage that the status of the node names, the last ones.
     pub damages: usize,
 }
@@ -62,8 +65,8 @@ impl NodeSettings {
         ConnectionBounds { node_bytes: half, client_bytes: half, ..ConnectionBounds::default() }
     }
 
-    /// The defaults with keys and values of `memory` bytes in all, at least [`LEAST_MEMORY`]. What stands around records comes on
-    /// top.
+    /// The defaults with records of `memory` bytes in all, at least [`LEAST_MEMORY`]. Plans come on top, a part as large as the
+    /// least one below, and what is being read and sorted.
     ///
     /// | share | for |
     /// |---|---|
@@ -90,6 +93,7 @@ impl NodeSettings {
             inbox_bytes: part / 2,
             sending_bytes: part,
             group_bytes: default.group_bytes.min(part),
+            plan_bytes: default.plan_bytes.min(part),
             ..default
         }
     }
@@ -117,6 +121,7 @@ impl Default for NodeSettings {
             question_ms: 4_000,
             request_ms: 120_000,
             plans: 4_096,
+            plan_bytes: 64 << 20,
             damages: 64,
         }
     }

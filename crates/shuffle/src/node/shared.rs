@@ -23,11 +23,14 @@ pub struct NodeStatus {
     pub damages: VecDeque<Damage>,
     /// Slots that it may not lead, as their decisions were damaged: another replica has to.
     pub unfit: Vec<PoolSlot>,
+    /// Slots that its map says it leads, and that it does not: it is unfit, or an earlier process of the node has heard of the
+    /// epoch. The coordinator has to name another leader, or a later epoch.
+    pub not_led: Vec<PoolSlot>,
     /// Files that ended in an unfinished write when the node started.
     pub unfinished: usize,
     /// Keys and values in its buffer, in bytes.
     pub buffered_bytes: u64,
-    /// Keys and values of batches that are being stored, in bytes.
+    /// What batches that are being stored take in memory, in bytes.
     pub storing_bytes: u64,
 }
 

@@ -1,7 +1,7 @@
 //! The thread that writes batches: while the disk is busy with one group, the next one gathers.
 
-use super::inbox::{Done, Inbox};
-use crate::store::{Store, StoreError};
+use super::inbox::{Done, EndsAtPanic, Inbox};
+use crate::store::{Place, Store, StoreError};
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ pub(crate) enum Order {
     Store(Arc<Batch>),
     DropShuffle(ShuffleId),
     DropSlot(PoolSlot),
-    /// It is damaged.
-    Forget(BatchKey),
+    /// It is damaged there.
+    Forget(BatchKey, Place),
 }
 
 /// The thread, and the way to it.
@@ -33,10 +33,12 @@ impl Storing {
         (most_orders, group_bytes): (usize, u64),
     ) -> std::io::Result<Storing> {
         let (orders, receiver) = sync_channel(most_orders);
+        let guard = EndsAtPanic::new(&inbox, "writes batches");
         let work = Work { store, inbox, group_bytes, group: Vec::new(), bytes: 0 };
-        let thread = std::thread::Builder::new()
-            .name("shuffle-writer".to_owned())
-            .spawn(move || work.run(&receiver))?;
+        let thread = std::thread::Builder::new().name("shuffle-writer".to_owned()).spawn(move || {
+            let _guard = guard;
+            work.run(&receiver);
+        })?;
         Ok(Storing { orders: Some(orders), thread: Some(thread) })
     }
 
@@ -87,7 +89,7 @@ impl Work {
     fn take(&mut self, order: Order) -> Result<(), StoreError> {
         match order {
             Order::Store(batch) => {
-                self.bytes += batch.bytes();
+                self.bytes += batch.room();
                 self.group.push(batch);
                 if self.bytes >= self.group_bytes { self.flush() } else { Ok(()) }
             }
@@ -97,14 +99,14 @@ impl Work {
             }
             Order::DropSlot(slot) => {
                 self.flush()?;
-                for (key, damage) in self.store.drop_slot(slot)? {
-                    self.inbox.done(Done::Damaged(key, damage));
+                for (key, place, damage) in self.store.drop_slot(slot)? {
+                    self.inbox.done(Done::Damaged(key, place, damage));
                 }
                 Ok(())
             }
-            Order::Forget(key) => {
+            Order::Forget(key, place) => {
                 self.flush()?;
-                self.store.forget(&key)
+                self.store.forget(&key, place)
             }
         }
     }

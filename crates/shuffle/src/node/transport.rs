@@ -38,13 +38,11 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// Keys and values in it, in bytes.
+    /// What its records take in memory, in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
-            Packet::Message(Message::Batch(batch)) => batch.bytes(),
-            Packet::Records(_, Ok(placed)) => {
-                placed.iter().map(|one| (one.key.len() + one.value.len()) as u64).sum()
-            }
+            Packet::Message(Message::Batch(batch)) => batch.memory(),
+            Packet::Records(_, Ok(placed)) => placed.iter().map(Placed::memory).sum(),
             _ => 0,
         }
     }

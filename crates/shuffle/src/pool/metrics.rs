@@ -7,10 +7,14 @@ use std::fmt::Write as _;
 pub(crate) fn text(running: &Running) -> String {
     let (status, sent) = (running.node.status(), running.transport.counts());
     let served = running.server.counts();
-    let gauges: [(&str, &str, u64); 6] = [
+    let gauges: [(&str, &str, u64); 7] = [
         ("buffered_bytes", "Keys and values in the buffer", status.buffered_bytes),
-        ("storing_bytes", "Keys and values of batches that are being stored", status.storing_bytes),
-        ("sending_bytes", "Keys and values that wait for other nodes", running.transport.waiting_bytes()),
+        ("storing_bytes", "Memory of batches that are being stored", status.storing_bytes),
+        (
+            "sending_bytes",
+            "Memory of batches and records that wait for other nodes",
+            running.transport.waiting_bytes(),
+        ),
         ("connections", "Connections for frames that are open", running.server.open() as u64),
         (
             "disk_full",
@@ -18,6 +22,7 @@ pub(crate) fn text(running: &Running) -> String {
             u64::from(status.is_full),
         ),
         ("unfit_slots", "Slots whose decisions are damaged here", status.unfit.len() as u64),
+        ("slots_not_led", "Slots that this node is to lead and may not", status.not_led.len() as u64),
     ];
     let counters: [(&str, &str, u64); 5] = [
         ("frames_sent", "Frames that were sent to other nodes", sent.sent),

@@ -14,6 +14,7 @@
 //! | which keyspace a pool is, and who creates it | `keyspace.rs` |
 //! | what orders of the coordinator do | `handler.rs` |
 //! | what becomes of a disk that fills | `disk.rs` |
+//! | what becomes of a lead that the node may not take up | `leads.rs` |
 //! | what people see: `GET /v1/shuffles`, metrics | `http.rs`, `metrics.rs` |
 //!
 //! # What kind of keyspace a pool is
@@ -33,6 +34,7 @@ mod disk;
 mod handler;
 mod http;
 mod keyspace;
+mod leads;
 mod map;
 mod metrics;
 
@@ -42,6 +44,7 @@ pub(crate) use handler::PoolHandler;
 pub(crate) use http::routes;
 pub use keyspace::PoolError;
 pub(crate) use keyspace::{PoolSpec, Settings, ensure, look};
+pub(crate) use leads::attend as attend_leads;
 pub(crate) use map::{PoolListener, Seen};
 pub(crate) use metrics::text as metrics_text;
 

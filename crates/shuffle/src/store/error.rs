@@ -1,5 +1,6 @@
 //! What can go wrong with the files of batches, and what to do then.
 
+use super::index::Place;
 use partage_log::Damage;
 use partage_service::shuffle::record::BatchKey;
 
@@ -9,6 +10,11 @@ pub enum StoreError {
     /// Another process has the folder.
     #[error("another process uses the batches in `{0}`: stop it, or give this one a folder of its own")]
     Locked(String),
+    /// A file was written by a later version of this program.
+    #[error(
+        "file `{0}` has batches in a form of a later version of this program: start that version, or give this one another folder"
+    )]
+    Later(String),
     /// A write or a sync failed: what is on the disk is not known, and the store refuses all that follows.
     #[error("the disk failed, so the process must end and open its files again: {0}")]
     Ends(String),
@@ -33,6 +39,8 @@ pub enum BatchError {
     Damaged {
         /// The batch.
         key: BatchKey,
+        /// Where it lies: it may have been stored anew since, at another place.
+        place: Box<Place>,
         /// Where, and what is wrong.
         damage: Box<Damage>,
     },

@@ -21,7 +21,7 @@
 //! gone. The replicas of the slot tell that, when they compare what they have.
 
 use super::index::Place;
-use crate::forms::batch;
+use crate::forms::{batch, is_later};
 use bytes::{Buf, BufMut};
 use partage_journal::frame::{self, Found};
 use partage_journal::{Disk, DiskFile, FileHeader, frame::Damage, is_full};
@@ -69,7 +69,8 @@ pub(crate) enum AppendError {
 pub(crate) struct BatchFile {
     pub(crate) number: u64,
     path: PathBuf,
-    file: Box<dyn DiskFile>,
+    /// None: it is closed, as files of other shuffles were added to since. All of it is synced.
+    file: Option<Box<dyn DiskFile>>,
     /// What is synced.
     pub(crate) end: u64,
     next_frame: u64,
@@ -89,7 +90,10 @@ impl BatchFile {
             Ok(file)
         });
         match made {
-            Ok(file) => Ok(BatchFile { number, path, file, end: header.len() as u64, next_frame: 1 }),
+            Ok(file) => {
+                let end = header.len() as u64;
+                Ok(BatchFile { number, path, file: Some(file), end, next_frame: 1 })
+            }
             Err(error) if is_full(&error) => match disk.remove(&path) {
                 Ok(()) => Err(AppendError::Full),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Err(AppendError::Full),
@@ -100,7 +104,11 @@ impl BatchFile {
     }
 
     /// Writes a group and syncs it. The answer says where each batch lies, in their order.
-    pub(crate) fn append(&mut self, group: &[Arc<Batch>]) -> Result<Vec<Place>, AppendError> {
+    pub(crate) fn append(
+        &mut self,
+        disk: &dyn Disk,
+        group: &[Arc<Batch>],
+    ) -> Result<Vec<Place>, AppendError> {
         let (mut bytes, mut places) = (Vec::new(), Vec::new());
         for batch in group {
             let mut payload = Vec::with_capacity(BEFORE + batch.bytes() as usize);
@@ -112,17 +120,34 @@ impl BatchFile {
             places.push(Place { file: self.number, offset, bytes: frame.len(), number });
             bytes.extend_from_slice(&frame);
         }
-        if let Err(error) = self.file.write_at(self.end, &bytes) {
-            let back = self.file.set_len(self.end).and_then(|()| self.file.sync());
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let opened = disk.open(&self.path).map_err(|error| unknown(&self.path, "opening", &error))?;
+                self.file.insert(opened)
+            }
+        };
+        if let Err(error) = file.write_at(self.end, &bytes) {
+            let back = file.set_len(self.end).and_then(|()| file.sync());
             return Err(match back {
                 Ok(()) if is_full(&error) => AppendError::Full,
                 _ => unknown(&self.path, "writing", &error),
             });
         }
-        self.file.sync().map_err(|error| unknown(&self.path, "syncing", &error))?;
+        file.sync().map_err(|error| unknown(&self.path, "syncing", &error))?;
         self.end += bytes.len() as u64;
         self.next_frame += places.len() as u64;
         Ok(places)
+    }
+
+    /// The next group opens it again.
+    pub(crate) fn close(&mut self) {
+        self.file = None;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_open(&self) -> bool {
+        self.file.is_some()
     }
 }
 
@@ -150,6 +175,8 @@ pub(crate) struct Scanned {
     pub(crate) damages: Vec<Damage>,
     /// Where an unfinished group begins.
     pub(crate) cut_at: Option<u64>,
+    /// It has a batch in the form of a later version: nothing of it may be changed.
+    pub(crate) is_later: bool,
     /// The content is that of another file: nothing of it is taken up.
     pub(crate) is_foreign: bool,
 }
@@ -180,7 +207,9 @@ pub(crate) fn scan(file: Vec<u8>, shuffle: ShuffleId, number: u64) -> Scanned {
         match scan.find(at, expected) {
             Ok(Found::Record { payload, number: record, next }) => {
                 let place = Place { file: number, offset: at as u64, bytes: next - at, number: record };
-                match batch::decode_name(payload.get(BEFORE..).unwrap_or_default()) {
+                let form = payload.get(BEFORE..).unwrap_or_default();
+                scanned.is_later |= is_later(form);
+                match batch::decode_name(form) {
                     Some((key, mark)) if key.stream.shuffle == shuffle => {
                         scanned.batches.push((key, mark, place))
                     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Where a batch lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// The number of the file.
     pub(crate) file: u64,
     /// The frame: its first byte, its length, and its number in the file.
@@ -63,16 +63,6 @@ impl Index {
         self.batches.get(&(*shuffle, *slot))?.get(&(writer.clone(), key.number)).copied()
     }
 
-    /// The batches of a shuffle in a slot, in the order of their writers and numbers.
-    pub(crate) fn of_slot(&self, shuffle: ShuffleId, slot: PoolSlot) -> Vec<BatchKey> {
-        let all = self.batches.get(&(shuffle, slot)).into_iter().flat_map(BTreeMap::keys);
-        let key = |(writer, number): &(Writer, u64)| BatchKey {
-            stream: Stream { shuffle, slot, writer: writer.clone() },
-            number: *number,
-        };
-        all.map(key).collect()
-    }
-
     /// The batches that lie in a file.
     pub(crate) fn of_file(&self, number: u64) -> Vec<BatchKey> {
         let Some(shuffle) = self.files.get(&number).map(|file| file.shuffle) else { return Vec::new() };
@@ -87,8 +77,11 @@ impl Index {
         found.collect()
     }
 
-    /// A batch counts no more.
-    pub(crate) fn remove(&mut self, key: &BatchKey) {
+    /// A batch that lies there counts no more. One that lies elsewhere stays: it was stored anew.
+    pub(crate) fn remove(&mut self, key: &BatchKey, place: Place) {
+        if self.get(key) != Some(place) {
+            return;
+        }
         let Stream { shuffle, slot, writer } = &key.stream;
         let of_slot = self.batches.get_mut(&(*shuffle, *slot));
         if let Some(place) = of_slot.and_then(|batches| batches.remove(&(writer.clone(), key.number))) {

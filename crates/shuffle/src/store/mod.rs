@@ -19,8 +19,11 @@
 //! - A read checks the sum of the frame.
 //! - What is dropped stays dropped while the process lives. After a crash it may be there again: the holder asks the home of the
 //!   shuffle, or compares the slot, and drops it once more.
+//! - Of files that are added to so many are open as [`StoreSettings::open_files`] says; the others are opened again when a batch
+//!   comes. Of each the store keeps some numbers in memory, less than of one batch.
 //! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the
 //!   file.
+//! - Batches of a later version of the program are not damage: the store is not opened, and nothing of them is removed.
 //! - Two processes cannot open one folder.
 
 mod error;
@@ -28,9 +31,10 @@ mod file;
 mod index;
 mod read;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::{BatchError, StoreError};
+pub use index::Place;
 pub use partage_log::Damage;
 pub use read::BatchReader;
 
@@ -40,7 +44,7 @@ use partage_journal::Disk;
 use partage_service::shuffle::record::{Batch, BatchKey, EndMark};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,11 +58,14 @@ pub struct StoreSettings {
     /// Bytes after which a file is added to no more. Large, so that few files are synced; small against memory, as a start
     /// reads each file as a whole.
     pub file_bytes: u64,
+    /// Files that are open for writing, the ones that were added to last. Enough for the shuffles that write at a time, few
+    /// against what the system gives a process.
+    pub open_files: usize,
 }
 
 impl Default for StoreSettings {
     fn default() -> StoreSettings {
-        StoreSettings { file_bytes: 64 << 20 }
+        StoreSettings { file_bytes: 64 << 20, open_files: 256 }
     }
 }
 
@@ -91,6 +98,8 @@ pub struct Store {
     index: Arc<Mutex<Index>>,
     /// The file of each shuffle that is added to.
     heads: BTreeMap<ShuffleId, BatchFile>,
+    /// The shuffles whose files are open, the one that was added to last at the end.
+    open: VecDeque<ShuffleId>,
     next_file: u64,
     ended: Option<StoreError>,
     _lock: Box<dyn Any + Send>,
@@ -112,7 +121,8 @@ impl Store {
     /// Opens the files in `dir`, and makes the folder if there is none.
     ///
     /// # Errors
-    /// Another process has the folder, or the disk failed. Damage is no error: [`Found`] says where it is.
+    /// Another process has the folder, a later version of the program has written it, or the disk failed. Damage is no error:
+    /// [`Found`] says where it is.
     pub fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -128,6 +138,7 @@ impl Store {
             settings,
             index: Arc::default(),
             heads: BTreeMap::new(),
+            open: VecDeque::new(),
             next_file: 1,
             ended: None,
             _lock: lock,
@@ -153,6 +164,9 @@ impl Store {
         let path = file::path(&self.dir, shuffle, number);
         let bytes = self.disk.read(&path).map_err(failed("reading", &path))?;
         let scanned = file::scan(bytes, shuffle, number);
+        if scanned.is_later {
+            return Err(StoreError::Later(path.display().to_string()));
+        }
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let damages = scanned.damages.into_iter();
         found.damages.extend(damages.map(|one| Damage {
@@ -230,13 +244,21 @@ impl Store {
                 head
             }
         };
-        let appended = head.append(batches);
+        let appended = head.append(self.disk.as_ref(), batches);
         if let Ok(places) = &appended {
             let mut index = lock(&self.index);
             batches.iter().zip(places).for_each(|(batch, place)| index.insert(&batch.key, *place));
         }
+        self.open.retain(|open| *open != shuffle);
         if head.end < self.settings.file_bytes {
             self.heads.insert(shuffle, head);
+            self.open.push_back(shuffle);
+        }
+        while self.open.len() > self.settings.open_files.max(1)
+            && let Some(shuffle) = self.open.pop_front()
+        {
+            // It may have gone with its shuffle.
+            self.heads.get_mut(&shuffle).into_iter().for_each(BatchFile::close);
         }
         appended.map(drop)
     }
@@ -253,28 +275,29 @@ impl Store {
     }
 
     /// All batches of a slot go. Files that hold little else are written anew. The answer names batches that were found to be
-    /// damaged by that; they count no more.
+    /// damaged by that; they stay until they are forgotten.
     ///
     /// # Errors
     /// The disk failed: the process must end.
-    pub fn drop_slot(&mut self, slot: PoolSlot) -> Result<Vec<(BatchKey, Damage)>, StoreError> {
+    pub fn drop_slot(&mut self, slot: PoolSlot) -> Result<Vec<(BatchKey, Place, Damage)>, StoreError> {
         self.check()?;
         lock(&self.index).remove_slot(slot);
         self.rewrite()
     }
 
-    /// A batch that was found to be damaged counts no more.
+    /// A batch that was found to be damaged at that place counts no more. One that was stored anew since, at another place,
+    /// stays.
     ///
     /// # Errors
     /// The disk failed: the process must end.
-    pub fn forget(&mut self, key: &BatchKey) -> Result<(), StoreError> {
+    pub fn forget(&mut self, key: &BatchKey, place: Place) -> Result<(), StoreError> {
         self.check()?;
-        lock(&self.index).remove(key);
+        lock(&self.index).remove(key, place);
         self.remove_unused()
     }
 
     /// Writes what is left of files of which less than half is wanted to other files, and deletes them.
-    fn rewrite(&mut self) -> Result<Vec<(BatchKey, Damage)>, StoreError> {
+    fn rewrite(&mut self) -> Result<Vec<(BatchKey, Place, Damage)>, StoreError> {
         self.remove_unused()?;
         let heads = self.head_numbers();
         let sparse: Vec<u64> = lock(&self.index)
@@ -290,10 +313,7 @@ impl Store {
                     Ok(batch) => rest.push(batch),
                     // What was not copied keeps its file.
                     Err(BatchError::Absent(_) | BatchError::Failed { .. }) => {}
-                    Err(BatchError::Damaged { key, damage }) => {
-                        lock(&self.index).remove(&key);
-                        damaged.push((key, *damage));
-                    }
+                    Err(BatchError::Damaged { key, place, damage }) => damaged.push((key, *place, *damage)),
                 }
             }
             if !self.store(&rest)?.refused.is_empty() {

@@ -5,8 +5,9 @@ use super::index::{Index, Place};
 use super::{Damage, file, lock};
 use crate::limits;
 use partage_journal::Disk;
-use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::record::{Batch, BatchKey, Stream};
 use partage_service::shuffle::{PoolSlot, ShuffleId, Writer};
+use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -19,12 +20,9 @@ pub struct BatchReader {
     index: Arc<Mutex<Index>>,
 }
 
-/// `EIO`, as the system numbers it.
-const IO_ERROR: i32 = 5;
-
 /// Whether reading it again would fail in the same way.
 fn is_of_disk(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error() == Some(IO_ERROR)
+    error.kind() == io::ErrorKind::UnexpectedEof || Errno::from_io_error(error) == Some(Errno::IO)
 }
 
 impl BatchReader {
@@ -50,12 +48,17 @@ impl BatchReader {
         Err(BatchError::Absent(key.clone()))
     }
 
+    /// Where a batch lies. None: it is not here.
+    pub fn place(&self, key: &BatchKey) -> Option<Place> {
+        lock(&self.index).get(key)
+    }
+
     fn read_at(&self, key: &BatchKey, place: Place) -> Result<Option<Batch>, BatchError> {
         let path = file::path(&self.dir, key.stream.shuffle, place.file);
         let name = || path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let damage = |offset, what| {
             let damage = Box::new(Damage { file: name(), offset, what });
-            BatchError::Damaged { key: key.clone(), damage }
+            BatchError::Damaged { key: key.clone(), place: Box::new(place), damage }
         };
         let bytes = match self.disk.read_at(&path, place.offset, place.bytes) {
             Ok(bytes) => bytes,
@@ -73,30 +76,44 @@ impl BatchReader {
         }
     }
 
-    /// The batches of a shuffle in a slot that are wanted, by their writers and numbers.
+    /// Reads batches of a shuffle in a slot one by one, so that one of them is in memory at a time: of each writer those behind
+    /// the first number, up to the second one.
     ///
     /// # Errors
-    /// The first one that is not as it was written. One that is not here any more is left out.
-    pub fn read_slot(
+    /// The first one that is not here, or not as it was written. What was taken before is then not all that was wanted, and makes
+    /// no answer.
+    pub fn read_all<'a>(
         &self,
         (shuffle, slot): (ShuffleId, PoolSlot),
-        is_wanted: impl Fn(&Writer, u64) -> bool,
-    ) -> Result<Vec<Arc<Batch>>, BatchError> {
-        let mut keys = lock(&self.index).of_slot(shuffle, slot);
-        keys.retain(|key| is_wanted(&key.stream.writer, key.number));
-        let mut batches = Vec::with_capacity(keys.len());
-        for key in &keys {
-            match self.read(key) {
-                Ok(batch) => batches.push(batch),
-                Err(BatchError::Absent(_)) => {}
-                Err(damaged) => return Err(damaged),
+        wanted: impl IntoIterator<Item = (&'a Writer, u64, u64)>,
+        mut take: impl FnMut(&Arc<Batch>),
+    ) -> Result<(), BatchError> {
+        for (writer, after, upto) in wanted {
+            let stream = Stream { shuffle, slot, writer: writer.clone() };
+            let mut key = BatchKey { stream, number: after };
+            while key.number < upto {
+                key.number += 1;
+                take(&self.read(&key)?);
             }
         }
-        Ok(batches)
+        Ok(())
     }
 
     /// Bytes of all frames, also of those that are not wanted any more.
     pub fn bytes(&self) -> u64 {
         lock(&self.index).bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x8_what_the_disk_cannot_read_is_damage_and_what_the_system_refuses_is_not() {
+        assert!(is_of_disk(&Errno::IO.into()) && is_of_disk(&io::ErrorKind::UnexpectedEof.into()));
+        for error in [Errno::MFILE, Errno::NOMEM, Errno::ACCESS] {
+            assert!(!is_of_disk(&error.into()), "{error}");
+        }
     }
 }

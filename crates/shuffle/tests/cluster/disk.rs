@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 struct State {
     is_dead: AtomicBool,
     is_full: AtomicBool,
+    reads_panic: AtomicBool,
 }
 
 /// The disk; a copy is the same disk.
@@ -26,6 +27,11 @@ impl PowerDisk {
     /// No file can grow, or files can grow again.
     pub fn set_full(&self, is_full: bool) {
         self.0.is_full.store(is_full, Ordering::Release);
+    }
+
+    /// From now on each read of a part of a file panics.
+    pub fn panic_at_reads(&self) {
+        self.0.reads_panic.store(true, Ordering::Release);
     }
 
     fn check(&self) -> io::Result<()> {
@@ -97,6 +103,7 @@ impl Disk for PowerDisk {
         RealDisk.read(path)
     }
     fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        assert!(!self.0.reads_panic.load(Ordering::Acquire), "the test wants this read to panic");
         RealDisk.read_at(path, offset, bytes)
     }
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {

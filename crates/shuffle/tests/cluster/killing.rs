@@ -37,6 +37,20 @@ fn d6_each_node_is_killed_in_turn_while_clients_write() {
 }
 
 #[test]
+fn o2_a_process_names_the_slots_that_it_may_not_lead() {
+    let cluster = Cluster::start();
+    assert_eq!(cluster.status(0).not_led, []);
+    // A node that has started a shuffle has the epoch on its disk.
+    while cluster.leader(Job::start(&cluster, 1, 1).shuffle.id) != 0 {}
+    cluster.kill(0);
+    cluster.start_node_under_the_same_map(0);
+    until("the node says which slots it does not lead", || !cluster.status(0).not_led.is_empty());
+    cluster.kill(0);
+    cluster.start_node(0);
+    until("others lead them", || cluster.status(0).not_led.is_empty());
+}
+
+#[test]
 fn d6_the_leader_is_killed_while_it_seals() {
     for wait in [0, 5, 40, 150] {
         let cluster = Cluster::start();

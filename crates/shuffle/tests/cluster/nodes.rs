@@ -100,7 +100,7 @@ pub fn settings() -> NodeSettings {
     let log = LogSettings { segment_bytes: 4 << 20, entry_bytes: 64 << 10, ..LogSettings::default() };
     let decisions =
         DecisionSettings { log, writer: WriterSettings::default(), ..DecisionSettings::default() };
-    let store = StoreSettings { file_bytes: 2 << 20 };
+    let store = StoreSettings { file_bytes: 2 << 20, open_files: 4 };
     NodeSettings {
         machines,
         decisions,
@@ -149,11 +149,20 @@ impl Cluster {
 
     /// A process of the node starts: what it led before, another replica leads now.
     pub fn start_node(&self, at: usize) {
+        self.start_process(at, true);
+    }
+
+    /// The same before the coordinator has named other leaders.
+    pub fn start_node_under_the_same_map(&self, at: usize) {
+        self.start_process(at, false);
+    }
+
+    fn start_process(&self, at: usize, has_next_map: bool) {
         let mut state = self.state.lock().unwrap();
         let State { map, places } = &mut *state;
         let place = &mut places[at];
         place.incarnation = place.incarnation.next();
-        if place.incarnation > Incarnation(1) {
+        if place.incarnation > Incarnation(1) && has_next_map {
             map.generation += 1;
             for slot in map.places.iter_mut().filter(|slot| slot.live[0] == place.name) {
                 slot.live.rotate_left(1);

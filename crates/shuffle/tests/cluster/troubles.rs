@@ -82,6 +82,22 @@ fn x8_flipped_bits_are_found_named_and_healed_and_never_served() {
 }
 
 #[test]
+fn a_thread_that_panics_ends_its_node_which_says_why() {
+    let cluster = Cluster::start();
+    let job = Job::start(&cluster, 4, 4_000);
+    job.write(&cluster);
+    cluster.disk(0).panic_at_reads();
+    // To seal, batches are divided and counted: also those of this node.
+    let (client, shuffle) = (cluster.client(1), job.shuffle.id);
+    let sealing = std::thread::spawn(move || drop(client.seal(shuffle, (0..4).collect())));
+    until("the node has ended, and says why", || {
+        cluster.status(0).ended.is_some_and(|why| why.contains("panicked"))
+    });
+    drop(cluster);
+    sealing.join().unwrap();
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_by_name() {
     let cluster = Cluster::start();
     let client = cluster.client(0);

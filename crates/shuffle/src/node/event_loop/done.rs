@@ -13,11 +13,13 @@ impl EventLoop {
     pub(super) fn done(&mut self, done: Done) -> Result {
         match done {
             Done::Written(written) => self.written(written)?,
-            Done::Damaged(key, damage) => {
+            // Two reads may find the same place. What was fetched since lies elsewhere, and is not asked for once more.
+            Done::Damaged(key, place, damage) if self.reading.place(&key) == Some(place) => {
                 self.shared.tell_damage(damage, self.config.settings.damages);
-                self.storing.order(Order::Forget(key.clone()));
+                self.storing.order(Order::Forget(key.clone(), place));
                 self.holder(holder::Event::Damaged(key))?;
             }
+            Done::Damaged(..) => {}
             Done::Log(report) => self.reported(report)?,
             Done::Passed(to, batch) => self.send(to, Message::Batch(batch)),
             Done::Divided(leader, division, segments) => {
@@ -47,6 +49,10 @@ impl EventLoop {
 
     fn reported(&mut self, report: Report) -> Result {
         let ended = |error: partage_log::SubmitError| Ends(error.to_string());
+        // Of a log that has ended the report says why.
+        if !matches!(report, Report::Ended(_)) {
+            self.decisions.hand_over().map_err(ended)?;
+        }
         match report {
             Report::Synced(synced) => {
                 let logged = self.decisions.synced(&synced);

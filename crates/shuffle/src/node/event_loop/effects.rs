@@ -61,7 +61,7 @@ impl EventLoop {
     }
 
     fn store(&mut self, batch: Arc<Batch>) {
-        let bytes = batch.bytes();
+        let bytes = batch.memory();
         let before = self.stored_soon.insert(batch.key.clone(), bytes);
         self.storing_bytes = self.storing_bytes + bytes - before.unwrap_or(0);
         self.storing.order(Order::Store(batch));

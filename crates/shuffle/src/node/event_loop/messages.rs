@@ -7,7 +7,6 @@ use partage_core::base::name::NodeId;
 use partage_service::shuffle::log::Append;
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::{PoolSlot, ShuffleId, buffer, holder, leader};
-use std::sync::Arc;
 
 impl EventLoop {
     pub(super) fn packet(&mut self, from: NodeId, packet: Packet) -> Result {
@@ -53,15 +52,14 @@ impl EventLoop {
         }
     }
 
-    /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan, be it that it is about to
-    /// lead: the plan is final.
+    /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan, be it that it is about
+    /// to lead: the plan is final.
     fn asked(&mut self, from: NodeId, shuffle: ShuffleId) -> Result {
         let home = self.map.home(shuffle);
         let is_led = self.leaders.get(&home).is_some_and(leader::Leader::has_begun);
-        match self.plans.get(&shuffle) {
+        match self.plans.get(shuffle).cloned() {
             Some(plan) if !is_led => {
-                let word = Word::Sealed(Arc::clone(plan));
-                self.send(from, Message::Word(shuffle, word));
+                self.send(from, Message::Word(shuffle, Word::Sealed(plan)));
                 Ok(())
             }
             _ => self.leader(home, leader::Event::Message(from, Message::Ask(shuffle))),
@@ -71,7 +69,7 @@ impl EventLoop {
     fn hear_word(&mut self, shuffle: ShuffleId, word: &Word) {
         match word {
             Word::Sealed(plan) => self.keep_plan(plan),
-            Word::Ended(_) => drop(self.plans.remove(&shuffle)),
+            Word::Ended(_) => self.plans.remove(shuffle),
             Word::Open(_) | Word::Failed(_) => {}
         }
         for client in self.questions.looks(shuffle) {
@@ -81,6 +79,10 @@ impl EventLoop {
 
     /// A replica takes decisions; it answers when they are synced.
     fn append(&mut self, from: NodeId, append: Append) -> Result {
+        // Its sender sends it again, when the log may have room.
+        if self.decisions.is_full() {
+            return Ok(());
+        }
         let (slot, epoch) = (append.slot, append.epoch);
         let known = self.map.place(slot).map_or(Epoch(0), |place| place.epoch);
         let taken =

@@ -13,14 +13,15 @@ mod clients;
 mod done;
 mod effects;
 mod messages;
+mod plans;
 
-use super::NodeConfig;
 use super::hears::Hears;
 use super::inbox::{Event, Note};
 use super::reading::Reading;
 use super::shared::Shared;
 use super::storing::Storing;
 use super::transport::Transport;
+use super::{NodeConfig, NodeSettings};
 use crate::limits;
 use crate::log::DecisionLog;
 use clients::Questions;
@@ -34,6 +35,7 @@ use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::record::BatchKey;
 use partage_service::shuffle::{PoolSlot, ShuffleId};
+use plans::Plans;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +55,8 @@ pub(super) struct EventLoop {
     pub(super) buffer: Buffer,
     pub(super) holder: Holder,
     pub(super) leaders: BTreeMap<PoolSlot, Leader>,
+    /// Slots that it is to lead by the map, and may not.
+    pub(super) not_led: Vec<PoolSlot>,
     /// A lead waits until its epoch is on disk.
     pub(super) leads_wait: bool,
     pub(super) decisions: DecisionLog,
@@ -67,9 +71,14 @@ pub(super) struct EventLoop {
     pub(super) storing_bytes: u64,
     /// Until when new attempts are refused, as the disk was full.
     pub(super) full_until: Millis,
-    pub(super) plans: BTreeMap<ShuffleId, Arc<Plan>>,
+    pub(super) plans: Plans,
     /// When the machines were called with a tick last.
     pub(super) ticked: Millis,
+}
+
+/// Room for plans.
+pub(super) fn plans_of(settings: &NodeSettings) -> Plans {
+    Plans::new(settings.plans, usize::try_from(settings.plan_bytes).unwrap_or(usize::MAX))
 }
 
 impl EventLoop {
@@ -174,20 +183,25 @@ impl EventLoop {
             place.is_some_and(|place| place.epoch == leader.epoch() && place.live.first() == Some(&me))
         });
         self.leads_wait = false;
-        let now = self.now();
+        let (now, mut not_led) = (self.now(), Vec::new());
         for (slot, place) in (0..).map(PoolSlot).zip(&map.places) {
-            let leads = place.live.first() == Some(&me) && self.decisions.may_lead(slot, place.epoch);
-            if leads && !self.leaders.contains_key(&slot) {
-                let copy = self.decisions.lead(slot, place.epoch).map_err(|error| Ends(error.to_string()))?;
-                // Until its epoch is on disk it leads nothing: a report of the log comes then.
-                let Some(copy) = copy else {
-                    self.leads_wait = true;
-                    continue;
-                };
-                let machines = self.config.settings.machines.clone();
-                self.leaders.insert(slot, Leader::begin(now, slot, machines, Arc::clone(&map), copy));
+            if place.live.first() != Some(&me) || self.leaders.contains_key(&slot) {
+                continue;
             }
+            if !self.decisions.may_lead(slot, place.epoch) {
+                not_led.push(slot);
+                continue;
+            }
+            let copy = self.decisions.lead(slot, place.epoch).map_err(|error| Ends(error.to_string()))?;
+            // Until its epoch is on disk it leads nothing: a report of the log comes then.
+            let Some(copy) = copy else {
+                self.leads_wait = true;
+                continue;
+            };
+            let machines = self.config.settings.machines.clone();
+            self.leaders.insert(slot, Leader::begin(now, slot, machines, Arc::clone(&map), copy));
         }
+        self.not_led = not_led;
         Ok(())
     }
 
@@ -198,39 +212,12 @@ impl EventLoop {
             status.buffered_bytes = self.buffer.bytes();
             status.storing_bytes = self.storing_bytes;
             status.unfit = self.decisions.unfit().collect();
+            status.not_led.clone_from(&self.not_led);
         });
     }
 
     /// Of a shuffle whose state was heard.
     pub(super) fn keep_plan(&mut self, plan: &Arc<Plan>) {
-        keep_one_of(&mut self.plans, plan, self.config.settings.plans);
-    }
-}
-
-/// Keeps a plan, and of the others as many as may be: the one that has just come is about to be read by.
-fn keep_one_of(plans: &mut BTreeMap<ShuffleId, Arc<Plan>>, plan: &Arc<Plan>, most: usize) {
-    plans.insert(plan.shuffle, Arc::clone(plan));
-    if plans.len() > most {
-        let other = plans.keys().find(|shuffle| **shuffle != plan.shuffle).copied();
-        if let Some(other) = other {
-            plans.remove(&other);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn r1_the_plan_that_has_just_come_is_kept_and_another_one_goes() {
-        let mut plans = BTreeMap::new();
-        for shuffle in [5, 3, 1, 1, 2] {
-            let shuffle = ShuffleId(shuffle);
-            let (winners, needed) = Default::default();
-            let plan = Arc::new(Plan { shuffle, winners, needed, ranges: Vec::new() });
-            keep_one_of(&mut plans, &plan, 2);
-            assert!(plans.len() <= 2 && plans.contains_key(&shuffle), "{shuffle}");
-        }
+        self.plans.keep(plan);
     }
 }

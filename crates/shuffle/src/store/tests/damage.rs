@@ -1,9 +1,10 @@
 //! Flipped bits and unfinished writes: each is told for what it is.
 
 use super::{DIR, batch, files, key, keys, open};
-use crate::store::BatchError;
+use crate::store::{BatchError, StoreError};
 use partage_journal::Disk;
 use partage_journal::faulty_disk::FaultyDisk;
+use partage_journal::frame::{self, Found};
 use partage_service::shuffle::record::BatchKey;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -69,19 +70,42 @@ fn a_bit_that_flips_while_the_process_runs_is_found_by_the_read() {
     disk.open(&path).unwrap().write_at(at as u64, &[bytes[at] ^ 4]).unwrap();
     let reader = store.reader();
     assert!(reader.read(&key(1, 1, 1)).is_ok());
-    let Err(BatchError::Damaged { key: damaged, damage }) = reader.read(&key(1, 1, 2)) else {
+    let Err(BatchError::Damaged { key: damaged, place, damage }) = reader.read(&key(1, 1, 2)) else {
         panic!("the damage was not found");
     };
     assert_eq!((damaged, damage.file.as_str()), (key(1, 1, 2), path.file_name().unwrap().to_str().unwrap()));
     // It is fetched from another node, and stored again.
-    store.forget(&key(1, 1, 2)).unwrap();
+    store.forget(&key(1, 1, 2), *place).unwrap();
     assert!(matches!(reader.read(&key(1, 1, 2)), Err(BatchError::Absent(_))));
     store.store(&[batch(1, 1, 2, 150)]).unwrap();
+    assert_eq!(reader.read(&key(1, 1, 2)).unwrap(), batch(1, 1, 2, 150));
+    // Another read had found the same damage, and its report comes late.
+    store.forget(&key(1, 1, 2), *place).unwrap();
     assert_eq!(reader.read(&key(1, 1, 2)).unwrap(), batch(1, 1, 2, 150));
     drop(store);
     let (store, found) = open(&disk).unwrap();
     assert_eq!((keys(&found).len(), found.damages.len()), (2, 1));
     assert!(store.reader().read(&key(1, 1, 2)).is_ok());
+}
+
+#[test]
+fn batches_of_a_later_version_are_no_damage_and_are_kept() {
+    let (disk, path, bytes, _) = written();
+    // The first frame again, with the next version before the same batch.
+    let Ok(Found::Record { mut payload, number, .. }) = frame::find(&bytes, 1, frame::FILE_HEADER, 1) else {
+        panic!("the first frame is whole");
+    };
+    assert_eq!(payload[8], 1);
+    payload[8] = 2;
+    let mut later = bytes.clone();
+    let changed = frame::encode(1, number, payload);
+    later[frame::FILE_HEADER..frame::FILE_HEADER + changed.len()].copy_from_slice(&changed);
+    put(&disk, &path, &later);
+    assert_eq!(open(&disk).err(), Some(StoreError::Later(path.display().to_string())));
+    assert_eq!(disk.read(&path).unwrap(), later);
+    // The version that has written it goes on with all of it.
+    put(&disk, &path, &bytes);
+    assert_eq!(keys(&open(&disk).unwrap().1), all());
 }
 
 #[test]

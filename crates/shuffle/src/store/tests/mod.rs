@@ -17,17 +17,17 @@ use std::sync::Arc;
 
 const DIR: &str = "/batches";
 
-fn buffer() -> BufferId {
+pub(crate) fn buffer() -> BufferId {
     BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) }
 }
 
-fn key(shuffle: u128, slot: u32, number: u64) -> BatchKey {
+pub(crate) fn key(shuffle: u128, slot: u32, number: u64) -> BatchKey {
     let writer = Writer::Buffer(buffer());
     BatchKey { stream: Stream { shuffle: ShuffleId(shuffle), slot: PoolSlot(slot), writer }, number }
 }
 
 /// A batch of so many bytes or a few more; the same name has the same content.
-fn batch(shuffle: u128, slot: u32, number: u64, bytes: usize) -> Arc<Batch> {
+pub(crate) fn batch(shuffle: u128, slot: u32, number: u64, bytes: usize) -> Arc<Batch> {
     let key = key(shuffle, slot, number);
     let value: Vec<u8> = (0..bytes).map(|at| (at as u64 * 31 + number) as u8).collect();
     let record = Record { key: number.to_be_bytes().as_slice().into(), value: value.into() };
@@ -37,12 +37,12 @@ fn batch(shuffle: u128, slot: u32, number: u64, bytes: usize) -> Arc<Batch> {
     Arc::new(Batch { key, body: Body::Records([(tag, vec![segment])].into()) })
 }
 
-fn open(disk: &FaultyDisk) -> Result<(Store, Found), StoreError> {
+pub(crate) fn open(disk: &FaultyDisk) -> Result<(Store, Found), StoreError> {
     open_with(disk, 1 << 20)
 }
 
 fn open_with(disk: &FaultyDisk, file_bytes: u64) -> Result<(Store, Found), StoreError> {
-    Store::open(Arc::new(disk.clone()), Path::new(DIR), StoreSettings { file_bytes })
+    Store::open(Arc::new(disk.clone()), Path::new(DIR), StoreSettings { file_bytes, open_files: 2 })
 }
 
 fn keys(found: &Found) -> BTreeSet<BatchKey> {
@@ -68,13 +68,36 @@ fn what_was_stored_is_read_and_found_at_the_next_start() {
     let reader = store.reader();
     assert!(all.iter().all(|batch| reader.read(&batch.key).unwrap() == *batch));
     assert_eq!(reader.read(&key(1, 1, 99)), Err(BatchError::Absent(key(1, 1, 99))));
-    let slot = reader.read_slot((ShuffleId(1), PoolSlot(1)), |_, number| number <= 7).unwrap();
-    assert_eq!(slot.iter().map(|batch| batch.key.number).collect::<Vec<_>>(), [1, 4, 7]);
     drop(store);
     let (store, found) = open_with(&disk, 2_000).unwrap();
     assert_eq!(keys(&found), all.iter().map(|batch| batch.key.clone()).collect());
     assert_eq!((found.damages, found.unfinished), (vec![], 0));
     assert!(all.iter().all(|batch| store.reader().read(&batch.key).unwrap() == *batch));
+}
+
+#[test]
+fn x8_all_batches_that_are_wanted_are_read_or_none_counts() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open(&disk).unwrap();
+    let all: Vec<Arc<Batch>> = (1..=5).map(|number| batch(1, 1, number, 300)).collect();
+    store.store(&all).unwrap();
+    let (reader, writer) = (store.reader(), Writer::Buffer(buffer()));
+    let read = |after, upto| {
+        let mut numbers = Vec::new();
+        let wanted = [(&writer, after, upto)];
+        let read =
+            reader.read_all((ShuffleId(1), PoolSlot(1)), wanted, |batch| numbers.push(batch.key.number));
+        read.map(|()| numbers)
+    };
+    assert_eq!(read(0, 5), Ok(vec![1, 2, 3, 4, 5]));
+    assert_eq!(read(2, 4), Ok(vec![3, 4]));
+    assert_eq!(read(4, 4), Ok(vec![]));
+    assert_eq!(read(0, 6), Err(BatchError::Absent(key(1, 1, 6))));
+    // It goes between the question whether all are here and the reading.
+    let place = reader.place(&key(1, 1, 3)).unwrap();
+    store.forget(&key(1, 1, 3), place).unwrap();
+    assert_eq!(read(0, 5), Err(BatchError::Absent(key(1, 1, 3))));
+    assert_eq!(read(3, 5), Ok(vec![4, 5]));
 }
 
 #[test]
@@ -90,6 +113,25 @@ fn a_shuffle_that_is_dropped_leaves_no_file() {
     assert_eq!((files(&disk), store.bytes()), (vec![], 0));
     drop(store);
     assert_eq!(open(&disk).unwrap().1, Found::default());
+}
+
+#[test]
+fn few_files_are_open_however_many_shuffles_live() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open(&disk).unwrap();
+    let all: Vec<Arc<Batch>> =
+        (1..=3).flat_map(|number| (1..=40).map(move |shuffle| batch(shuffle, 1, number, 80))).collect();
+    for batch in &all {
+        assert_eq!(store.store(&[Arc::clone(batch)]).unwrap().stored.len(), 1);
+        assert!(store.heads.values().filter(|head| head.is_open()).count() <= 2);
+        assert!(store.open.len() <= 2);
+    }
+    assert_eq!(files(&disk).len(), 40, "a file that was closed is added to again");
+    assert!(all.iter().all(|batch| store.reader().read(&batch.key).unwrap() == *batch));
+    for shuffle in 1..=40 {
+        store.drop_shuffle(ShuffleId(shuffle)).unwrap();
+    }
+    assert!(store.heads.is_empty() && files(&disk).is_empty());
 }
 
 #[test]
