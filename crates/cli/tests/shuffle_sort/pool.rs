@@ -1,6 +1,7 @@
 //! A coordinator and nodes of shuffles as processes of their own, and commands against them.
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -89,7 +90,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn start(nodes: usize) -> Pool {
+    /// Starts them, and waits until each node has slots: a node that has none knows of no records.
+    pub fn start(count: usize) -> Pool {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         std::fs::write(path("coordinator.toml"), SETTINGS).unwrap();
@@ -106,8 +108,17 @@ impl Pool {
             let (process, said) = Process::start(command, Path::new(&log));
             (process, said["address"].as_str().unwrap().to_owned())
         };
-        let (nodes, addresses) = (0..nodes).map(node).unzip();
-        Pool { nodes, addresses, _coordinator: coordinator, folder }
+        let (nodes, addresses) = (0..count).map(node).unzip();
+        let pool = Pool { nodes, addresses, _coordinator: coordinator, folder };
+        pool.eventually("each node has slots", || {
+            let shards = pool.run(&["shard", "list", "default", "--coordinator", &joined, "--json"]).json();
+            let shards = shards["shards"].as_array().unwrap().iter();
+            let replicas = shards.flat_map(|shard| shard["replicas"].as_array().unwrap());
+            let live = replicas.filter(|replica| replica["state"] == "live");
+            let having: BTreeSet<&str> = live.map(|replica| replica["node"].as_str().unwrap()).collect();
+            if having.len() == count { Ok(()) } else { Err(format!("{having:?}")) }
+        });
+        pool
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
