@@ -78,6 +78,10 @@ fn an_attempt_is_acknowledged_when_two_nodes_have_its_batches_and_then_its_mark(
     assert_eq!(answers(&buffer.handle(Millis(8), stored(mark, "a"))), []);
     assert_eq!(answers(&buffer.handle(Millis(8), stored(mark, "b"))), [Ok(())]);
     assert_eq!(answers(&buffer.client(9, 1, Input::End(1, 2))), [Ok(())], "as often as the client asks");
+    for open in buffer.shuffles.values() {
+        assert!(open.attempts.values().all(|held| held.last.is_empty()), "its mark has it");
+        assert!(open.out.is_empty() && open.marking.is_empty());
+    }
     assert_eq!(buffer.bytes(), 0);
 }
 
