@@ -48,20 +48,26 @@ impl PoolHandler {
     }
 }
 
-/// Waits until nothing of the slot is here: others have it then, or the node has ended. It waits no longer than it may.
-async fn handed_over(node: &Node, slot: PoolSlot) {
+/// Waits until nothing of the slot is here: others have it then. It waits no longer than it may.
+async fn handed_over(node: &Node, slot: PoolSlot) -> Result<(), Failure> {
     let all = async {
-        while node.has_slot(slot).await == Some(true) {
-            sleep(limits::HAND_OVER_LOOK).await;
+        loop {
+            match node.has_slot(slot).await {
+                Some(true) => sleep(limits::HAND_OVER_LOOK).await,
+                Some(false) => return Ok(()),
+                None => return Err(Failure::from("the node has ended")),
+            }
         }
     };
-    if timeout(limits::HAND_OVER, all).await.is_err() {
-        let within = limits::HAND_OVER.as_secs();
-        tracing::warn!(
-            slot = slot.0,
-            "the replicas of the slot have not all of what is here after {within} s: it stays here"
-        );
+    if let Ok(handed_over) = timeout(limits::HAND_OVER, all).await {
+        return handed_over;
     }
+    let within = limits::HAND_OVER.as_secs();
+    tracing::warn!(
+        slot = slot.0,
+        "the replicas of the slot have not all of what is here after {within} s: it stays here"
+    );
+    Ok(())
 }
 
 #[async_trait]
@@ -119,7 +125,7 @@ impl Handler for PoolHandler {
             let running = self.running().await?;
             match reason {
                 DropReason::Deleted => running.node.delete_slot(slot).await,
-                DropReason::Moved | DropReason::Superseded => handed_over(&running.node, slot).await,
+                DropReason::Moved | DropReason::Superseded => handed_over(&running.node, slot).await?,
             }
         }
         Ok(self.members.remove(&shard.replica).await?)
@@ -168,7 +174,7 @@ mod tests {
     async fn d7_a_replica_that_was_moved_is_not_dropped_while_something_of_its_slot_is_here() {
         let folder = tempfile::tempdir().unwrap();
         let (node, other) = node(folder.path());
-        handed_over(&node, SLOT).await;
+        handed_over(&node, SLOT).await.unwrap();
         let writer = Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(1) });
         let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: SLOT, writer }, number: 1 };
         let batch = Arc::new(Batch { key, body: Body::Records(Tagged::new()) });
@@ -178,7 +184,9 @@ mod tests {
         assert!(begun.is_err(), "nobody else has it");
         let over = Message::Word(ShuffleId(1), Word::Ended(Ended::Deleted));
         assert!(delivery.deliver(other, Packet::Message(over)));
-        handed_over(&node, SLOT).await;
+        handed_over(&node, SLOT).await.unwrap();
         assert_eq!(node.has_slot(SLOT).await, Some(false));
+        node.end();
+        assert!(handed_over(&node, SLOT).await.is_err(), "it is not known whether others have it");
     }
 }
