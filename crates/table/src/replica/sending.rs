@@ -23,6 +23,7 @@ use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
 use partage_core::keyspace::sharding::Bounds;
 use partage_engine::replica::{Chunk, SharedBytes, Snapshot, Store, TreeSnapshot, limits};
+use partage_service::table::copy::resume;
 use partage_service::table::replication::LogPosition;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -226,6 +227,7 @@ impl LocalReplica {
                 self.outrun.remove(&from);
             }
         } else {
+            outgoing.number = number + 1;
             self.go_on(now, from);
         }
     }
@@ -239,7 +241,7 @@ impl LocalReplica {
         through: &[u8],
     ) {
         let now = self.shared.clock.now();
-        let to_follower = |one: &&mut Outgoing| one.child.is_none() && through.len() <= limits::KEY_BYTES;
+        let to_follower = |one: &&mut Outgoing| one.child.is_none() && through.len() < limits::KEY_BYTES;
         let Some(outgoing) = self.outgoing.get_mut(&from).filter(to_follower) else { return };
         let is_it = |chunk: &mut SnapshotChunk| chunk.position == position && chunk.number == number;
         if outgoing.chunk.take_if(is_it).is_none() {
@@ -248,13 +250,13 @@ impl LocalReplica {
         outgoing.heard = now;
         // No key lies between it and its own continuation by a zero.
         outgoing.next = Some([through, &[0u8][..]].concat().into());
+        outgoing.number = resume::number_behind(number);
         self.go_on(now, from);
     }
 
     /// Reads the next chunk, when it is time.
     fn go_on(&mut self, now: Millis, to: PlacementId) {
         let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
-        outgoing.number += 1;
         if !outgoing.permit.is_to_send
             && let Some(permit) = Permit::take(&self.shared.snapshots_sent, SNAPSHOTS_SENT, true)
         {

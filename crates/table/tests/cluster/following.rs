@@ -1,7 +1,8 @@
 //! Followers that were away.
 
-use crate::support::{Cluster, operation, put, until};
+use crate::support::{Cluster, operation, put, replica, until};
 use partage_service::table::rows::{Action, Write};
+use partage_table::Packet;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_was_cut_off_catches_up_by_the_log() {
@@ -130,6 +131,28 @@ async fn l1_a_follower_that_starts_again_goes_on_with_the_snapshot_of_which_it_h
         assert_eq!(cluster.read(1, &key).await, Some(value), "{key}");
     }
     assert_eq!(cluster.read(1, "a").await, Some(b"1".to_vec()));
+}
+
+/// The chunks of the new sending do not end where those of the one end that went on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d1_a_follower_that_has_gone_on_takes_all_anew_when_its_leader_sends_the_same_snapshot_anew() {
+    let cluster = killed_in_the_midst_of_a_snapshot().await;
+    cluster.open(1, 3).await;
+    cluster.world.announce(1);
+    until("two more chunks are stored", async || {
+        let taken = cluster.node(3).copies();
+        (taken.resumed == 1 && taken.bytes_in >= 600 << 10).then_some(())
+    })
+    .await;
+    // The leader has nothing any more of what it sends.
+    let position = cluster.world.faults.lock().unwrap().snapshot.unwrap();
+    cluster.node(1).receive(&replica(1, 1), replica(1, 3).placement, Packet::Useless { position });
+    cluster.in_sync(1, &[1, 2, 3]).await;
+    cluster.lead(1, 3);
+    assert_eq!(cluster.read(1, "a").await, Some(b"1".to_vec()));
+    for (key, value) in (0..ROWS).map(row) {
+        assert_eq!(cluster.read(1, &key).await, Some(value), "{key}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
