@@ -5,7 +5,7 @@
 //! |---|---|
 //! | the first chunk of a snapshot | `core` asks for what is changed from then on |
 //! | changes that follow | they are written to the file; then `core` asks for the next |
-//! | the snapshot is whole | what is in the file is applied, some at a time, at the pace of the node; if the file grows meanwhile, without rests |
+//! | the snapshot is whole | what is in the file is applied, some at a time, at the pace of the node; if the file has grown meanwhile, without rests |
 //! | all of the file is applied | changes are applied as they come, as always |
 //! | another snapshot of the parent | the file is removed |
 //!
@@ -15,7 +15,7 @@
 use super::parts::{at, useful};
 use super::spool::{Spool, Spooled};
 use super::{BaseWork, LocalBase, State};
-use crate::limits::{BASE_FLUSH_BYTES, JOIN_STEP_BYTES};
+use crate::limits::{BASE_FLUSH_BYTES, JOIN_GROUP_BYTES};
 use crate::node::{Shared, folders};
 use crate::pacing::{Copied, Worked};
 use crate::rows::RowsError;
@@ -220,7 +220,8 @@ fn apply_some(
 ) -> Result<(u64, Millis), RowsError> {
     let (began_us, is_pressed) = (shared.pacing.now_us(), spool.grows());
     let (mut index, mut bytes) = (from, 0);
-    while bytes < JOIN_STEP_BYTES
+    // Not more than comes at once: one part of what comes is added between two steps.
+    while bytes < JOIN_GROUP_BYTES
         && let Some(Spooled { to, changes }) = spool.next()?
     {
         bytes += changes.iter().map(change_bytes).sum::<usize>();
