@@ -311,11 +311,10 @@ impl LocalBase {
         }
         changes.is_flushing = true;
         let (store, generation, queue) = (Arc::clone(store), changes.generation, Arc::clone(&self.queue));
-        let shared = Arc::clone(&self.shared);
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
             // A failure shows when the whole base is stored.
-            if let Err(error) = flush_and_compact(&shared, &store) {
+            if let Err(error) = flush_and_compact(&store) {
                 tracing::warn!(%error, "the rows of merged shards are not flushed");
             }
             drop(store);

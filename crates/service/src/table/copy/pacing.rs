@@ -11,7 +11,7 @@
 //! | the time that the step has worked, as [`Settings::busy_percent`] of the whole | yes, but no more than its bytes take at [`Settings::floor_bytes_per_s`] | no |
 //!
 //! So a copy never stops: whatever clients write, the steps of the node go on with `floor_bytes_per_s` together, unless the limit
-//! or the disk allows less.
+//! or the disk allows less. No copy waits for longer than [`MOST_AHEAD_US`].
 
 /// The numbers that the copies of a node go by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,11 @@ impl Default for Settings {
         Settings { bytes_per_s: 64 << 20, busy_percent: 25, floor_bytes_per_s: 8 << 20 }
     }
 }
+
+/// So far ahead of the time the pacer lets copies run into debt, in microseconds: they wait for no longer. A child waits five
+/// seconds for a part of a snapshot before it asks another replica, a follower ten. At [`LEAST_BYTES_PER_S`] that is 16 MiB, as
+/// much as 64 copies have under way.
+pub const MOST_AHEAD_US: u64 = 4_000_000;
 
 /// What else a node does, and how urgent the copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +98,10 @@ impl Pacer {
     /// That may have passed already.
     pub fn done(&mut self, began_us: u64, step: Step, load: Load) -> u64 {
         let interval = interval_us(&self.settings, step, load);
-        // Time in which nothing was copied is not saved up.
-        self.used_until_us = self.used_until_us.max(began_us).saturating_add(interval);
+        // Time in which nothing was copied is not saved up, and steps that come faster than their time does are forgiven.
+        let used_until_us = self.used_until_us.max(began_us).saturating_add(interval);
+        let most = began_us.saturating_add(step.worked_us).saturating_add(MOST_AHEAD_US);
+        self.used_until_us = used_until_us.min(most);
         self.used_until_us
     }
 }
@@ -153,6 +160,20 @@ mod tests {
             let (took, ..) = run(settings, copies, steps, worked, load);
             let most = u128::from(took) * u128::from(settings.bytes_per_s) / 1_000_000;
             prop_assert!(((steps - copies) as u128) * u128::from(CHUNK) <= most + u128::from(CHUNK));
+        }
+
+        /// However much is done without waiting, nobody waits for longer than [`MOST_AHEAD_US`].
+        #[test]
+        fn l1_no_copy_waits_for_long_however_much_was_done(
+            settings in settings(),
+            steps in prop::collection::vec((0u64..64 << 20, 0u64..100_000, loads()), 1..100),
+        ) {
+            let (mut pacer, mut now) = (Pacer::new(settings), 0);
+            for (bytes, worked_us, load) in steps {
+                let until = pacer.done(now, Step { bytes, limited: bytes, worked_us }, load);
+                now += worked_us;
+                prop_assert!(until <= now + MOST_AHEAD_US);
+            }
         }
 
         /// Each copy gets as many steps as another, but for one.
