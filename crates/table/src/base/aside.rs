@@ -187,9 +187,10 @@ impl LocalBase {
         aside.is_busy = true;
         let (generation, from, store) = (aside.generation, part.at, Arc::clone(&part.store));
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        let serves = self.order.in_sync;
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
-            let applied = apply_some(&shared, &store, &mut spool, from);
+            let applied = apply_some(&shared, &store, &mut spool, (from, serves));
             drop(store);
             let result = applied.map(|(to, until)| (spool, AsideStep::Applied(to, until)));
             queue.add(|waiting| waiting.base_done.push(BaseWork::Aside { parent, generation, result }));
@@ -211,14 +212,14 @@ impl LocalBase {
 }
 
 /// Applies some of what waits to a store that has all up to `from`: says up to where it has all then, and when more may be
-/// applied.
+/// applied. If the child `serves`, clients wait for it.
 fn apply_some(
     shared: &Shared,
     store: &TreeStore,
     spool: &mut Spool,
-    from: u64,
+    (from, serves): (u64, bool),
 ) -> Result<(u64, Millis), RowsError> {
-    let (began_us, is_pressed) = (shared.pacing.now_us(), spool.grows());
+    let (began_us, is_pressed) = (shared.pacing.now_us(), spool.grows() || serves);
     let (mut index, mut bytes) = (from, 0);
     // Not more than comes at once: one part of what comes is added between two steps.
     while bytes < JOIN_GROUP_BYTES

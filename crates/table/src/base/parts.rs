@@ -139,11 +139,14 @@ impl LocalBase {
         let (position, from) = (at(useful(&incoming.given)), incoming.from);
         let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        let serves = self.order.in_sync;
         // On the own node the parent's replica counts them.
         let copied = if self.is_here(from) { Copied::Within } else { Copied::In };
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
             let SnapshotChunk { number, rows, is_last, is_pressed, .. } = chunk;
+            // After the switch clients wait for it.
+            let is_pressed = is_pressed || serves;
             let began_us = shared.pacing.now_us();
             let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
             let fill = || -> Result<Filling, RowsError> {

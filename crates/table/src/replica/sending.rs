@@ -173,10 +173,12 @@ impl LocalReplica {
         });
     }
 
-    /// Whether clients write so much that this copy is not to give way to them.
+    /// Whether this copy is not to give way to clients: they write too much, or, of a child whose parent closes, wait for it.
     fn is_pressed(&self, to: PlacementId) -> bool {
         match self.outgoing.get(&to) {
-            Some(outgoing) if outgoing.child.is_some() => self.giving.is_pressed_by(to),
+            Some(outgoing) if outgoing.child.is_some() => {
+                self.machine.closes() || self.giving.is_pressed_by(to)
+            }
             Some(outgoing) => self.outrun.contains(&to) || self.machine.outruns(outgoing.position),
             None => false,
         }

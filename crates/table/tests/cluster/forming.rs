@@ -97,6 +97,42 @@ async fn write_until(cluster: &Cluster, is_ready: &AtomicBool, expected: &mut Ex
     written
 }
 
+/// Clients of another shard write, and copies give way to them, but not when the parent has closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l1_a_child_that_requests_wait_for_does_not_give_way_to_other_clients() {
+    let mut cluster = Cluster::new();
+    cluster.settings.copies.bytes_per_s = 1 << 40;
+    cluster.settings.copies.busy_percent = 1;
+    cluster.settings.copies.floor_bytes_per_s = 1;
+    cluster.start_all().await;
+    cluster.add_shard(1).await;
+    cluster.add_shard(4).await;
+    for number in 0..ROWS {
+        cluster.write(1, &put(&format!("k{number:02}"), vec![255_u8; 300 << 10])).await;
+    }
+    let (node, is_open) = (cluster.node(3), AtomicBool::new(false));
+    cluster.comes_to(1, 3, &format!("k{:02}", ROWS - 1), &vec![255; 300 << 10]).await;
+    let others = async {
+        while !is_open.load(Ordering::Relaxed) {
+            cluster.write(4, &put("other", "x")).await;
+        }
+    };
+    let child = async {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        node.form_replica(&child(false), cluster.replica).unwrap();
+        until("a part is copied", async || (node.copies().bytes_out >= 300 << 10).then_some(())).await;
+        close(&cluster);
+        node.order(&child(true));
+        let before = node.copies();
+        node.when_open(&replica(2, 3)).await.unwrap();
+        is_open.store(true, Ordering::Relaxed);
+        (before, node.copies())
+    };
+    let ((), (before, after)) = tokio::join!(others, child);
+    assert!(after.waits <= before.waits + 6, "{before:?} {after:?}: two steps of each of 24 chunks");
+    cluster.comes_to(2, 3, "k23", &vec![255; 300 << 10]).await;
+}
+
 /// While a child copies its parent slowly, clients write several times as much as the parent keeps for the child.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l1_d10_a_child_copies_once_however_much_is_written_meanwhile_and_has_all_of_it() {

@@ -86,23 +86,30 @@ pub struct Pacer {
     settings: Settings,
     /// Until then the steps that are done have used the time.
     used_until_us: u64,
+    /// The same, as far as the limit goes: what does not give way waits for no more.
+    limited_until_us: u64,
 }
 
 impl Pacer {
     /// Nothing is copied yet.
     pub fn new(settings: Settings) -> Pacer {
-        Pacer { settings, used_until_us: 0 }
+        Pacer { settings, used_until_us: 0, limited_until_us: 0 }
     }
 
     /// A step is done that began at that time, in microseconds of any clock: says from when on its copy may take the next one.
     /// That may have passed already.
     pub fn done(&mut self, began_us: u64, step: Step, load: Load) -> u64 {
         let interval = interval_us(&self.settings, step, load);
+        let by_limit = at_rate(step.limited, self.settings.bytes_per_s);
         // Time in which nothing was copied is not saved up, and steps that come faster than their time does are forgiven.
-        let used_until_us = self.used_until_us.max(began_us).saturating_add(interval);
         let most = began_us.saturating_add(step.worked_us).saturating_add(MOST_AHEAD_US);
-        self.used_until_us = used_until_us.min(most);
-        self.used_until_us
+        let until = |before: u64, interval| before.max(began_us).saturating_add(interval).min(most);
+        self.used_until_us = until(self.used_until_us, interval);
+        self.limited_until_us = until(self.limited_until_us, by_limit);
+        match load {
+            Load::Busy => self.used_until_us,
+            Load::Idle | Load::Pressed => self.limited_until_us,
+        }
     }
 }
 
@@ -216,6 +223,18 @@ mod tests {
             let share = worked * 100 / took;
             assert!((23..=26).contains(&share), "{copies} copies worked {share} % of the time");
         }
+    }
+
+    #[test]
+    fn one_that_does_not_give_way_waits_for_the_limit_only_whatever_others_do() {
+        let mut pacer = Pacer::new(Settings { bytes_per_s: 1 << 20, busy_percent: 1, floor_bytes_per_s: 1 });
+        let others = Step { bytes: CHUNK, limited: 0, worked_us: 10_000 };
+        assert_eq!(pacer.done(0, others, Load::Busy), 1_000_000);
+        assert_eq!(pacer.done(0, others, Load::Busy), 2_000_000);
+        let step = Step { bytes: CHUNK, limited: CHUNK, worked_us: 10_000 };
+        assert_eq!(pacer.done(10_000, step, Load::Pressed), 260_000);
+        assert_eq!(pacer.done(20_000, step, Load::Idle), 510_000);
+        assert_eq!(pacer.done(20_000, others, Load::Busy), 3_500_000, "they give way to these, too");
     }
 
     #[test]
