@@ -296,6 +296,8 @@ impl LocalReplica {
         drop(former);
         self.remove_folder(generation, Some(store));
         self.giving.replaced();
+        // They read what is removed now: children ask again.
+        self.outgoing.clear();
         self.has_room();
         self.hear(Event::Installed(position));
     }
