@@ -61,8 +61,9 @@ impl Aside {
 impl LocalBase {
     /// The first chunk of a snapshot has come.
     pub(super) fn begin_aside(&mut self, parent: ShardId, given: &Given) {
-        self.drop_aside(parent);
-        self.base.copies(self.shared.clock.now(), given);
+        if self.base.copies(self.shared.clock.now(), given) {
+            self.drop_aside(parent);
+        }
     }
 
     /// Changes come that are to wait.
