@@ -134,13 +134,11 @@ impl LocalReplica {
         true
     }
 
-    /// The follower of a snapshot that was kept is heard of again: it says what it has of that.
+    /// The follower of a snapshot that was kept asks for one: it is to say what it has of that. Until it does, the snapshot is
+    /// kept for no longer than otherwise, as the follower may make nothing of it.
     fn send_kept(&mut self, now: Millis, to: PlacementId) {
         let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
-        let permit = Permit::take(&self.shared.snapshots_sent, SNAPSHOTS_SENT, true);
-        let Some(permit) = permit else { return };
-        outgoing.permit = permit;
-        (outgoing.sent, outgoing.heard) = (now, now);
+        outgoing.sent = now;
         if let Some(chunk) = outgoing.chunk.clone() {
             self.send(to, Packet::Chunk(chunk));
         }
