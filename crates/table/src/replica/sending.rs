@@ -7,6 +7,7 @@
 //! | whose follower is not heard of | is kept for a while and not sent: other snapshots may be |
 //! | the same, and the follower asks for one again | goes on: its chunk is sent again |
 //! | whose follower has started again and has a part of it | goes on behind that part |
+//! | of a follower, to which the log does not reach back any more | is given up: it is of no use |
 //! | that is given up | is begun anew when the machine asks for it again |
 
 use super::LocalReplica;
@@ -217,9 +218,9 @@ impl LocalReplica {
         let Some(chunk) = outgoing.chunk.take_if(is_it) else { return };
         outgoing.heard = now;
         self.giving.heard(now, from);
-        if chunk.is_last {
-            // The follower needs another one then, which is to be faster.
-            let is_outrun = outgoing.child.is_none() && !self.machine.reaches_back_to(position);
+        // The follower needs another one then, which is to be faster: that one goes on to its end in any case.
+        let is_outrun = outgoing.child.is_none() && !self.machine.reaches_back_to(position);
+        if chunk.is_last || (is_outrun && !self.outrun.contains(&from)) {
             self.outgoing.remove(&from);
             if is_outrun {
                 self.outrun.insert(from);
