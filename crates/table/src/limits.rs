@@ -95,8 +95,8 @@ pub const SNAPSHOTS_KEPT: usize = 4;
 /// Copies of rows give way to clients while one of them has written within so long, in milliseconds.
 pub const COPIES_GIVE_WAY_MS: u64 = 100;
 
-/// Bytes of changes that wait on the disk of a child while the snapshot of a parent is copied; beyond that it begins anew. At
-/// 8 MB/s they come to that in half an hour.
+/// Bytes of changes that have come to wait on the disk of a child, since none waited, while the snapshot of a parent is copied;
+/// beyond that it begins anew. At 8 MB/s they come to that in half an hour.
 pub const ASIDE_BYTES: u64 = 16 << 30;
 
 /// Bytes of rows that one step of joining two shards copies, before others get their turn.

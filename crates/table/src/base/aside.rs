@@ -5,7 +5,7 @@
 //! |---|---|
 //! | the first chunk of a snapshot | `core` asks for what is changed from then on |
 //! | changes that follow | they are written to the file; then `core` asks for the next |
-//! | the snapshot is whole | what is in the file is applied, some at a time, at the pace of the node; if the file grows meanwhile, without rests |
+//! | the snapshot is whole | what is in the file is applied, some at a time, at the pace of the node; if the file has grown meanwhile, without rests |
 //! | all of the file is applied | changes are applied as they come, as always |
 //! | another snapshot of the parent | the file is removed |
 //!
@@ -15,7 +15,7 @@
 use super::parts::{at, useful};
 use super::spool::{Spool, Spooled};
 use super::{BaseWork, LocalBase, State};
-use crate::limits::{BASE_FLUSH_BYTES, JOIN_STEP_BYTES};
+use crate::limits::{BASE_FLUSH_BYTES, JOIN_GROUP_BYTES};
 use crate::node::{Shared, folders};
 use crate::pacing::{Copied, Worked};
 use crate::rows::RowsError;
@@ -61,8 +61,9 @@ impl Aside {
 impl LocalBase {
     /// The first chunk of a snapshot has come.
     pub(super) fn begin_aside(&mut self, parent: ShardId, given: &Given) {
-        self.drop_aside(parent);
-        self.base.copies(self.shared.clock.now(), given);
+        if self.base.copies(self.shared.clock.now(), given) {
+            self.drop_aside(parent);
+        }
     }
 
     /// Changes come that are to wait.
@@ -187,9 +188,10 @@ impl LocalBase {
         aside.is_busy = true;
         let (generation, from, store) = (aside.generation, part.at, Arc::clone(&part.store));
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        let serves = self.order.in_sync;
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
-            let applied = apply_some(&shared, &store, &mut spool, from);
+            let applied = apply_some(&shared, &store, &mut spool, (from, serves));
             drop(store);
             let result = applied.map(|(to, until)| (spool, AsideStep::Applied(to, until)));
             queue.add(|waiting| waiting.base_done.push(BaseWork::Aside { parent, generation, result }));
@@ -211,16 +213,17 @@ impl LocalBase {
 }
 
 /// Applies some of what waits to a store that has all up to `from`: says up to where it has all then, and when more may be
-/// applied.
+/// applied. If the child `serves`, clients wait for it.
 fn apply_some(
     shared: &Shared,
     store: &TreeStore,
     spool: &mut Spool,
-    from: u64,
+    (from, serves): (u64, bool),
 ) -> Result<(u64, Millis), RowsError> {
-    let (began_us, is_pressed) = (shared.pacing.now_us(), spool.grows());
+    let (began_us, is_pressed) = (shared.pacing.now_us(), spool.grows() || serves);
     let (mut index, mut bytes) = (from, 0);
-    while bytes < JOIN_STEP_BYTES
+    // Not more than comes at once: one part of what comes is added between two steps.
+    while bytes < JOIN_GROUP_BYTES
         && let Some(Spooled { to, changes }) = spool.next()?
     {
         bytes += changes.iter().map(change_bytes).sum::<usize>();

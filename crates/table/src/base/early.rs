@@ -211,8 +211,8 @@ impl LocalBase {
         let EarlyJoin::Copying(changes) = &mut self.early else { return };
         let Some((mut copy, _)) = changes.copy.take() else { return };
         let generation = changes.generation;
-        // What waits must not become more than may.
-        let is_pressed = changes.waiting.bytes > JOIN_PENDING_BYTES / 2;
+        // What waits must not become more than may, and after the switch clients wait.
+        let is_pressed = changes.waiting.bytes > JOIN_PENDING_BYTES / 2 || self.order.in_sync;
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
@@ -311,11 +311,10 @@ impl LocalBase {
         }
         changes.is_flushing = true;
         let (store, generation, queue) = (Arc::clone(store), changes.generation, Arc::clone(&self.queue));
-        let shared = Arc::clone(&self.shared);
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
             // A failure shows when the whole base is stored.
-            if let Err(error) = flush_and_compact(&shared, &store) {
+            if let Err(error) = flush_and_compact(&store) {
                 tracing::warn!(%error, "the rows of merged shards are not flushed");
             }
             drop(store);

@@ -6,7 +6,7 @@
 
 use super::{BaseWork, LocalBase, State};
 use crate::limits::BASE_FLUSH_BYTES;
-use crate::node::{Shared, folders};
+use crate::node::folders;
 use crate::pacing::{Copied, Worked};
 use crate::rows::{Filling, RowsError};
 use crate::transport::{Packet, ParentGiven, SnapshotChunk, StoredChange};
@@ -46,14 +46,11 @@ pub(super) fn at(index: u64) -> LogPosition {
 }
 
 /// Flushes a store of a child, and does one step of compaction: each flush adds one run, and a step merges several. Changes
-/// must be stored as fast as they come, so this rests for nothing; but copies rest for it.
-pub(super) fn flush_and_compact(shared: &Shared, store: &TreeStore) -> Result<(), RowsError> {
-    let (began_us, bytes) = (shared.pacing.now_us(), store.unflushed_bytes());
+/// must be stored as fast as they come, so this rests for nothing, and no copy rests for it: many changes would stop all copies.
+pub(super) fn flush_and_compact(store: &TreeStore) -> Result<(), RowsError> {
     store.flush()?;
     // A failure shows at the next flush.
     let _ = store.compact();
-    let (copied, is_pressed) = (Copied::Within, false);
-    shared.pacing.done(Worked { began_us, bytes, rows: 0, copied, is_pressed });
     Ok(())
 }
 
@@ -142,11 +139,14 @@ impl LocalBase {
         let (position, from) = (at(useful(&incoming.given)), incoming.from);
         let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        let serves = self.order.in_sync;
         // On the own node the parent's replica counts them.
         let copied = if self.is_here(from) { Copied::Within } else { Copied::In };
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
             let SnapshotChunk { number, rows, is_last, is_pressed, .. } = chunk;
+            // After the switch clients wait for it.
+            let is_pressed = is_pressed || serves;
             let began_us = shared.pacing.now_us();
             let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
             let fill = || -> Result<Filling, RowsError> {
@@ -272,10 +272,9 @@ impl LocalBase {
         let Some(part) = self.parts.get_mut(&parent).filter(|part| !part.is_flushing) else { return };
         part.is_flushing = true;
         let (store, generation, queue) = (Arc::clone(&part.store), part.generation, Arc::clone(&self.queue));
-        let shared = Arc::clone(&self.shared);
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
-            if let Err(error) = flush_and_compact(&shared, &store) {
+            if let Err(error) = flush_and_compact(&store) {
                 tracing::warn!(%error, "what a child took of a parent is not flushed");
             }
             drop(store);

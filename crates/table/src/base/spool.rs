@@ -26,7 +26,7 @@ const HEAD: usize = 20;
 /// The length of a value that is none.
 const DELETED: u32 = u32::MAX;
 
-/// What waits is more again than it was, if it is so many bytes more than the least that it was.
+/// More comes than is read, if so many bytes more wait than the least that did.
 const GROWS: u64 = 4 << 20;
 
 /// The file.
@@ -38,6 +38,8 @@ pub(crate) struct Spool {
     read: u64,
     /// The least that was unread when it was asked for.
     least: u64,
+    /// More has come than was read, and not all was read since.
+    has_grown: bool,
 }
 
 /// What a parent has changed up to an entry.
@@ -54,7 +56,7 @@ impl Spool {
         let created = std::fs::create_dir_all(folder)
             .and_then(|()| OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path));
         let file = created.map_err(|source| failed(&path, "create the file", source))?;
-        Ok(Spool { file, path, written: 0, read: 0, least: u64::MAX })
+        Ok(Spool { file, path, written: 0, read: 0, least: u64::MAX, has_grown: false })
     }
 
     /// How many bytes were not read yet.
@@ -62,20 +64,32 @@ impl Spool {
         self.written - self.read
     }
 
-    /// Whether more comes than is read.
+    /// Whether more has come than was read. It stays so until all is read: what waits would never become less if it were read
+    /// without rests only as long as it grows.
     pub(super) fn grows(&mut self) -> bool {
-        self.least = self.least.min(self.unread());
-        self.unread() > self.least.saturating_add(GROWS)
+        let unread = self.unread();
+        if unread == 0 {
+            (self.least, self.has_grown) = (0, false);
+        }
+        self.least = self.least.min(unread);
+        self.has_grown |= unread > self.least.saturating_add(GROWS);
+        self.has_grown
     }
 
     /// Adds what a parent has changed.
     pub(super) fn add(&mut self, to: u64, changes: &[StoredChange]) -> Result<(), RowsError> {
+        self.add_within(ASIDE_BYTES, to, changes)
+    }
+
+    /// The same, to a file that has at most so many bytes.
+    fn add_within(&mut self, most: u64, to: u64, changes: &[StoredChange]) -> Result<(), RowsError> {
         if self.unread() == 0 {
             (self.written, self.read) = (0, 0);
         }
         let record = encode(to, changes);
         let bytes = record.len() as u64;
-        if self.unread() + bytes > ASIDE_BYTES {
+        // What was read of the file is on the disk, too, until all is.
+        if self.written + bytes > most {
             let source = io::Error::other("more changes wait than may");
             return Err(failed(&self.path, "write", source));
         }
@@ -222,7 +236,57 @@ mod tests {
             spool.add(to, std::slice::from_ref(&change)).unwrap();
         }
         assert!(spool.grows());
-        while spool.next().unwrap().is_some() {}
+        for _ in 0..6 {
+            spool.next().unwrap().unwrap();
+            assert!(spool.grows(), "it is read without rests until nothing waits");
+        }
+        assert!(spool.next().unwrap().is_some());
         assert!(!spool.grows());
+        for to in 8..11 {
+            spool.add(to, std::slice::from_ref(&change)).unwrap();
+            assert!(!spool.grows());
+        }
+        spool.add(11, &[change]).unwrap();
+        assert!(spool.grows());
+    }
+
+    /// More comes than is read with rests, and less than without.
+    #[test]
+    fn l1_what_waits_is_read_though_more_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(folder.path()).unwrap();
+        let change = (Bytes::from_static(b"key"), Some(vec![7; 256 << 10].into()));
+        for to in 0..64 {
+            spool.add(to, std::slice::from_ref(&change)).unwrap();
+        }
+        let mut turns = 0;
+        while spool.unread() > 0 {
+            turns += 1;
+            assert!(turns < 100, "{} bytes wait", spool.unread());
+            let reads = if spool.grows() { 4 } else { 1 };
+            for _ in 0..reads {
+                spool.next().unwrap();
+            }
+            if spool.unread() > 0 {
+                (0..2).for_each(|to| spool.add(64 + to, std::slice::from_ref(&change)).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn r1_the_file_is_bounded_also_by_what_was_read_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(folder.path()).unwrap();
+        let change = (Bytes::from_static(b"key"), Some(vec![7; 100].into()));
+        let add = |spool: &mut Spool| spool.add_within(1_000, 1, std::slice::from_ref(&change));
+        add(&mut spool).unwrap();
+        for _ in 0..5 {
+            add(&mut spool).unwrap();
+            spool.next().unwrap();
+        }
+        assert!(spool.unread() < 200);
+        assert!((0..3).any(|_| add(&mut spool).is_err()));
+        while spool.next().unwrap().is_some() {}
+        add(&mut spool).unwrap();
     }
 }

@@ -17,7 +17,7 @@ use crate::transport::{Packet, SnapshotChunk};
 use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
 use partage_engine::replica::{Engine, SharedBytes, TreeStore};
-use partage_service::table::copy::resume::{self, Beginning};
+use partage_service::table::copy::resume::{self, Beginning, Came};
 use partage_service::table::replication::{Event, LogPosition};
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) struct Filled {
 
 /// Where a snapshot went on.
 struct Resumed {
-    /// The number of the chunk that had come.
+    /// The number of the chunk that had come last before the first one was stored.
     number: u64,
     /// All rows up to this key were there.
     through: SharedBytes,
@@ -62,9 +62,13 @@ impl Incoming {
         self.is_busy
     }
 
-    /// How many chunks are stored.
+    /// How many chunks are stored, or more: it grows with each.
     pub(super) fn stored_chunks(&self) -> u64 {
         self.next
+    }
+
+    fn came(&self, number: u64) -> Came {
+        resume::came(self.resumed.as_ref().map(|resumed| resumed.number), self.next, number)
     }
 }
 
@@ -86,11 +90,22 @@ impl LocalReplica {
         match &mut self.incoming {
             Some(incoming) if (incoming.from, incoming.position) == (from, position) => {
                 incoming.heard = now;
-                if chunk.number < incoming.next {
-                    return self.acknowledge_again(from, position, chunk.number);
-                }
-                if chunk.number > incoming.next || incoming.is_busy {
-                    return;
+                match incoming.came(chunk.number) {
+                    Came::Stored if incoming.acknowledges_at.is_some() => return,
+                    Came::Stored => {
+                        return self.send(from, Packet::Stored { position, number: chunk.number });
+                    }
+                    Came::Next | Came::Unaware | Came::Other if incoming.is_busy => return,
+                    Came::Next => {}
+                    Came::Unaware => return self.resume_again(from, position, chunk.number),
+                    // The leader has lost what it sent, and begins anew, or the chunk is late: that cannot be told apart.
+                    Came::Other => {
+                        self.give_up_filling();
+                        if chunk.number > 0 {
+                            return self.send(from, Packet::Useless { position });
+                        }
+                        self.begin_filling(from, position, now);
+                    }
                 }
             }
             // Another one goes on until it is not heard of any more, or is behind this one.
@@ -123,7 +138,7 @@ impl LocalReplica {
             from,
             position,
             generation,
-            next: number.saturating_add(1),
+            next: resume::number_behind(number),
             filling: Some(Filling::resume(store)),
             is_busy: false,
             heard: now,
@@ -135,24 +150,21 @@ impl LocalReplica {
         true
     }
 
-    /// A chunk comes again that is stored, or lies before what is there.
-    fn acknowledge_again(&mut self, from: PlacementId, position: LogPosition, number: u64) {
+    /// A chunk comes of a sending that does not know yet from where on the rest is wanted, of which nothing is stored.
+    fn resume_again(&mut self, from: PlacementId, position: LogPosition, number: u64) {
         let Some(incoming) = &mut self.incoming else { return };
-        if incoming.acknowledges_at.is_some() {
-            return;
-        }
-        let is_next = number.saturating_add(1) == incoming.next;
-        match incoming.resumed.as_mut().filter(|resumed| is_next && resumed.number == number) {
-            Some(resumed) if resume::offers_again(resumed.offers) => {
+        match incoming.resumed.as_mut().filter(|resumed| resume::offers_again(resumed.offers)) {
+            Some(resumed) => {
                 resumed.offers += 1;
+                resumed.number = number;
+                incoming.next = resume::number_behind(number);
                 let through = resumed.through.clone();
                 self.send(from, Packet::Resumed { position, number, through });
             }
-            Some(_) => {
+            None => {
                 self.give_up_filling();
                 self.send(from, Packet::Useless { position });
             }
-            None => self.send(from, Packet::Stored { position, number }),
         }
     }
 
@@ -188,7 +200,8 @@ impl LocalReplica {
     fn fill(&mut self, chunk: SnapshotChunk) {
         let Some(incoming) = &mut self.incoming else { return };
         incoming.is_busy = true;
-        let folder = folders::of(&self.shared.folder, &self.queue.key, incoming.generation);
+        let generation = incoming.generation;
+        let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
         let (filling, feed) = (incoming.filling.take(), self.replica_settings.feed());
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
         self.shared.pool.add(self.queue.key.placement, move || {
@@ -212,14 +225,22 @@ impl LocalReplica {
             let copied = Copied::In;
             let rests_until = shared.pacing.done(Worked { began_us, bytes, rows: bytes, copied, is_pressed });
             let result = filled.map(|(filling, rows)| Filled { filling, rows, rests_until });
-            queue.add(|waiting| waiting.done.push(WorkDone::Filled { position, number, result }));
+            queue.add(|waiting| waiting.done.push(WorkDone::Filled { generation, position, number, result }));
         });
     }
 
     /// A chunk is stored.
-    pub(super) fn filled(&mut self, position: LogPosition, number: u64, result: Result<Filled, RowsError>) {
+    pub(super) fn filled(
+        &mut self,
+        generation: u64,
+        position: LogPosition,
+        number: u64,
+        result: Result<Filled, RowsError>,
+    ) {
         let now = self.shared.clock.now();
-        let Some(incoming) = &mut self.incoming else { return };
+        // What was given up is removed already.
+        let is_it = |one: &&mut Incoming| one.generation == generation;
+        let Some(incoming) = self.incoming.as_mut().filter(is_it) else { return };
         incoming.is_busy = false;
         let from = incoming.from;
         match result {
@@ -275,6 +296,8 @@ impl LocalReplica {
         drop(former);
         self.remove_folder(generation, Some(store));
         self.giving.replaced();
+        // They read what is removed now: children ask again.
+        self.outgoing.clear();
         self.has_room();
         self.hear(Event::Installed(position));
     }

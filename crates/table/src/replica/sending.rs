@@ -7,6 +7,7 @@
 //! | whose follower is not heard of | is kept for a while and not sent: other snapshots may be |
 //! | the same, and the follower asks for one again | goes on: its chunk is sent again |
 //! | whose follower has started again and has a part of it | goes on behind that part |
+//! | of a follower, to which the log does not reach back any more | is given up: it is of no use |
 //! | that is given up | is begun anew when the machine asks for it again |
 
 use super::LocalReplica;
@@ -23,6 +24,7 @@ use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
 use partage_core::keyspace::sharding::Bounds;
 use partage_engine::replica::{Chunk, SharedBytes, Snapshot, Store, TreeSnapshot, limits};
+use partage_service::table::copy::resume;
 use partage_service::table::replication::LogPosition;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -133,13 +135,11 @@ impl LocalReplica {
         true
     }
 
-    /// The follower of a snapshot that was kept is heard of again: it says what it has of that.
+    /// The follower of a snapshot that was kept asks for one: it is to say what it has of that. Until it does, the snapshot is
+    /// kept for no longer than otherwise, as the follower may make nothing of it.
     fn send_kept(&mut self, now: Millis, to: PlacementId) {
         let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
-        let permit = Permit::take(&self.shared.snapshots_sent, SNAPSHOTS_SENT, true);
-        let Some(permit) = permit else { return };
-        outgoing.permit = permit;
-        (outgoing.sent, outgoing.heard) = (now, now);
+        outgoing.sent = now;
         if let Some(chunk) = outgoing.chunk.clone() {
             self.send(to, Packet::Chunk(chunk));
         }
@@ -172,10 +172,12 @@ impl LocalReplica {
         });
     }
 
-    /// Whether clients write so much that this copy is not to give way to them.
+    /// Whether this copy is not to give way to clients: they write too much, or, of a child whose parent closes, wait for it.
     fn is_pressed(&self, to: PlacementId) -> bool {
         match self.outgoing.get(&to) {
-            Some(outgoing) if outgoing.child.is_some() => self.giving.is_pressed_by(to),
+            Some(outgoing) if outgoing.child.is_some() => {
+                self.machine.closes() || self.giving.is_pressed_by(to)
+            }
             Some(outgoing) => self.outrun.contains(&to) || self.machine.outruns(outgoing.position),
             None => false,
         }
@@ -216,9 +218,9 @@ impl LocalReplica {
         let Some(chunk) = outgoing.chunk.take_if(is_it) else { return };
         outgoing.heard = now;
         self.giving.heard(now, from);
-        if chunk.is_last {
-            // The follower needs another one then, which is to be faster.
-            let is_outrun = outgoing.child.is_none() && !self.machine.reaches_back_to(position);
+        // The follower needs another one then, which is to be faster: that one goes on to its end in any case.
+        let is_outrun = outgoing.child.is_none() && !self.machine.reaches_back_to(position);
+        if chunk.is_last || (is_outrun && !self.outrun.contains(&from)) {
             self.outgoing.remove(&from);
             if is_outrun {
                 self.outrun.insert(from);
@@ -226,6 +228,7 @@ impl LocalReplica {
                 self.outrun.remove(&from);
             }
         } else {
+            outgoing.number = number + 1;
             self.go_on(now, from);
         }
     }
@@ -239,7 +242,7 @@ impl LocalReplica {
         through: &[u8],
     ) {
         let now = self.shared.clock.now();
-        let to_follower = |one: &&mut Outgoing| one.child.is_none() && through.len() <= limits::KEY_BYTES;
+        let to_follower = |one: &&mut Outgoing| one.child.is_none() && through.len() < limits::KEY_BYTES;
         let Some(outgoing) = self.outgoing.get_mut(&from).filter(to_follower) else { return };
         let is_it = |chunk: &mut SnapshotChunk| chunk.position == position && chunk.number == number;
         if outgoing.chunk.take_if(is_it).is_none() {
@@ -248,13 +251,13 @@ impl LocalReplica {
         outgoing.heard = now;
         // No key lies between it and its own continuation by a zero.
         outgoing.next = Some([through, &[0u8][..]].concat().into());
+        outgoing.number = resume::number_behind(number);
         self.go_on(now, from);
     }
 
     /// Reads the next chunk, when it is time.
     fn go_on(&mut self, now: Millis, to: PlacementId) {
         let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
-        outgoing.number += 1;
         if !outgoing.permit.is_to_send
             && let Some(permit) = Permit::take(&self.shared.snapshots_sent, SNAPSHOTS_SENT, true)
         {

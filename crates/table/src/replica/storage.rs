@@ -27,7 +27,7 @@ pub(crate) enum WorkDone {
     /// A chunk of a snapshot for that replica is read.
     Exported { to: PlacementId, position: LogPosition, number: u64, result: Result<Exported, RowsError> },
     /// A chunk of a snapshot is stored.
-    Filled { position: LogPosition, number: u64, result: Result<Filled, RowsError> },
+    Filled { generation: u64, position: LogPosition, number: u64, result: Result<Filled, RowsError> },
 }
 
 /// How far a replica is that is closed.
@@ -140,7 +140,9 @@ impl LocalReplica {
             WorkDone::Exported { to, position, number, result } => {
                 self.exported(to, position, number, result)
             }
-            WorkDone::Filled { position, number, result } => self.filled(position, number, result),
+            WorkDone::Filled { generation, position, number, result } => {
+                self.filled(generation, position, number, result);
+            }
         }
     }
 

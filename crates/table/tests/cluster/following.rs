@@ -1,7 +1,8 @@
 //! Followers that were away.
 
-use crate::support::{Cluster, operation, put, until};
+use crate::support::{Cluster, operation, put, replica, until};
 use partage_service::table::rows::{Action, Write};
+use partage_table::Packet;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_was_cut_off_catches_up_by_the_log() {
@@ -89,8 +90,8 @@ fn row(number: u8) -> (String, Vec<u8>) {
     (format!("k{number:02}"), vec![number; 300 << 10])
 }
 
-/// Three nodes, of which the third has taken more than 8 MiB of a snapshot when it is killed. Copies take seconds.
-async fn killed_in_the_midst_of_a_snapshot() -> Cluster {
+/// Three nodes, of which the third begins to take a snapshot. Copies take seconds.
+async fn filled_slowly() -> Cluster {
     let mut cluster = Cluster::new();
     cluster.replica.replication.catch_up_log_bytes = 1;
     cluster.settings.flush_bytes = 64 << 10;
@@ -104,6 +105,12 @@ async fn killed_in_the_midst_of_a_snapshot() -> Cluster {
         cluster.write(1, &put(&key, value)).await;
     }
     cluster.cut(3, false);
+    cluster
+}
+
+/// The third has taken more than 8 MiB of it when it is killed.
+async fn killed_in_the_midst_of_a_snapshot() -> Cluster {
+    let mut cluster = filled_slowly().await;
     until("much of the snapshot is taken", async || {
         (cluster.node(3).copies().bytes_in >= 10 << 20).then_some(())
     })
@@ -130,6 +137,42 @@ async fn l1_a_follower_that_starts_again_goes_on_with_the_snapshot_of_which_it_h
         assert_eq!(cluster.read(1, &key).await, Some(value), "{key}");
     }
     assert_eq!(cluster.read(1, "a").await, Some(b"1".to_vec()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_to_which_the_log_does_not_reach_back_any_more_is_not_sent_to_its_end() {
+    let cluster = filled_slowly().await;
+    until("a part is taken", async || (cluster.node(3).copies().bytes_in >= 1 << 20).then_some(())).await;
+    // The leader keeps no log for followers that are behind.
+    for (key, _) in (0..4).map(row) {
+        cluster.write(1, &put(&key, vec![255; 300 << 10])).await;
+    }
+    cluster.in_sync(1, &[1, 2, 3]).await;
+    cluster.comes_to(1, 3, "k00", &vec![255; 300 << 10]).await;
+    let taken = cluster.node(3).copies();
+    assert!(taken.bytes_in < 32 << 20, "{taken:?}: all is 19 MiB");
+}
+
+/// The chunks of the new sending do not end where those of the one end that went on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d1_a_follower_that_has_gone_on_takes_all_anew_when_its_leader_sends_the_same_snapshot_anew() {
+    let cluster = killed_in_the_midst_of_a_snapshot().await;
+    cluster.open(1, 3).await;
+    cluster.world.announce(1);
+    until("two more chunks are stored", async || {
+        let taken = cluster.node(3).copies();
+        (taken.resumed == 1 && taken.bytes_in >= 600 << 10).then_some(())
+    })
+    .await;
+    // The leader has nothing any more of what it sends.
+    let position = cluster.world.faults.lock().unwrap().snapshot.unwrap();
+    cluster.node(1).receive(&replica(1, 1), replica(1, 3).placement, Packet::Useless { position });
+    cluster.in_sync(1, &[1, 2, 3]).await;
+    cluster.lead(1, 3);
+    assert_eq!(cluster.read(1, "a").await, Some(b"1".to_vec()));
+    for (key, value) in (0..ROWS).map(row) {
+        assert_eq!(cluster.read(1, &key).await, Some(value), "{key}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

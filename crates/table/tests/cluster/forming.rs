@@ -97,6 +97,78 @@ async fn write_until(cluster: &Cluster, is_ready: &AtomicBool, expected: &mut Ex
     written
 }
 
+/// A follower that gives to a child was away, and is filled by its leader: what it gave from is removed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l1_a_child_takes_all_anew_of_a_parent_that_was_filled_meanwhile() {
+    let mut cluster = Cluster::new();
+    cluster.replica.replication.catch_up_log_bytes = 1;
+    cluster.settings.flush_bytes = 64 << 10;
+    cluster.settings.copies.bytes_per_s = 1 << 20;
+    cluster.start_all().await;
+    cluster.add_shard(1).await;
+    for number in 0..ROWS {
+        cluster.write(1, &put(&format!("k{number:02}"), vec![255_u8; 300 << 10])).await;
+    }
+    let node = cluster.node(3);
+    cluster.comes_to(1, 3, &format!("k{:02}", ROWS - 1), &vec![255; 300 << 10]).await;
+    cluster.cut(3, true);
+    cluster.in_sync(1, &[1, 2]).await;
+    // What the leader fills it with is much less than what the child copies.
+    for number in 1..ROWS {
+        let key = format!("k{number:02}");
+        let delete = Write { at_ms: 0, request: None, operations: vec![operation(&key, Action::Delete)] };
+        cluster.write(1, &delete).await;
+    }
+    node.form_replica(&child(false), cluster.replica).unwrap();
+    until("a part is copied", async || (node.copies().bytes_out >= 300 << 10).then_some(())).await;
+    cluster.cut(3, false);
+    cluster.in_sync(1, &[1, 2, 3]).await;
+    node.when_ready(&replica(2, 3)).await.unwrap();
+    close(&cluster);
+    node.order(&child(true));
+    node.when_open(&replica(2, 3)).await.unwrap();
+    cluster.comes_to(2, 3, "k00", &vec![255; 300 << 10]).await;
+    let deleted = cluster.read_once(2, 3, "k09", Consistency::Any).await.unwrap();
+    assert!(deleted.row.is_none());
+    drop(node);
+}
+
+/// Clients of another shard write, and copies give way to them, but not when the parent has closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l1_a_child_that_requests_wait_for_does_not_give_way_to_other_clients() {
+    let mut cluster = Cluster::new();
+    cluster.settings.copies.bytes_per_s = 1 << 40;
+    cluster.settings.copies.busy_percent = 1;
+    cluster.settings.copies.floor_bytes_per_s = 1;
+    cluster.start_all().await;
+    cluster.add_shard(1).await;
+    cluster.add_shard(4).await;
+    for number in 0..ROWS {
+        cluster.write(1, &put(&format!("k{number:02}"), vec![255_u8; 300 << 10])).await;
+    }
+    let (node, is_open) = (cluster.node(3), AtomicBool::new(false));
+    cluster.comes_to(1, 3, &format!("k{:02}", ROWS - 1), &vec![255; 300 << 10]).await;
+    let others = async {
+        while !is_open.load(Ordering::Relaxed) {
+            cluster.write(4, &put("other", "x")).await;
+        }
+    };
+    let child = async {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        node.form_replica(&child(false), cluster.replica).unwrap();
+        until("a part is copied", async || (node.copies().bytes_out >= 300 << 10).then_some(())).await;
+        close(&cluster);
+        node.order(&child(true));
+        let before = node.copies();
+        node.when_open(&replica(2, 3)).await.unwrap();
+        is_open.store(true, Ordering::Relaxed);
+        (before, node.copies())
+    };
+    let ((), (before, after)) = tokio::join!(others, child);
+    assert!(after.waits <= before.waits + 6, "{before:?} {after:?}: two steps of each of 24 chunks");
+    cluster.comes_to(2, 3, "k23", &vec![255; 300 << 10]).await;
+}
+
 /// While a child copies its parent slowly, clients write several times as much as the parent keeps for the child.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l1_d10_a_child_copies_once_however_much_is_written_meanwhile_and_has_all_of_it() {

@@ -9,7 +9,7 @@ use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::{Order, Peer, ReplicaKey};
 use partage_journal::{Disk, RealDisk};
 use partage_log::{LogSettings, WriterSettings};
-use partage_service::table::replication::{self, Consistency, Status};
+use partage_service::table::replication::{self, Consistency, LogPosition, Status};
 use partage_service::table::rows::{
     Action, Condition, Expiry, Operation, Outcome, Request, RequestId, Write,
 };
@@ -77,6 +77,8 @@ pub struct Faults {
     pub is_bad: bool,
     /// Chunks of snapshots that were sent.
     pub chunks: usize,
+    /// The position of the last of these.
+    pub snapshot: Option<LogPosition>,
     /// Every other chunk is lost.
     pub loses_chunks: bool,
     drawn: u64,
@@ -209,8 +211,9 @@ impl Transport for Link {
             if faults.cut.contains(&self.1) || faults.cut.contains(node) {
                 return;
             }
-            if matches!(sent.3, Packet::Chunk(_)) {
+            if let Packet::Chunk(chunk) = &sent.3 {
                 faults.chunks += 1;
+                faults.snapshot = Some(chunk.position);
                 if faults.loses_chunks && faults.chunks.is_multiple_of(2) {
                     return;
                 }

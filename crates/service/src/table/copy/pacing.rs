@@ -11,7 +11,7 @@
 //! | the time that the step has worked, as [`Settings::busy_percent`] of the whole | yes, but no more than its bytes take at [`Settings::floor_bytes_per_s`] | no |
 //!
 //! So a copy never stops: whatever clients write, the steps of the node go on with `floor_bytes_per_s` together, unless the limit
-//! or the disk allows less.
+//! or the disk allows less. No copy waits for longer than [`MOST_AHEAD_US`].
 
 /// The numbers that the copies of a node go by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,11 @@ impl Default for Settings {
         Settings { bytes_per_s: 64 << 20, busy_percent: 25, floor_bytes_per_s: 8 << 20 }
     }
 }
+
+/// So far ahead of the time the pacer lets copies run into debt, in microseconds: they wait for no longer. A child waits five
+/// seconds for a part of a snapshot before it asks another replica, a follower ten. At [`LEAST_BYTES_PER_S`] that is 16 MiB, as
+/// much as 64 copies have under way.
+pub const MOST_AHEAD_US: u64 = 4_000_000;
 
 /// What else a node does, and how urgent the copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,21 +86,30 @@ pub struct Pacer {
     settings: Settings,
     /// Until then the steps that are done have used the time.
     used_until_us: u64,
+    /// The same, as far as the limit goes: what does not give way waits for no more.
+    limited_until_us: u64,
 }
 
 impl Pacer {
     /// Nothing is copied yet.
     pub fn new(settings: Settings) -> Pacer {
-        Pacer { settings, used_until_us: 0 }
+        Pacer { settings, used_until_us: 0, limited_until_us: 0 }
     }
 
     /// A step is done that began at that time, in microseconds of any clock: says from when on its copy may take the next one.
     /// That may have passed already.
     pub fn done(&mut self, began_us: u64, step: Step, load: Load) -> u64 {
         let interval = interval_us(&self.settings, step, load);
-        // Time in which nothing was copied is not saved up.
-        self.used_until_us = self.used_until_us.max(began_us).saturating_add(interval);
-        self.used_until_us
+        let by_limit = at_rate(step.limited, self.settings.bytes_per_s);
+        // Time in which nothing was copied is not saved up, and steps that come faster than their time does are forgiven.
+        let most = began_us.saturating_add(step.worked_us).saturating_add(MOST_AHEAD_US);
+        let until = |before: u64, interval| before.max(began_us).saturating_add(interval).min(most);
+        self.used_until_us = until(self.used_until_us, interval);
+        self.limited_until_us = until(self.limited_until_us, by_limit);
+        match load {
+            Load::Busy => self.used_until_us,
+            Load::Idle | Load::Pressed => self.limited_until_us,
+        }
     }
 }
 
@@ -155,6 +169,20 @@ mod tests {
             prop_assert!(((steps - copies) as u128) * u128::from(CHUNK) <= most + u128::from(CHUNK));
         }
 
+        /// However much is done without waiting, nobody waits for longer than [`MOST_AHEAD_US`].
+        #[test]
+        fn l1_no_copy_waits_for_long_however_much_was_done(
+            settings in settings(),
+            steps in prop::collection::vec((0u64..64 << 20, 0u64..100_000, loads()), 1..100),
+        ) {
+            let (mut pacer, mut now) = (Pacer::new(settings), 0);
+            for (bytes, worked_us, load) in steps {
+                let until = pacer.done(now, Step { bytes, limited: bytes, worked_us }, load);
+                now += worked_us;
+                prop_assert!(until <= now + MOST_AHEAD_US);
+            }
+        }
+
         /// Each copy gets as many steps as another, but for one.
         #[test]
         fn copies_get_a_step_in_turn(
@@ -195,6 +223,18 @@ mod tests {
             let share = worked * 100 / took;
             assert!((23..=26).contains(&share), "{copies} copies worked {share} % of the time");
         }
+    }
+
+    #[test]
+    fn one_that_does_not_give_way_waits_for_the_limit_only_whatever_others_do() {
+        let mut pacer = Pacer::new(Settings { bytes_per_s: 1 << 20, busy_percent: 1, floor_bytes_per_s: 1 });
+        let others = Step { bytes: CHUNK, limited: 0, worked_us: 10_000 };
+        assert_eq!(pacer.done(0, others, Load::Busy), 1_000_000);
+        assert_eq!(pacer.done(0, others, Load::Busy), 2_000_000);
+        let step = Step { bytes: CHUNK, limited: CHUNK, worked_us: 10_000 };
+        assert_eq!(pacer.done(10_000, step, Load::Pressed), 260_000);
+        assert_eq!(pacer.done(20_000, step, Load::Idle), 510_000);
+        assert_eq!(pacer.done(20_000, others, Load::Busy), 3_500_000, "they give way to these, too");
     }
 
     #[test]

@@ -12,6 +12,10 @@
 //! | the same again and again, though the follower has said from where to go on | all of it: the leader does not know how to go on |
 //!
 //! A leader keeps the snapshot for a while of which it hears nothing, for a follower that starts again.
+//!
+//! A sending that goes on so has other chunks than one from the first key on: it begins behind the key that the follower had. So
+//! its chunks have numbers of their own ([`number_behind`]), and the follower tells by these what a chunk is ([`came`]): chunks
+//! may be late, and a leader may lose what it sends, and send the same snapshot again from the first key on.
 
 use crate::table::replication::LogPosition;
 
@@ -26,6 +30,39 @@ pub enum Beginning {
     Resumed,
     /// From the first key: what it has of another one is removed.
     Anew,
+}
+
+/// The number of the first chunk behind the key of a follower that has asked for the rest when the chunk with this number came.
+/// No chunk has it of a sending that does not know of that.
+pub fn number_behind(number: u64) -> u64 {
+    ((number >> 32) + 1) << 32
+}
+
+/// What a chunk of the snapshot is that a follower takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// The one that it wants.
+    Next,
+    /// One that it has stored.
+    Stored,
+    /// One of a sending that does not know yet from where on the follower wants the rest, of which nothing is stored.
+    Unaware,
+    /// One of another sending than that of which chunks are stored: what is stored does not go together with it.
+    Other,
+}
+
+/// What the chunk `number` is to a follower that wants `next`, and has gone on, if it did, when the chunk `resumed` came.
+pub fn came(resumed: Option<u64>, next: u64, number: u64) -> Came {
+    let first = resumed.map_or(0, number_behind);
+    if number == next {
+        Came::Next
+    } else if (first..next).contains(&number) {
+        Came::Stored
+    } else if resumed.is_some() && next == first {
+        Came::Unaware
+    } else {
+        Came::Other
+    }
 }
 
 /// How a snapshot at the position `offered` is taken, by a follower that has stored a part of one at `stored`.
@@ -95,6 +132,34 @@ mod tests {
         assert_eq!(begins(Some(at(7)), other), Beginning::Anew);
         assert_eq!(begins(None, other), Beginning::Anew);
         assert_eq!(begins(Some(other), other), Beginning::Resumed);
+    }
+
+    proptest! {
+        /// Chunks of a sending from the first key on are never taken for the rest that was asked for.
+        #[test]
+        fn d1_no_chunk_of_another_sending_is_stored_or_acknowledged_behind_a_resume(
+            resumed in 0u64..1_000, stored in 0u64..1_000, number in 0u64..2_000,
+        ) {
+            let next = number_behind(resumed) + stored;
+            let what = came(Some(resumed), next, number);
+            prop_assert_eq!(what, if stored == 0 { Came::Unaware } else { Came::Other });
+            prop_assert_eq!(came(Some(resumed), next, next), Came::Next);
+            prop_assert_eq!(came(Some(resumed), next, next + 1 + number) == Came::Unaware, stored == 0);
+            if stored > 0 {
+                prop_assert_eq!(came(Some(resumed), next, next - 1 - number % stored), Came::Stored);
+            }
+            prop_assert!(number_behind(next) > next, "it may start again");
+        }
+    }
+
+    #[test]
+    fn chunks_that_are_stored_come_again_and_none_is_left_out() {
+        assert_eq!(came(None, 3, 3), Came::Next);
+        assert_eq!(came(None, 3, 2), Came::Stored);
+        assert_eq!(came(None, 3, 0), Came::Stored);
+        assert_eq!(came(None, 3, 4), Came::Other);
+        assert_eq!(came(None, 0, 0), Came::Next);
+        assert_eq!(came(None, 0, 1), Came::Other);
     }
 
     #[test]

@@ -204,22 +204,27 @@ impl Base {
         }
     }
 
-    /// The first part of that snapshot has come, and is being copied: what its parent changes meanwhile is asked for.
-    pub fn copies(&mut self, now: Millis, given: &Given) {
-        let (What::Snapshot(from), by) = (given.what, given.by) else { return };
-        let Some(part) = self.parts.get_mut(&given.parent) else { return };
+    /// The first part of that snapshot has come, and is being copied: what its parent changes meanwhile is asked for. Says whether
+    /// it is news: what waits for another one is of no use then.
+    pub fn copies(&mut self, now: Millis, given: &Given) -> bool {
+        let (What::Snapshot(from), by) = (given.what, given.by) else { return false };
+        let Some(part) = self.parts.get_mut(&given.parent) else { return false };
         match part.copying {
-            Some(copying) if (copying.by, copying.from) == (by, from) => return,
+            Some(copying) if (copying.by, copying.from) == (by, from) => return false,
+            _ if part.has.is_some_and(|has| from.index <= has.index) => return false,
             // What is here of another one has not all that waited for it.
-            Some(Copying { is_whole: true, .. }) => (part.has, part.lag) = (None, None),
+            Some(Copying { is_whole: true, .. }) => part.has = None,
             Some(_) | None => {}
         }
+        // What is here lags by what is copied now, and by more.
+        part.lag = None;
         let lag = given.end.saturating_sub(from.index);
         let closed = given.closed.filter(|closed| closed.index <= from.index);
         let ask_at = now + self.settings.ask_ms;
         part.waits_until = Some(now + self.settings.part_patience_ms);
         part.copying =
             Some(Copying { by, from, at: from, lag, closed, waits_until: None, ask_at, is_whole: false });
+        true
     }
 
     /// Whether these changes are to wait for a snapshot that is being copied ([`Taken::Aside`]).

@@ -243,6 +243,37 @@ fn d10_a_snapshot_of_another_time_begins_anew_also_while_what_waited_is_applied(
     assert!(base.is_ready());
 }
 
+#[test]
+fn a_snapshot_that_is_copied_says_once_that_it_is_news() {
+    let (mut base, replicas) = of_one();
+    base.ordered(Millis(0), replicas, false);
+    let first = snapshot(LEFT, 1, 5, 5);
+    assert!(base.copies(Millis(1), &first));
+    assert!(!base.copies(Millis(2), &first), "it comes twice");
+    base.take(Millis(3), &first);
+    assert!(!base.copies(Millis(4), &first), "also when it is whole: what waits is being applied");
+    base.is_caught_up(Millis(4), LEFT);
+    assert!(!base.copies(Millis(4), &first), "all of it is here");
+    assert!(base.is_ready());
+    assert!(base.copies(Millis(5), &snapshot(LEFT, 1, 9, 9)));
+    assert!(!base.copies(Millis(6), &snapshot(RIGHT, 2, 9, 9)), "of a parent that it does not have");
+}
+
+#[test]
+fn it_is_not_ready_while_another_snapshot_is_copied() {
+    let (mut base, replicas) = of_one();
+    base.ordered(Millis(0), replicas, false);
+    base.take(Millis(1), &snapshot(LEFT, 1, 5, 5));
+    assert!(base.is_ready());
+    // The parent has not kept what came behind that.
+    let second = snapshot(LEFT, 1, 90_000, 90_000);
+    base.copies(Millis(50), &second);
+    assert!(!base.is_ready());
+    base.take(Millis(60), &second);
+    base.is_caught_up(Millis(61), LEFT);
+    assert!(base.is_ready());
+}
+
 /// A key of the parent, and what it has from then on.
 type Change = (u8, Option<u64>);
 
