@@ -28,7 +28,8 @@
 //! 6. **[`cluster`]**, **[`worker`]** and **[`routing`]** act: they are the state machines of coordinator, worker and router.
 //!    None of them uses another; they have only what they exchange in common. Each has a driver in the crate of its process.
 //!
-//! The state machines of what stands on all this, or beside it, are in `crates/service`: pure as well, and held to the same rules.
+//! The state machines of what stands on all this, or beside it, are in `crates/service`: pure as well, and held to the same
+//! rules.
 
 pub mod base;
 pub mod cluster;

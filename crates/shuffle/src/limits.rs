@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 /// How long the order to drop a replica waits until each replica in `Live` has all that is here of its slot: some rounds in which
-/// nodes say what they have, and the copying of what lacks. Less than the time after which the coordinator calls a replica overdue
-/// (`handover_ms`) and its map forgets it. A slot that has too few replicas is not waited for any longer.
+/// nodes say what they have, and the copying of what lacks. Less than the time after which the coordinator calls a replica
+/// overdue (`handover_ms`) and its map forgets it. A slot that has too few replicas is not waited for any longer.
 pub(crate) const HAND_OVER: Duration = Duration::from_secs(50);
 /// How long an order of the coordinator may take, in milliseconds: given up before, it would begin to wait anew.
 pub(crate) const CALLBACK_MS: u64 = 60_000;

@@ -10,7 +10,7 @@
 
 use crate::limits;
 use crate::network::{PoolService, WireTransport};
-use crate::node::{BATCHES, Node, NodeConfig, NodeSettings, StartError as NodeError};
+use crate::node::{BATCHES, Node, NodeConfig, NodeError, NodeSettings};
 use crate::pool::{
     DiskLimits, PoolError, PoolHandler, PoolListener, PoolSpec, Running, Seen, Settings, Starting,
     attend_disk, attend_leads, ensure, look, metrics_text, routes, running,
@@ -246,7 +246,8 @@ impl ShuffleNode {
         &self.running.node
     }
 
-    /// Returns when the node has ended by itself, with what it said: it acknowledges nothing any more, and the process should end.
+    /// Returns when the node has ended by itself, with what it said: it acknowledges nothing any more, and the process should
+    /// end.
     pub async fn ended(&self) -> String {
         loop {
             if let Some(why) = self.running.node.ended() {

@@ -211,8 +211,8 @@ pub const FLUSH_AGAIN_MS: u64 = 1_000;
 /// end and a coordinator replaces a follower that has died, with default settings.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// For how long tries of a write with an idempotency key begin that may have been carried out: as long as routers and nodes of HTTP do
-/// (`RetryPolicy::default`), above the time in which a stopped node is found silent, or has no answer ([`SHARD_ANSWER`]).
+/// For how long tries of a write with an idempotency key begin that may have been carried out: as long as routers and nodes of
+/// HTTP do (`RetryPolicy::default`), above the time in which a stopped node is found silent, or has no answer ([`SHARD_ANSWER`]).
 pub const REPEATS: Duration = Duration::from_secs(10);
 
 /// How long a read waits at a follower for what is as new as the read wants. A leader sends something to each follower every

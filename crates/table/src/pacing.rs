@@ -7,7 +7,7 @@
 use crate::limits::COPIES_GIVE_WAY_MS;
 use partage_clock::Clock;
 use partage_core::base::time::Millis;
-use partage_service::table::copy::pacing::{Load, Pacer, Settings, Step};
+use partage_service::table::copy::pacing::{Load, PacedStep, Pacer, Settings};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -93,7 +93,7 @@ impl CopyPacing {
         let Worked { began_us, bytes, rows, copied, is_pressed } = worked;
         let (now_us, rows) = (self.clock.micros(), rows as u64);
         let limited = if copied == Copied::Within { 0 } else { rows };
-        let step = Step { bytes: bytes as u64, limited, worked_us: now_us.saturating_sub(began_us) };
+        let step = PacedStep { bytes: bytes as u64, limited, worked_us: now_us.saturating_sub(began_us) };
         let load = self.load(Millis(now_us / 1_000), is_pressed);
         let next_us = self.pacer.lock().unwrap_or_else(PoisonError::into_inner).done(began_us, step, load);
         let counter = match copied {

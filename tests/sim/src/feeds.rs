@@ -1,6 +1,6 @@
 //! Readers of a table's changes: each goes through the table, from shard to shard, on and on from what it has. One is quick; one
-//! is slow, and is told now and then that what it lacks is not kept any more. [`crate::oracle::feeds`] says what must be so of what
-//! they are given.
+//! is slow, and is told now and then that what it lacks is not kept any more. [`crate::oracle::feeds`] says what must be so of
+//! what they are given.
 
 use crate::clock::{MS, SECOND, True};
 use crate::draw::Draw;
@@ -24,8 +24,8 @@ const QUICK: usize = 0;
 /// Readings that any replica may answer, not only a leader, in thousandths.
 const ANYWHERE: u64 = 200;
 
-/// Once faults have stopped, the quick one has a change that long after it was committed. It reads the shard of one key at a time,
-/// a few changes at once.
+/// Once faults have stopped, the quick one has a change that long after it was committed. It reads the shard of one key at a
+/// time, a few changes at once.
 const LAG: True = 40 * SECOND;
 
 /// The readers, and what each has.

@@ -12,9 +12,10 @@
 //! killed, the layout in the end is that of the undisturbed run or that of before: a handover ends the same,
 //! or has not begun.
 //!
-//! A split and a merge of a table are interrupted in the same way, while clients write: the children take their bases, the parents'
-//! logs close, the children open, the parents go. Whoever was killed, the shards in the end are those of the undisturbed run or
-//! those of before, each replica is in sync and has all that is committed, and no worker holds anything that no map names.
+//! A split and a merge of a table are interrupted in the same way, while clients write: the children take their bases, the
+//! parents' logs close, the children open, the parents go. Whoever was killed, the shards in the end are those of the
+//! undisturbed run or those of before, each replica is in sync and has all that is committed, and no worker holds anything that
+//! no map names.
 
 use crate::changes;
 use crate::clock::{MS, SECOND, True};

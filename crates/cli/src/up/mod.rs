@@ -3,8 +3,8 @@
 //! shuffles, and a router.
 //!
 //! Nothing here is special: the parts are those of `partage coordinator`, `node`, `dataset serve`, `table serve`, `shuffle serve`
-//! and `router`, on loopback. Only that nodes can be killed and added from outside, so that one can watch what happens, is `up`'s own
-//! ([`node_manager`]).
+//! and `router`, on loopback. Only that nodes can be killed and added from outside, so that one can watch what happens, is
+//! `up`'s own ([`node_manager`]).
 
 mod node_manager;
 mod sample;

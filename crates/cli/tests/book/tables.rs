@@ -18,8 +18,8 @@ fn parts() -> (String, String) {
     (part.to_owned(), format!("{before}\n### {after}"))
 }
 
-/// The hundreds of the ports for one of the tests of this program: below those that systems give by themselves. `up` takes ports up
-/// to the third hundred above its own.
+/// The hundreds of the ports for one of the tests of this program: below those that systems give by themselves. `up` takes
+/// ports up to the third hundred above its own.
 fn hundreds(test: u32) -> u32 {
     200 + std::process::id() % 15 * 8 + test * 4
 }

@@ -8,8 +8,8 @@
 //! file of stored replicas ask it when they are opened.
 //!
 //! The coordinator decides the same by nodes: it resumes a replica only from what the node that the map names has stored
-//! (`cluster/stored.rs`). It does not compare the numbers: a placement is on one node, and a node that comes back without it loses
-//! the placement, so that it is never on two stores of one node.
+//! (`cluster/stored.rs`). It does not compare the numbers: a placement is on one node, and a node that comes back without it
+//! loses the placement, so that it is never on two stores of one node.
 
 /// Whether a file that names the store `found` belongs to the store `own`.
 pub fn is_own(own: u128, found: u128) -> bool {

@@ -5,8 +5,8 @@
 pub struct Settings {
     /// An attempt that has ended waits so long for others, so that they share batches.
     pub linger_ms: u64,
-    /// A node that has not stored a batch after this time is replaced by a stand-in. One that has stored another batch within this
-    /// time is busy: it is replaced after ten times as long.
+    /// A node that has not stored a batch after this time is replaced by a stand-in. One that has stored another batch within
+    /// this time is busy: it is replaced after ten times as long.
     pub stand_in_ms: u64,
     /// What was not answered is sent again after this time.
     pub resend_ms: u64,

@@ -75,8 +75,8 @@ impl OpenAttempt {
         }
     }
 
-    /// What the buffer says next of this frame, or that the attempt has ended. What it says of an earlier one is late: handing the
-    /// frame in because of that would get one answer too many, which would be late for the next one.
+    /// What the buffer says next of this frame, or that the attempt has ended. What it says of an earlier one is late: handing
+    /// the frame in because of that would get one answer too many, which would be late for the next one.
     async fn note_on(&mut self, frame: u64) -> Option<Note> {
         loop {
             match self.next_note().await {

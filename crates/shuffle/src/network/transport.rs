@@ -96,8 +96,8 @@ impl WireTransport {
         WireTransport::bounded(own, timing, runtime, u64::MAX)
     }
 
-    /// The same, with at most so many bytes that wait for all other nodes together: one half as packets, and one as frames. One of
-    /// each always may wait for a node.
+    /// The same, with at most so many bytes that wait for all other nodes together: one half as packets, and one as frames. One
+    /// of each always may wait for a node.
     pub fn bounded(own: Peer, timing: Timing, runtime: Handle, sending_bytes: u64) -> WireTransport {
         let lanes_bytes = sending_bytes / 2;
         let frames_bytes = usize::try_from(sending_bytes - lanes_bytes).unwrap_or(usize::MAX);

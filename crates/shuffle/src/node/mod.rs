@@ -79,7 +79,7 @@ pub struct NodeConfig {
 
 /// Why a node was not started.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum NodeError {
     /// The batches were not opened.
     #[error("{0}")]
     Store(#[from] StoreError),
@@ -123,7 +123,7 @@ impl Node {
         config: NodeConfig,
         map: Arc<PoolMap>,
         transport: Arc<dyn Transport>,
-    ) -> Result<Node, StartError> {
+    ) -> Result<Node, NodeError> {
         let (clock, settings) = (Clock::start(), config.settings.clone());
         let inbox = Arc::new(Inbox::new(settings.inbox_events, settings.inbox_bytes));
         let shared = Arc::new(Shared::new(Arc::clone(&inbox), clock, settings.clone(), Arc::clone(&map)));

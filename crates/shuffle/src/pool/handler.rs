@@ -9,9 +9,9 @@
 //! | `drop` of a replica that was moved or superseded | waits until nothing of the slot is here, then keeps in mind that it is not |
 //! | `drop` of a pool that was deleted | deletes what is here of the slot, and keeps in mind that it is not here |
 //!
-//! Of a replica that was moved the machines delete the data themselves, when each replica in `Live` has all of it. They need to be
-//! reached for that: the map has the address of a node as long as it names a replica there, and it names one until the order to
-//! drop it is carried out.
+//! Of a replica that was moved the machines delete the data themselves, when each replica in `Live` has all of it. They need to
+//! be reached for that: the map has the address of a node as long as it names a replica there, and it names one until the order
+//! to drop it is carried out.
 
 use super::map::slot_of;
 use super::{Running, Starting, running};

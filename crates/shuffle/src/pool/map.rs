@@ -7,9 +7,9 @@
 //! | replicas in `Load` whose process is the latest of its node, and not called down | they load, and the leader counts on them |
 //! | all others in `Load` | nothing: else a node that is dead would hold up all decisions until its replica is replaced |
 //!
-//! What was not done: a replica in `Load` that the coordinator called down, and that has not ended after all (as while the brake is
-//! on), may say that it is loaded before the leader counts on it again. If the leader ends in that moment, and this replica leads
-//! next, what was decided in between is lost.
+//! What was not done: a replica in `Load` that the coordinator called down, and that has not ended after all (as while the
+//! brake is on), may say that it is loaded before the leader counts on it again. If the leader ends in that moment, and this
+//! replica leads next, what was decided in between is lost.
 
 use partage_core::base::id::Epoch;
 use partage_core::base::name::{KeyspaceName, NodeId};

@@ -19,10 +19,10 @@
 //!
 //! # What kind of keyspace a pool is
 //!
-//! *Eventual*: batches never change, so whoever has them may answer, and a node goes on without a coordinator. Leases play no part:
-//! a leader decides what all replicas of its slot have synced under the slot's epoch, and a replica that has heard of a later
-//! epoch refuses. `Exclusive` would stop leaders whose lease is over, for nothing. `Replicated` is a log with an in-sync set that
-//! its leader asks the coordinator for; a pool asks the coordinator nothing.
+//! *Eventual*: batches never change, so whoever has them may answer, and a node goes on without a coordinator. Leases play no
+//! part: a leader decides what all replicas of its slot have synced under the slot's epoch, and a replica that has heard of a
+//! later epoch refuses. `Exclusive` would stop leaders whose lease is over, for nothing. `Replicated` is a log with an in-sync
+//! set that its leader asks the coordinator for; a pool asks the coordinator nothing.
 //!
 //! *Durable*: what was acknowledged is on disks. So a replica whose process has ended stays in the map, others go on without it
 //! under a later epoch, and when all replicas of a slot have ended, those that come back have its decisions. The coordinator then

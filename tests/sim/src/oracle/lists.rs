@@ -1,5 +1,5 @@
-//! What clients saw of lists. A list is the row of a table: a client reads it whole and sets it, longer by one element that nobody
-//! else has, if its version is still the one that was read; or takes it away on the same condition.
+//! What clients saw of lists. A list is the row of a table: a client reads it whole and sets it, longer by one element that
+//! nobody else has, if its version is still the one that was read; or takes it away on the same condition.
 //!
 //! The versions of a row only grow, so they order what clients saw. That order is a history which registers alone do not show:
 //!

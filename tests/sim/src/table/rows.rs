@@ -1,5 +1,5 @@
-//! The rows of a replica in memory, and the changes that its table keeps for readers: core's records, which core's own rules judge
-//! and change.
+//! The rows of a replica in memory, and the changes that its table keeps for readers: core's records, which core's own rules
+//! judge and change.
 
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};

@@ -53,7 +53,7 @@ pub(super) struct Led {
 pub(super) struct Asked {
     /// For those behind this one: the last of an answer that had not all.
     pub(super) after: Option<AttemptKey>,
-    /// When.
+    /// The time of the last question.
     pub(super) at: Option<Millis>,
 }
 

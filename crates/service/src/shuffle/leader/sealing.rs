@@ -174,8 +174,8 @@ impl Leader {
         }
     }
 
-    /// A node has told of marks. If it has more, it is asked for them at once; if not, later, from the first one on: it may have got
-    /// some meanwhile.
+    /// A node has told of marks. If it has more, it is asked for them at once; if not, later, from the first one on: it may
+    /// have got some meanwhile.
     pub(super) fn marks(
         &mut self,
         now: Millis,

@@ -53,7 +53,7 @@ pub enum Load {
 
 /// A step of a copy that is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct PacedStep {
     /// Bytes that it has read or stored.
     pub bytes: u64,
     /// Those of them that count against the limit: none where another step of the same node counts them.
@@ -68,7 +68,7 @@ fn at_rate(bytes: u64, bytes_per_s: u64) -> u64 {
 }
 
 /// How much time passes at least from the beginning of that step to the next one, in microseconds.
-pub fn interval_us(settings: &Settings, step: Step, load: Load) -> u64 {
+pub fn interval_us(settings: &Settings, step: PacedStep, load: Load) -> u64 {
     let by_limit = at_rate(step.limited, settings.bytes_per_s);
     let by_share = match load {
         Load::Idle | Load::Pressed => 0,
@@ -98,7 +98,7 @@ impl Pacer {
 
     /// A step is done that began at that time, in microseconds of any clock: says from when on its copy may take the next one.
     /// That may have passed already.
-    pub fn done(&mut self, began_us: u64, step: Step, load: Load) -> u64 {
+    pub fn done(&mut self, began_us: u64, step: PacedStep, load: Load) -> u64 {
         let interval = interval_us(&self.settings, step, load);
         let by_limit = at_rate(step.limited, self.settings.bytes_per_s);
         // Time in which nothing was copied is not saved up, and steps that come faster than their time does are forgiven.
@@ -135,7 +135,7 @@ mod tests {
         for _ in 0..steps {
             let copy = (0..copies).min_by_key(|copy| next[*copy]).unwrap();
             let began = next[copy];
-            let until = pacer.done(began, Step { bytes: CHUNK, limited: CHUNK, worked_us }, load);
+            let until = pacer.done(began, PacedStep { bytes: CHUNK, limited: CHUNK, worked_us }, load);
             next[copy] = until.max(began + worked_us);
             done[copy] += 1;
             worked += worked_us;
@@ -177,7 +177,7 @@ mod tests {
         ) {
             let (mut pacer, mut now) = (Pacer::new(settings), 0);
             for (bytes, worked_us, load) in steps {
-                let until = pacer.done(now, Step { bytes, limited: bytes, worked_us }, load);
+                let until = pacer.done(now, PacedStep { bytes, limited: bytes, worked_us }, load);
                 now += worked_us;
                 prop_assert!(until <= now + MOST_AHEAD_US);
             }
@@ -196,7 +196,7 @@ mod tests {
         /// While clients write, copies work for their share of the time at most, unless that were slower than the floor.
         #[test]
         fn busy_copies_keep_their_share_and_the_floor(settings in settings(), worked in 1u64..20_000) {
-            let step = Step { bytes: CHUNK, limited: 0, worked_us: worked };
+            let step = PacedStep { bytes: CHUNK, limited: 0, worked_us: worked };
             let interval = interval_us(&settings, step, Load::Busy);
             let at_floor = at_rate(CHUNK, settings.floor_bytes_per_s);
             prop_assert!(interval <= at_floor.max(worked), "it goes on with the floor");
@@ -207,7 +207,7 @@ mod tests {
         /// A copy that is not to give way rests for the limit only, and none ever rests for less than that.
         #[test]
         fn what_is_pressed_or_alone_rests_for_the_limit_only(settings in settings(), worked in 0u64..20_000) {
-            let step = Step { bytes: CHUNK, limited: CHUNK, worked_us: worked };
+            let step = PacedStep { bytes: CHUNK, limited: CHUNK, worked_us: worked };
             let limit = at_rate(CHUNK, settings.bytes_per_s);
             prop_assert_eq!(interval_us(&settings, step, Load::Idle), limit);
             prop_assert_eq!(interval_us(&settings, step, Load::Pressed), limit);
@@ -228,10 +228,10 @@ mod tests {
     #[test]
     fn one_that_does_not_give_way_waits_for_the_limit_only_whatever_others_do() {
         let mut pacer = Pacer::new(Settings { bytes_per_s: 1 << 20, busy_percent: 1, floor_bytes_per_s: 1 });
-        let others = Step { bytes: CHUNK, limited: 0, worked_us: 10_000 };
+        let others = PacedStep { bytes: CHUNK, limited: 0, worked_us: 10_000 };
         assert_eq!(pacer.done(0, others, Load::Busy), 1_000_000);
         assert_eq!(pacer.done(0, others, Load::Busy), 2_000_000);
-        let step = Step { bytes: CHUNK, limited: CHUNK, worked_us: 10_000 };
+        let step = PacedStep { bytes: CHUNK, limited: CHUNK, worked_us: 10_000 };
         assert_eq!(pacer.done(10_000, step, Load::Pressed), 260_000);
         assert_eq!(pacer.done(20_000, step, Load::Idle), 510_000);
         assert_eq!(pacer.done(20_000, others, Load::Busy), 3_500_000, "they give way to these, too");
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn time_in_which_nothing_was_copied_is_not_saved_up() {
         let mut pacer = Pacer::new(Settings { bytes_per_s: 1 << 20, ..Settings::default() });
-        let step = Step { bytes: 1 << 20, limited: 1 << 20, worked_us: 10 };
+        let step = PacedStep { bytes: 1 << 20, limited: 1 << 20, worked_us: 10 };
         assert_eq!(pacer.done(0, step, Load::Idle), 1_000_000);
         assert_eq!(pacer.done(60_000_000, step, Load::Idle), 61_000_000);
         assert_eq!(pacer.done(60_000_100, step, Load::Idle), 62_000_000, "another copy waits for both");

@@ -52,8 +52,8 @@ impl EventLoop {
         }
     }
 
-    /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan, be it that it is about
-    /// to lead: the plan is final.
+    /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan, be it that it is
+    /// about to lead: the plan is final.
     fn asked(&mut self, from: NodeId, shuffle: ShuffleId) -> Result {
         let home = self.map.home(shuffle);
         let is_led = self.leaders.get(&home).is_some_and(leader::Leader::has_begun);

@@ -204,8 +204,8 @@ impl Base {
         }
     }
 
-    /// The first part of that snapshot has come, and is being copied: what its parent changes meanwhile is asked for. Says whether
-    /// it is news: what waits for another one is of no use then.
+    /// The first part of that snapshot has come, and is being copied: what its parent changes meanwhile is asked for. Says
+    /// whether it is news: what waits for another one is of no use then.
     pub fn copies(&mut self, now: Millis, given: &Given) -> bool {
         let (What::Snapshot(from), by) = (given.what, given.by) else { return false };
         let Some(part) = self.parts.get_mut(&given.parent) else { return false };
