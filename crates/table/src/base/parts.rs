@@ -234,7 +234,10 @@ impl LocalBase {
             }
         } else {
             self.remove(generation, Some(store));
-            self.drop_aside(parent);
+            // What waits for a snapshot of another replica, which is being copied or is here, is kept.
+            if !self.base.is_copying(parent) {
+                self.drop_aside(parent);
+            }
         }
         self.carry_out(effects);
         if taken == Taken::Replaces {

@@ -144,9 +144,9 @@ async fn a_snapshot_to_which_the_log_does_not_reach_back_any_more_is_not_sent_to
     let cluster = filled_slowly().await;
     until("a part is taken", async || (cluster.node(3).copies().bytes_in >= 1 << 20).then_some(())).await;
     // The leader keeps no log for followers that are behind.
-    for (key, _) in (0..4).map(row) {
-        cluster.write(1, &put(&key, vec![255; 300 << 10])).await;
-    }
+    // At once: the copy that follows is to begin behind all of them.
+    let [a, b, c, d] = [0, 1, 2, 3].map(|number| put(&row(number).0, vec![255; 300 << 10]));
+    tokio::join!(cluster.write(1, &a), cluster.write(1, &b), cluster.write(1, &c), cluster.write(1, &d));
     cluster.in_sync(1, &[1, 2, 3]).await;
     cluster.comes_to(1, 3, "k00", &vec![255; 300 << 10]).await;
     let taken = cluster.node(3).copies();

@@ -227,6 +227,11 @@ impl Base {
         true
     }
 
+    /// Whether a snapshot of that parent is being copied, or what waited for it is being applied.
+    pub fn is_copying(&self, parent: ShardId) -> bool {
+        self.parts.get(&parent).is_some_and(|part| part.copying.is_some())
+    }
+
     /// Whether these changes are to wait for a snapshot that is being copied ([`Taken::Aside`]).
     pub fn is_aside(&self, given: &Given) -> bool {
         self.parts.get(&given.parent).is_some_and(|part| part.is_aside(given))

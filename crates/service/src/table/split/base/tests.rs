@@ -57,6 +57,22 @@ fn of_one() -> (Base, Vec<Parent>) {
 }
 
 #[test]
+fn l1_a_late_snapshot_of_another_replica_leaves_what_waits() {
+    let (mut base, replicas) = of_one();
+    base.ordered(Millis(0), replicas, false);
+    let first = snapshot(LEFT, 1, 5, 9);
+    base.copies(Millis(1), &first);
+    base.take(Millis(2), &changes(LEFT, 1, (5, 9), 9, None));
+    assert_eq!(base.take(Millis(3), &first).0, Taken::Replaces);
+    let late = snapshot(LEFT, 2, 4, 9);
+    assert!(!base.copies(Millis(4), &late));
+    assert_eq!(base.take(Millis(5), &late).0, Taken::Nothing);
+    assert!(base.is_copying(LEFT), "what waits for the first one is still to be applied");
+    base.is_caught_up(Millis(6), LEFT);
+    assert!(base.is_ready() && !base.is_copying(LEFT));
+}
+
+#[test]
 fn its_own_node_is_asked_first_and_then_those_in_sync_that_answer() {
     let (mut base, replicas) = of_one();
     assert_eq!(asked(&base.ordered(Millis(0), replicas, false)), [(1, 1, None)]);
