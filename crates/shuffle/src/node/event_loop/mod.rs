@@ -34,7 +34,7 @@ use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::record::BatchKey;
-use partage_service::shuffle::{PoolSlot, ShuffleId};
+use partage_service::shuffle::PoolSlot;
 use plans::Plans;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
