@@ -165,7 +165,8 @@ fn more_than_the_memory_is_built_within_it() {
     let first = out.join("colours/1/00000.partage");
     let keys = dataset(&["inspect", first.to_str().unwrap(), "--json"]).json()["keys"].as_u64().unwrap();
     assert!(keys > 30_000, "a quarter of 150,001 keys: {keys}");
-    // What a process has before it does anything is a few MiB; what all of the input would need is over sixty.
+    // What a process has before it does anything, and what its allocator keeps at hand, is some twenty MiB; what all of the
+    // input would need is over sixty beside that.
     assert!(looks > 50 && input > 60 << 20, "{looks} looks, {input} bytes");
-    assert!(peak < 24 << 20, "{peak} bytes at the peak for {input} bytes of input");
+    assert!(peak < 36 << 20, "{peak} bytes at the peak for {input} bytes of input");
 }

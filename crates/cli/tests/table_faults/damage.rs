@@ -58,7 +58,9 @@ fn in_a_value(data_dir: &Path, percent: usize) -> (PathBuf, u64) {
     let bytes = std::fs::read(&path).unwrap();
     // Between the groups, and around what they begin with, there are zeros.
     let is_value = |at: &usize| bytes[*at..at + 600].iter().filter(|byte| **byte != 0).count() > 580;
-    let at = (end as usize * percent / 100..end as usize).find(is_value).unwrap();
+    // Behind the values there may be much that is of no row: what leaders and in-sync sets were.
+    let from = end as usize * percent / 100;
+    let at = (from..end as usize).chain((0..from).rev()).find(is_value).unwrap();
     // Heads are stored more than once: their damage touches no replica.
     (path, at as u64 + 300)
 }
