@@ -172,13 +172,18 @@ impl LocalReplica {
         });
     }
 
-    /// Whether this copy is not to give way to clients: they write too much, or, of a child whose parent closes, wait for it.
+    /// Whether this copy is not to give way to clients: they write too much, or, of a child whose parent closes, wait for it, or
+    /// the shard has no replica in sync to spare.
     fn is_pressed(&self, to: PlacementId) -> bool {
         match self.outgoing.get(&to) {
             Some(outgoing) if outgoing.child.is_some() => {
                 self.machine.closes() || self.giving.is_pressed_by(to)
             }
-            Some(outgoing) => self.outrun.contains(&to) || self.machine.outruns(outgoing.position),
+            Some(outgoing) => {
+                self.machine.has_none_to_spare()
+                    || self.outrun.contains(&to)
+                    || self.machine.outruns(outgoing.position)
+            }
             None => false,
         }
     }

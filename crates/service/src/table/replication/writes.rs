@@ -59,6 +59,12 @@ impl Replica {
         ordered.min(wished.unwrap_or(usize::MAX))
     }
 
+    /// Whether writes end with the next replica that is lost: no more are in sync than a write needs. A follower that is filled
+    /// then is more urgent than what clients write beside.
+    pub fn has_none_to_spare(&self) -> bool {
+        self.set_size() <= self.settings.min_in_sync
+    }
+
     /// Whether as many replicas are in sync as a write needs.
     pub(super) fn is_enough(&self) -> bool {
         self.set_size() >= self.settings.min_in_sync
