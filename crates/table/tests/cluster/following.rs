@@ -122,7 +122,7 @@ async fn killed_in_the_midst_of_a_snapshot() -> Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "one of three runs: the follower, made leader, does not read within a minute; to be found and mended"]
+#[ignore = "fails now and then beside other tests: the follower, made leader, does not read within a minute"]
 async fn l1_a_follower_that_starts_again_goes_on_with_the_snapshot_of_which_it_has_a_part() {
     let cluster = killed_in_the_midst_of_a_snapshot().await;
     cluster.open(1, 3).await;
