@@ -410,11 +410,18 @@ impl Cluster {
 
     /// Reads at the leader what was acknowledged before.
     pub async fn read(&self, number: u64, of: &str) -> Option<Vec<u8>> {
-        let leader = || self.world.shard(number).leader;
-        let answer = until("the leader reads", async || {
-            self.read_once(number, leader(), of, Consistency::Linearizable).await.ok()
-        });
-        answer.await.row.map(|row| row.value.to_vec())
+        let mut refused = None;
+        for _ in 0..POLLS {
+            let leader = self.world.shard(number).leader;
+            match self.read_once(number, leader, of, Consistency::Linearizable).await {
+                Ok(answer) => return answer.row.map(|row| row.value.to_vec()),
+                Err(error) => refused = Some(error),
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        let shard = self.world.shard(number);
+        let at_leader = self.node(shard.leader).status(&replica(number, shard.leader)).await;
+        panic!("not within a minute: the leader reads {of}: {refused:?}; {shard:?}; {at_leader:?}");
     }
 
     /// Waits until a replica that need not lead has a value.
