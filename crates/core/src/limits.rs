@@ -431,3 +431,6 @@ pub const SHUFFLE_FRAME_BYTES: usize = 72 << 20;
 /// Bytes of a batch, with what stands around its records on its way and on disk. Most have far fewer: what a buffer holds of a
 /// shuffle, divided by its slots.
 pub const SHUFFLE_BATCH_BYTES: usize = 128 << 20;
+
+/// A disk on which a limit was reached is below it again when this share less is used.
+pub const DISK_HYSTERESIS: f64 = 0.01;

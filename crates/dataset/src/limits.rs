@@ -219,9 +219,6 @@ pub const LEAVE_FLUSH: Duration = Duration::from_secs(2);
 /// How long a node that leaves waits for all of it: what it takes back, and the session.
 pub const LEAVE: Duration = Duration::from_secs(5);
 
-/// How long a coordinator may take to say whether a keyspace is there, and to change it: it commits in milliseconds.
-pub const KEYSPACE: Duration = Duration::from_secs(5);
-
 /// Versions whose files a node looks into at a time, to find out how they are divided: the first look at a source may find
 /// thousands of datasets.
 pub const INSPECTIONS_AT_ONCE: usize = 16;

@@ -4,10 +4,9 @@
 //! may have another mode, so each role calls [`make_private`] when it opens its folder. What lies below keeps its
 //! mode: other users do not get that far.
 
-use rustix::fs::{Mode, OFlags, fchmod, fstat, open, statvfs};
+use rustix::fs::{Mode, OFlags, fchmod, fstat, open};
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use std::io;
 use std::path::Path;
 
 /// Others may read, write or enter.
@@ -36,17 +35,6 @@ pub fn make_private(folder: &Path) {
             "stays open to other users: {why}; `chmod 700` it, or give the process a folder of its own"
         );
     }
-}
-
-/// The share that is used of what a file system has for processes without privileges, as `df` has it; 0 if it says of no block.
-///
-/// # Errors
-/// The system does not say.
-pub fn used_share(folder: &Path) -> io::Result<f64> {
-    let found = statvfs(folder)?;
-    let used = found.f_blocks.saturating_sub(found.f_bfree) as f64;
-    let all = used + found.f_bavail as f64;
-    Ok(if all > 0.0 { used / all } else { 0.0 })
 }
 
 /// By a handle, so that it changes the folder that it checked.

@@ -49,16 +49,10 @@ pub(crate) const AROUND_RECORD: usize = 8;
 pub(crate) const READ_BYTES: usize = 1 << 20;
 /// Partitions of which a client may ask the bounds at once: each is a read of one record.
 pub(crate) const BOUNDS: u64 = 16_384;
-/// How long a coordinator may take to answer a question about the pool.
-pub(crate) const COORDINATOR_ANSWER: Duration = Duration::from_secs(5);
 /// Between two questions about the pool: how soon nodes go by another number of replicas.
 pub(crate) const POOL_LOOK: Duration = Duration::from_secs(10);
 /// Between two such questions of a node that starts.
 pub(crate) const POOL_WAIT: Duration = Duration::from_millis(300);
-/// Between two looks at the disk.
-pub(crate) const DISK_LOOK: Duration = Duration::from_secs(1);
-/// A node leaves a limit of its disk when so much less is used.
-pub(crate) const DISK_HYSTERESIS: f64 = 0.01;
 /// Between two looks which leads the node does not take up.
 pub(crate) const LEADS_LOOK: Duration = Duration::from_secs(1);
 /// After so many looks in a row the node lays a lead down: the map with a later epoch is nearly always there before.

@@ -12,7 +12,7 @@ use crate::limits;
 use crate::network::{PoolService, WireTransport};
 use crate::node::{BATCHES, Node, NodeConfig, NodeError, NodeSettings};
 use crate::pool::{
-    DiskLimits, PoolError, PoolHandler, PoolListener, PoolSpec, Running, Seen, Settings, Starting,
+    DISK_LIMITS, PoolError, PoolHandler, PoolListener, PoolSpec, Running, Seen, Settings, Starting,
     attend_disk, attend_leads, ensure, look, metrics_text, routes, running,
 };
 use crate::store::is_locked;
@@ -28,7 +28,7 @@ use partage_shuffle_wire::frame::MAGIC;
 use partage_shuffle_wire::node::Peer;
 use partage_shuffle_wire::transport::{Address, Listener, Server, Timing};
 use partage_worker::http::{WORKER_PATH, router_with};
-use partage_worker::{CallbackTimeouts, LeaveError, MembersError, Memberships, Worker};
+use partage_worker::{CallbackTimeouts, DiskLimits, LeaveError, MembersError, Memberships, Worker};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -107,7 +107,7 @@ impl Config {
             slots: SLOTS,
             replicas: REPLICAS,
             settings: NodeSettings::default(),
-            disk: DiskLimits::default(),
+            disk: DISK_LIMITS,
             door: partage_door::Settings::default(),
         }
     }

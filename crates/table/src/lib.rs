@@ -101,5 +101,5 @@ pub use partage_service::table::copy::pacing::{
     LEAST_BYTES_PER_S as LEAST_COPY_BYTES_PER_S, Settings as CopySettings,
 };
 pub use rows::{ChangesPage, FoundChange, PinnedRows, ScanPage, ScanRange, ScannedRow};
-pub use settings::{DiskLimits, NodeSettings, ReplicaSettings};
+pub use settings::{DISK_LIMITS, NodeSettings, ReplicaSettings};
 pub use transport::{Packet, ParentAsk, ParentGiven, SnapshotChunk, StoredChange, Transport};

@@ -176,11 +176,6 @@ pub const STREAMS: usize = 1_024;
 /// How long a stream may take for its first message, which is sent with its head.
 pub const OPENING_MS: u64 = 5_000;
 
-/// A node looks so often how much of its disk is used.
-pub const DISK_LOOK: Duration = Duration::from_secs(1);
-/// A disk on which a limit was reached is below it again when this share less is used.
-pub const DISK_HYSTERESIS: f64 = 0.01;
-
 /// A node that has started on a full disk looks so often whether there is room.
 pub const ROOM_LOOK: Duration = Duration::from_secs(1);
 

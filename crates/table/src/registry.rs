@@ -52,7 +52,7 @@ struct Full {
     stores: BTreeSet<ReplicaKey>,
     /// The node has found no room when it started.
     start: bool,
-    /// There is room, but no more of the disk is to be used ([`crate::DiskLimits`]).
+    /// There is room, but no more of the disk is to be used ([`partage_core::node::disk::DiskLimits`]).
     limit: bool,
 }
 

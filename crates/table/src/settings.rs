@@ -3,6 +3,7 @@
 use crate::stored::keys;
 use partage_core::keyspace::RowValues;
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
+use partage_core::node::disk::DiskLimits;
 use partage_engine::replica::{Options, limits};
 use partage_log::{LogSettings, WriterSettings};
 use partage_service::table::copy::pacing;
@@ -32,29 +33,9 @@ pub struct NodeSettings {
     pub copies: pacing::Settings,
 }
 
-/// How much of the disk of a node may be used: shares of what the file system of its folder has for such processes, 0 to 1.
-/// They are of the whole file system, so what else is there counts, too. A limit of 1 is none: then only the system says that
-/// there is no room.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DiskLimits {
-    /// From here on nothing new is placed on the node.
-    pub nearly_full: f64,
-    /// From here on the node refuses writes, and others lead, as with a full disk.
-    pub full: f64,
-}
-
-impl DiskLimits {
-    /// The node uses what there is.
-    pub const NONE: DiskLimits = DiskLimits { nearly_full: 1.0, full: 1.0 };
-}
-
-impl Default for DiskLimits {
-    /// What is left at `full` is for compactions and for what the node's followers still log; `nearly_full` leaves time to make
-    /// room. No limit counts bytes: on a small disk it would refuse all.
-    fn default() -> DiskLimits {
-        DiskLimits { nearly_full: 0.95, full: 0.98 }
-    }
-}
+/// What is left at `full` is for compactions and for what the node's followers still log; `nearly_full` leaves time to make room.
+/// No limit counts bytes: on a small disk it would refuse all.
+pub const DISK_LIMITS: DiskLimits = DiskLimits { nearly_full: 0.95, full: 0.98 };
 
 impl Default for NodeSettings {
     /// A thread of replicas for each two cores: the log, the network and the connections need as much. Two threads of storage:
@@ -68,7 +49,7 @@ impl Default for NodeSettings {
             replica_threads: (cores / 2).max(1),
             storage_threads: 2,
             flush_bytes: limits::FLUSH_BYTES,
-            disk: DiskLimits::default(),
+            disk: DISK_LIMITS,
             copies: pacing::Settings::default(),
         }
     }

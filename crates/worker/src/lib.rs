@@ -69,6 +69,7 @@ struct GuideExamples;
 mod admission;
 mod calls;
 mod connection;
+mod disk;
 mod driver;
 mod error;
 pub mod fence;
@@ -76,6 +77,7 @@ mod handler;
 mod heavy;
 pub mod http;
 mod in_flight;
+mod keyspace_admin;
 pub mod limits;
 mod locate;
 mod measure;
@@ -87,8 +89,10 @@ mod worker;
 
 pub use admission::{Admission, Guard, OwnershipHandle};
 pub use async_trait::async_trait;
+pub use disk::DiskUse;
 pub use error::{LayDownError, LeaveError, StartError};
 pub use handler::{Assignment, Closures, Damaged, Failure, Handler, StoredReplicas};
+pub use keyspace_admin::KeyspaceAdmin;
 pub use memberships::{MembersError, Membership, Memberships};
 pub use replication::ReplicationReports;
 pub use scope::Scope;
@@ -102,6 +106,7 @@ pub use partage_core::keyspace::map::Access;
 pub use partage_core::keyspace::map::Role;
 pub use partage_core::keyspace::sharding::Bounds;
 pub use partage_core::keyspace::{KeyspaceKind, Ownership};
+pub use partage_core::node::disk::{AtLimits, DiskLimits};
 pub use partage_core::node::exchange::{
     DropReason, KeyspaceBrief, Order, Peer, Phase, ReplicaKey, ReplicationReport, Stored,
 };

@@ -113,3 +113,9 @@ pub const SHUTDOWN: Duration = Duration::from_secs(3);
 
 /// How often a worker that leaves looks whether it still has a coordinator, or a lease.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A node looks so often how much of its disk is used.
+pub const DISK_LOOK: Duration = Duration::from_secs(1);
+
+/// How long a coordinator may take to say whether a keyspace is there, and to change it: it commits in milliseconds.
+pub const ADMIN_ANSWER: Duration = Duration::from_secs(5);

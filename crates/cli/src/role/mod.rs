@@ -2,10 +2,12 @@
 //! over the environment, that over the file, that over the default.
 
 mod coordinator;
+mod disk_limits;
 mod node;
 mod router;
 
 pub use coordinator::CoordinatorArgs;
+pub use disk_limits::{disk_limits, share};
 pub use node::NodeArgs;
 pub use router::RouterArgs;
 
@@ -17,6 +19,7 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::io::IsTerminal;
 use std::path::Path;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
@@ -30,6 +33,17 @@ pub fn read<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T, Fai
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::usage(format!("cannot read the configuration {name}: {error}")))?;
     config::parse(&name, &text).map_err(Failure::usage)
+}
+
+/// The listener of a role, at the address that a flag or the file gives.
+///
+/// # Errors
+/// The system does not let it listen there.
+pub async fn bind(listen: &str, flag: &str) -> Result<TcpListener, Failure> {
+    TcpListener::bind(listen).await.map_err(|error| {
+        Failure::failed(format!("cannot listen on {listen}: {error}"))
+            .help(format!("choose another address with {flag}, or stop the process that uses this one"))
+    })
 }
 
 /// The coordinators that a node or router joins: those of its flag or its variable, those of its file, the one that the commands

@@ -1,7 +1,7 @@
 //! `partage node --id …`: a worker with the built-in service, an in-memory key-value store over HTTP. It is
 //! `examples/kv`, which is there to be copied: a service of your own links the SDK the same way.
 
-use super::{StopSignals, left, log, read};
+use super::{StopSignals, bind, left, log, read};
 use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
 use clap::Args;
@@ -9,7 +9,6 @@ use partage_kv::{Config, Node, StartError};
 use partage_wire::config::NodeFile;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::net::TcpListener;
 
 /// The role of `partage node`
 #[derive(Debug, Args)]
@@ -57,10 +56,7 @@ impl NodeArgs {
         };
         let id = self.id.or(file.id.clone()).ok_or_else(no_id)?;
         let listen = self.listen.or(file.listen.clone()).unwrap_or_else(|| "127.0.0.1:0".to_owned());
-        let listener = TcpListener::bind(&listen).await.map_err(|error| {
-            Failure::failed(format!("cannot listen on {listen}: {error}"))
-                .help("choose another address with --listen, or stop the process that uses this one")
-        })?;
+        let listener = bind(&listen, "--listen").await?;
         let bound = listener.local_addr().map_err(Failure::failed)?;
         let door = self.door.settled(&[bound], file.insecure, &file.door)?;
         let bound = bound.to_string();

@@ -2,15 +2,14 @@
 
 use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
-use crate::role::{StopSignals, coordinators, left, log, read};
+use crate::role::{StopSignals, bind, coordinators, disk_limits, left, log, read, share};
 use clap::Args;
-use partage_shuffle::DiskLimits;
+use partage_shuffle::DISK_LIMITS;
 use partage_shuffle::node::{LEAST_MEMORY, NodeSettings};
 use partage_shuffle::server::{Config, POOL, REPLICAS, SLOTS, ShuffleNode, StartError};
 use partage_wire::config::NodeFile;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::net::TcpListener;
 
 /// Where a node listens without a flag or key.
 const LISTEN: &str = "127.0.0.1:7700";
@@ -116,12 +115,9 @@ impl Serve {
         let no_id = || Failure::usage("the node has no name: give --id NAME, or id in its configuration");
         let id = self.id.or(file.id.clone()).ok_or_else(no_id)?;
         let listen = self.listen.or(file.listen.clone()).unwrap_or_else(|| LISTEN.to_owned());
-        let listener = TcpListener::bind(&listen).await.map_err(|error| {
-            Failure::failed(format!("cannot listen on {listen}: {error}"))
-                .help("choose another address with --listen, or stop the process that uses this one")
-        })?;
+        let listener = bind(&listen, "--listen").await?;
         let bound = listener.local_addr().map_err(Failure::failed)?;
-        let disk = disk_limits(self.disk_nearly_full, self.disk_full)?;
+        let disk = disk_limits(self.disk_nearly_full, self.disk_full, DISK_LIMITS)?;
         let door = self.door.settled(&[bound], file.insecure, &file.door)?;
         let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.to_string());
         // Refuses a bad name or address here, with the file named, rather than at the coordinator.
@@ -159,25 +155,6 @@ fn memory(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("give a number of bytes, {least}MiB or more, as 512MiB or 2GiB"))
 }
 
-/// A share of a disk.
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 1.0);
-    share.ok_or_else(|| "give a share above 0, and 1 at most, as 0.9".to_owned())
-}
-
-fn disk_limits(nearly_full: Option<f64>, full: Option<f64>) -> Result<DiskLimits, Failure> {
-    let default = DiskLimits::default();
-    let full = full.unwrap_or(default.full);
-    let nearly_full = nearly_full.unwrap_or(default.nearly_full.min(full));
-    // One that is no limit says nothing about the other.
-    if nearly_full > full && nearly_full < 1.0 {
-        return Err(Failure::usage(format!(
-            "--disk-nearly-full {nearly_full} is above --disk-full {full}: a disk is nearly full before it is full"
-        )));
-    }
-    Ok(DiskLimits { nearly_full, full })
-}
-
 fn not_started(error: StartError) -> Failure {
     match error {
         StartError::Name(_) => Failure::usage(error),
@@ -202,14 +179,5 @@ mod tests {
         for bad in ["", "GiB", "1", "63MiB", "-1GiB", "1GB", "99999999999999GiB"] {
             assert!(memory(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn the_disk_is_nearly_full_before_it_is_full() {
-        assert_eq!(disk_limits(None, None).ok(), Some(DiskLimits::default()));
-        let little = disk_limits(None, Some(0.5)).ok();
-        assert_eq!(little, Some(DiskLimits { nearly_full: 0.5, full: 0.5 }));
-        assert!(disk_limits(Some(0.9), Some(0.8)).is_err());
-        assert!(share("0.5").is_ok() && share("95%").is_err() && share("0").is_err());
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
-use crate::role::{StopSignals, coordinators, left, log, read};
+use crate::role::{StopSignals, bind, coordinators, disk_limits, left, log, read, share};
 use clap::Args;
 use partage_core::base::name::KeyspaceName;
 use partage_core::node::NodeSpec;
 use partage_table::server::{Config, RedisConfig, StartError, TableNode};
-use partage_table::{CopySettings, DiskLimits, LEAST_COPY_BYTES_PER_S, NodeSettings};
+use partage_table::{CopySettings, DISK_LIMITS, LEAST_COPY_BYTES_PER_S, NodeSettings};
 use partage_wire::config::NodeFile;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -132,7 +132,7 @@ impl ServeArgs {
         let bounds: Vec<_> = std::iter::once(bound).chain(at).collect();
         let table = self.redis_table.as_deref().map(KeyspaceName::new).transpose().map_err(Failure::usage)?;
         let (advertise, forwards) = (self.redis_address, self.redis_forward);
-        let disk = disk_limits(self.disk_nearly_full, self.disk_full)?;
+        let disk = disk_limits(self.disk_nearly_full, self.disk_full, DISK_LIMITS)?;
         let copies = copies(self.copy_bytes_per_s, self.copy_busy_percent);
         let door = self.door.settled(&bounds, file.insecure, &file.door)?;
         let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.to_string());
@@ -162,25 +162,6 @@ impl ServeArgs {
     }
 }
 
-/// A share of a disk.
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share <= 1.0);
-    share.ok_or_else(|| "give a share above 0, and 1 at most, as 0.95".to_owned())
-}
-
-fn disk_limits(nearly_full: Option<f64>, full: Option<f64>) -> Result<DiskLimits, Failure> {
-    let default = DiskLimits::default();
-    let full = full.unwrap_or(default.full);
-    let nearly_full = nearly_full.unwrap_or(default.nearly_full.min(full));
-    // One that is no limit says nothing about the other.
-    if nearly_full > full && nearly_full < 1.0 {
-        return Err(Failure::usage(format!(
-            "--disk-nearly-full {nearly_full} is above --disk-full {full}: a disk is nearly full before it is full"
-        )));
-    }
-    Ok(DiskLimits { nearly_full, full })
-}
-
 /// Bytes of copies in a second.
 fn copy_bytes(text: &str) -> Result<u64, String> {
     let bytes = text.parse::<u64>().ok().filter(|bytes| *bytes >= LEAST_COPY_BYTES_PER_S);
@@ -194,13 +175,6 @@ fn copies(bytes_per_s: Option<u64>, busy_percent: Option<u64>) -> CopySettings {
         busy_percent: busy_percent.unwrap_or(default.busy_percent),
         ..default
     }
-}
-
-async fn bind(listen: &str, flag: &str) -> Result<TcpListener, Failure> {
-    TcpListener::bind(listen).await.map_err(|error| {
-        Failure::failed(format!("cannot listen on {listen}: {error}"))
-            .help(format!("choose another address with {flag}, or stop the process that uses this one"))
-    })
 }
 
 fn not_started(error: StartError) -> Failure {
@@ -226,19 +200,5 @@ mod tests {
         }
         let default = (CopySettings::default().bytes_per_s, CopySettings::default().busy_percent);
         assert_eq!(default, (67_108_864, 25), "as --help says");
-    }
-
-    #[test]
-    fn the_limits_of_the_disk_are_shares_in_their_order() {
-        assert_eq!(disk_limits(None, None).ok(), Some(DiskLimits::default()));
-        let little = disk_limits(None, Some(0.5)).ok();
-        assert_eq!(little, Some(DiskLimits { nearly_full: 0.5, full: 0.5 }));
-        assert_eq!(disk_limits(Some(1.0), Some(1.0)).ok(), Some(DiskLimits::NONE));
-        assert_eq!(disk_limits(Some(1.0), None).ok(), Some(DiskLimits { nearly_full: 1.0, full: 0.98 }));
-        assert!(disk_limits(Some(0.9), Some(0.8)).is_err());
-        assert_eq!(share("0.5"), Ok(0.5));
-        for bad in ["0", "-1", "1.1", "NaN", "95%", ""] {
-            assert!(share(bad).is_err(), "{bad}");
-        }
     }
 }

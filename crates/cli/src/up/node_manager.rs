@@ -9,13 +9,12 @@ use axum::routing::post;
 use axum::{Json, Router};
 use partage_door::{Door, Role, Settings, TowerService};
 use partage_kv::{Config, Node};
-use partage_shuffle::DiskLimits as ShuffleDiskLimits;
 use partage_shuffle::node::NodeSettings as ShuffleSettings;
 use partage_shuffle::server::{Config as ShuffleConfig, ShuffleNode, is_in_use};
+use partage_table::NodeSettings;
 use partage_table::server::{Config as TableConfig, RedisConfig, TableNode};
-use partage_table::{DiskLimits, NodeSettings};
 use partage_wire::json::ErrorBody;
-use partage_worker::Worker;
+use partage_worker::{DiskLimits, Worker};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path as FilePath, PathBuf};
@@ -182,7 +181,7 @@ impl NodeManager {
                 replicas,
                 settings: ShuffleSettings::of_memory(SHUFFLE_MEMORY),
                 // As for tables.
-                disk: ShuffleDiskLimits::NONE,
+                disk: DiskLimits::NONE,
                 door,
                 ..ShuffleConfig::new(name, vec![coordinator], listener, folder)
             };

@@ -1,6 +1,7 @@
 //! Nodes: worker processes, as they announce themselves.
 
 mod allowed;
+pub mod disk;
 pub mod exchange;
 pub mod health;
 pub mod lease;

@@ -8,23 +8,17 @@
 
 use super::driving::Input;
 use crate::catalogue::Trouble;
-use crate::limits::KEYSPACE;
 use partage_clock::unix_seconds;
 use partage_core::keyspace::Keyspace;
-use partage_dialer::Dialer;
 use partage_service::dataset::DatasetName;
 use partage_service::dataset::node::Layout;
 use partage_service::dataset::shards::{Upkeep, Wanted, detour, upkeep};
-use partage_wire::proto::admin_client::AdminClient;
 use partage_wire::proto::{
-    self, CommandRequest, CreateKeyspace, DeleteKeyspace, GetKeyspaceRequest, KeyspaceChanges,
-    UpdateKeyspace, command_request,
+    self, CreateKeyspace, DeleteKeyspace, KeyspaceChanges, UpdateKeyspace, command_request,
 };
+use partage_worker::KeyspaceAdmin;
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
-use tonic::transport::Channel;
-use tonic::{Code, Status};
 
 /// What a coordinator was asked to see to, and what came of it.
 #[derive(Debug)]
@@ -127,50 +121,21 @@ pub async fn reconcile(
         Wanted::There { said, .. } => *said,
         Wanted::Gone => None,
     };
-    let mut told = Err(String::from("no coordinator is named"));
-    for coordinator in coordinators {
-        let asked = timeout(KEYSPACE, reconcile_at(&coordinator, &dataset, wanted.clone())).await;
-        told = asked.unwrap_or_else(|_| Err(format!("{coordinator} does not answer")));
-        if told.is_ok() {
-            break;
-        }
-    }
+    let seen_to = |admin| reconcile_at(admin, &dataset, wanted.clone());
+    let told = KeyspaceAdmin::first_answer(&coordinators, seen_to).await;
     // Without a receiver the node has ended.
     let _ = inputs.send(Input::Keyspace(Reconciled { dataset, said, told })).await;
 }
 
 async fn reconcile_at(
-    coordinator: &str,
+    mut admin: KeyspaceAdmin,
     dataset: &DatasetName,
     wanted: Wanted,
 ) -> Result<Option<Keyspace>, String> {
-    let told = |status: Status| format!("{coordinator}: {}", status.message());
-    let url =
-        if coordinator.contains("://") { coordinator.to_owned() } else { format!("http://{coordinator}") };
-    let endpoint = Dialer::COMMAND.grpc(url).map_err(|error| format!("{coordinator}: {error}"))?;
-    let channel = endpoint.connect().await.map_err(|error| format!("{coordinator}: {error}"))?;
-    let mut admin = AdminClient::new(channel);
-    let there = get(&mut admin, dataset).await.map_err(told)?;
+    let there = admin.get(dataset.as_str()).await?;
     let Some(command) = command(dataset, upkeep(wanted, there.as_ref()))? else { return Ok(there) };
-    let done = admin.command(CommandRequest { dry_run: false, command: Some(command) }).await;
-    match done {
-        Ok(done) => tracing::info!(%dataset, "{}", done.into_inner().summary),
-        // Another node was quicker.
-        Err(status) if matches!(status.code(), Code::AlreadyExists | Code::NotFound) => {}
-        Err(status) => return Err(told(status)),
-    }
-    get(&mut admin, dataset).await.map_err(told)
-}
-
-async fn get(admin: &mut AdminClient<Channel>, dataset: &DatasetName) -> Result<Option<Keyspace>, Status> {
-    match admin.get_keyspace(GetKeyspaceRequest { name: dataset.to_string() }).await {
-        Ok(found) => {
-            let keyspace = Keyspace::try_from(found.into_inner());
-            keyspace.map(Some).map_err(|malformed| Status::internal(malformed.to_string()))
-        }
-        Err(status) if status.code() == Code::NotFound => Ok(None),
-        Err(status) => Err(status),
-    }
+    admin.carry_out(command).await?;
+    admin.get(dataset.as_str()).await
 }
 
 /// The command that does it, if there is anything to do.

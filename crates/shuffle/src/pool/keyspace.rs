@@ -1,18 +1,11 @@
 //! The keyspace of a pool: the first node that does not find it creates it, and all ask how many replicas it is to have.
 
-use crate::limits::COORDINATOR_ANSWER;
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::sharding::Sharding;
 use partage_core::keyspace::{Keyspace, KeyspaceKind, Ownership, Throttle};
-use partage_dialer::Dialer;
-use partage_wire::proto::admin_client::AdminClient;
-use partage_wire::proto::{
-    self, CommandRequest, CreateKeyspace, GetKeyspaceRequest, command_request::Command,
-};
-use tokio::time::timeout;
-use tonic::transport::Channel;
-use tonic::{Code, Status};
+use partage_wire::proto::{self, CreateKeyspace, command_request::Command};
+use partage_worker::KeyspaceAdmin;
 
 /// A replica whose node is dead is waited for so long before another node copies its slot. Shorter than for tables: what shuffles
 /// have lives for minutes, and stand-ins take what comes meanwhile.
@@ -99,51 +92,22 @@ async fn ask(
     pool: &KeyspaceName,
     creates: Option<&PoolSpec>,
 ) -> Result<Option<Keyspace>, PoolError> {
-    let mut why = "no coordinator is named".to_owned();
-    for coordinator in coordinators {
-        match timeout(COORDINATOR_ANSWER, ask_at(coordinator, pool, creates)).await {
-            Ok(Ok(found)) => return Ok(found),
-            Ok(Err(error)) => why = error,
-            Err(_) => why = format!("{coordinator} does not answer"),
-        }
-    }
-    Err(PoolError::NoCoordinator(why))
+    let found = |admin| found_at(admin, pool, creates);
+    KeyspaceAdmin::first_answer(coordinators, found).await.map_err(PoolError::NoCoordinator)
 }
 
-async fn ask_at(
-    coordinator: &str,
+async fn found_at(
+    mut admin: KeyspaceAdmin,
     pool: &KeyspaceName,
     creates: Option<&PoolSpec>,
 ) -> Result<Option<Keyspace>, String> {
-    let told = |status: Status| format!("{coordinator}: {}", status.message());
-    let url =
-        if coordinator.contains("://") { coordinator.to_owned() } else { format!("http://{coordinator}") };
-    let endpoint = Dialer::COMMAND.grpc(url).map_err(|error| format!("{coordinator}: {error}"))?;
-    let channel = endpoint.connect().await.map_err(|error| format!("{coordinator}: {error}"))?;
-    let mut admin = AdminClient::new(channel);
-    let found = get(&mut admin, pool).await.map_err(told)?;
+    let found = admin.get(pool.as_str()).await?;
     let Some(spec) = creates.filter(|_| found.is_none()) else { return Ok(found) };
     let keyspace = Some(proto::Keyspace::from(&spec.keyspace()));
     // Nodes that are still to join will have the replicas for which there are too few nodes now.
-    let create = Command::CreateKeyspace(CreateKeyspace { keyspace, presplit: None, ahead: true });
-    match admin.command(CommandRequest { dry_run: false, command: Some(create) }).await {
-        Ok(done) => tracing::info!(%pool, "{}", done.into_inner().summary),
-        // Another node was quicker.
-        Err(status) if status.code() == Code::AlreadyExists => {}
-        Err(status) => return Err(told(status)),
-    }
-    get(&mut admin, pool).await.map_err(told)
-}
-
-async fn get(admin: &mut AdminClient<Channel>, pool: &KeyspaceName) -> Result<Option<Keyspace>, Status> {
-    match admin.get_keyspace(GetKeyspaceRequest { name: pool.to_string() }).await {
-        Ok(found) => {
-            let keyspace = Keyspace::try_from(found.into_inner());
-            keyspace.map(Some).map_err(|malformed| Status::internal(malformed.to_string()))
-        }
-        Err(status) if status.code() == Code::NotFound => Ok(None),
-        Err(status) => Err(status),
-    }
+    let create = CreateKeyspace { keyspace, presplit: None, ahead: true };
+    admin.carry_out(Command::CreateKeyspace(create)).await?;
+    admin.get(pool.as_str()).await
 }
 
 #[cfg(test)]

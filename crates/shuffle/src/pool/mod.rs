@@ -38,7 +38,7 @@ mod leads;
 mod map;
 mod metrics;
 
-pub use disk::DiskLimits;
+pub use disk::DISK_LIMITS;
 pub(crate) use disk::attend as attend_disk;
 pub(crate) use handler::PoolHandler;
 pub(crate) use http::routes;

@@ -4,7 +4,7 @@ use super::Node;
 use crate::error::ReplicaError;
 use crate::queue::Command;
 use crate::registry::Presence;
-use crate::settings::DiskLimits;
+use partage_core::node::disk::DiskLimits;
 use partage_core::node::exchange::ReplicaKey;
 use std::path::Path;
 use tokio::sync::oneshot;

@@ -2,8 +2,8 @@
 //!
 //! | the disk | the node |
 //! |---|---|
-//! | is used up to [`DiskLimits::nearly_full`] | says so with its beats: nothing new is placed there |
-//! | is used up to [`DiskLimits::full`] | does as if it had no room, while there still is some for compactions |
+//! | is used up to [`DiskLimits::nearly_full`](partage_worker::DiskLimits) | says so with its beats: nothing new is placed there |
+//! | is used up to [`DiskLimits::full`](partage_worker::DiskLimits) | does as if it had no room, while there still is some for compactions |
 //! | has no room, also when the node starts | refuses writes, and says so with its beats until there is room |
 //! | has been writing the same group of the log for [`LOG_STALL`] | says so with its beats until the group is written: writes would wait for as long as that takes, and reads need none |
 //! | the same for [`LOG_STALL_REFUSES`] | refuses writes, too |
@@ -12,10 +12,8 @@
 //! that follow need nothing of that: their leaders leave them out by themselves.
 
 use super::Tables;
-use crate::limits::{DISK_HYSTERESIS, DISK_LOOK, LOG_LOOK, LOG_STALL, LOG_STALL_REFUSES, ROOM_LOOK};
-use crate::settings::DiskLimits;
-use partage_door::state::used_share;
-use partage_worker::Worker;
+use crate::limits::{LOG_LOOK, LOG_STALL, LOG_STALL_REFUSES, ROOM_LOOK};
+use partage_worker::{DiskUse, Worker};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::spawn_blocking;
@@ -59,55 +57,15 @@ impl DiskFigures {
     }
 }
 
-/// Which limits the disk is at. It is below one again when [`DISK_HYSTERESIS`] less is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct AtLimits {
-    nearly_full: bool,
-    full: bool,
-}
-
-impl AtLimits {
-    fn look(self, limits: DiskLimits, used: f64) -> AtLimits {
-        let is_at = |limit: f64, was: bool| {
-            let limit_now = if was { (limit - DISK_HYSTERESIS).max(limit / 2.0) } else { limit };
-            limit < 1.0 && used >= limit_now
-        };
-        AtLimits {
-            nearly_full: is_at(limits.nearly_full, self.nearly_full),
-            full: is_at(limits.full, self.full),
-        }
-    }
-}
-
 impl Tables {
     /// Looks how much of the disk is used. A node that is at a limit says so with each beat.
     pub(super) async fn attend_limits(&self, worker: &Worker) {
         let (limits, folder) = (self.node().disk_limits(), self.node().folder());
-        let (mut looks, mut at, mut has_failed) = (interval(DISK_LOOK), AtLimits::default(), false);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            looks.tick().await;
-            let of = folder.to_owned();
-            // A file system of other machines may let it wait.
-            let used = match spawn_blocking(move || used_share(&of)).await {
-                Ok(Ok(used)) => used,
-                Ok(Err(error)) if !has_failed => {
-                    has_failed = true;
-                    let folder = folder.display();
-                    tracing::warn!(
-                        "cannot look how much of the disk of {folder} is used, so that what the last look has found goes on to hold: {error}"
-                    );
-                    continue;
-                }
-                Ok(Err(_)) | Err(_) => continue,
-            };
-            has_failed = false;
-            let next = at.look(limits, used);
-            let before = std::mem::replace(&mut at, next);
-            self.0.disk.used.store(used.to_bits(), Ordering::Relaxed);
+        let seen = |seen: DiskUse| {
+            let DiskUse { share, before, at } = seen;
+            self.0.disk.used.store(share.to_bits(), Ordering::Relaxed);
             self.0.disk.is_nearly_full.store(at.nearly_full, Ordering::Relaxed);
-            worker.set_disk_nearly_full(at.nearly_full);
-            let (folder, percent) = (folder.display(), used * 100.0);
+            let (folder, percent) = (folder.display(), share * 100.0);
             if at.full != before.full {
                 let limit = limits.full * 100.0;
                 let why =
@@ -121,7 +79,8 @@ impl Tables {
                 (true, false) => tracing::info!("the disk of {folder} has room for new replicas again"),
                 _ => {}
             }
-        }
+        };
+        worker.watch_disk(limits, folder, seen).await;
     }
 
     /// A node without room says so with each beat.
@@ -175,31 +134,6 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
-
-    #[test]
-    fn a_limit_holds_until_a_hundredth_less_is_used() {
-        let limits = DiskLimits::default();
-        let mut at = AtLimits::default();
-        let mut look = |used| {
-            at = at.look(limits, used);
-            (at.nearly_full, at.full)
-        };
-        assert_eq!(look(0.9499), (false, false));
-        assert_eq!((look(0.95), look(0.945), look(0.939)), ((true, false), (true, false), (false, false)));
-        assert_eq!((look(0.98), look(0.975)), ((true, true), (true, true)));
-        assert_eq!((look(0.969), look(0.979)), ((true, false), (true, false)));
-        assert_eq!((look(1.0), look(0.0)), ((true, true), (false, false)));
-        assert_eq!(AtLimits::default().look(DiskLimits::NONE, 1.0), AtLimits::default());
-    }
-
-    #[test]
-    fn it_is_known_how_much_of_a_disk_is_used() {
-        let folder = tempfile::tempdir().unwrap();
-        let used = used_share(folder.path()).unwrap();
-        assert!((0.0..=1.0).contains(&used), "{used}");
-        assert_eq!(used_share(&folder.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
 
     #[test]
     fn it_is_known_for_how_long_the_log_writes_the_same_group() {

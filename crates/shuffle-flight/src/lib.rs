@@ -1,0 +1,2 @@
+//! Arrow Flight for shuffles.
+#![forbid(unsafe_code)]
