@@ -44,7 +44,8 @@ impl Worker {
                 Ok(Err(_)) | Err(_) => continue,
             };
             has_failed = false;
-            let before = std::mem::replace(&mut at, at.look(limits, share));
+            let before = at;
+            at = before.look(limits, share);
             self.set_disk_nearly_full(at.nearly_full);
             seen(DiskUse { share, before, at });
         }
