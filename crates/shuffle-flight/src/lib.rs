@@ -1,2 +1,0 @@
-//! Arrow Flight for shuffles.
-#![forbid(unsafe_code)]
