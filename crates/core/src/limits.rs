@@ -432,5 +432,5 @@ pub const SHUFFLE_FRAME_BYTES: usize = 72 << 20;
 /// shuffle, divided by its slots.
 pub const SHUFFLE_BATCH_BYTES: usize = 128 << 20;
 
-/// A disk on which a limit was reached is below it again when this share less is used.
+/// A disk that has reached a limit is below it again when this share of it less is used: 0.01 is one hundredth of the disk.
 pub const DISK_HYSTERESIS: f64 = 0.01;

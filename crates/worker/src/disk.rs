@@ -21,9 +21,10 @@ pub struct DiskUse {
 }
 
 impl Worker {
-    /// Looks each [`DISK_LOOK`] how much of the file system of a folder is used, for as long as it is polled, and calls `seen`
-    /// with what it finds. The beats say whether the disk is nearly full; what a node does that is at
-    /// [`DiskLimits::full`] is its service's part. Where the system does not say, the last finding goes on to hold.
+    /// Looks each second ([`DISK_LOOK`]) how much of the file system of `folder` is used, for as long as the future is polled,
+    /// and calls `seen` with each finding. The worker reports a disk that is nearly full to the coordinator. The service
+    /// decides in `seen` what its node does at [`DiskLimits::full`]. A look that fails is logged once, and the last finding
+    /// stays.
     pub async fn watch_disk(&self, limits: DiskLimits, folder: &Path, mut seen: impl FnMut(DiskUse) + Send) {
         let (mut looks, mut at, mut has_failed) = (interval(DISK_LOOK), AtLimits::default(), false);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! A service sees to the keyspace of its own data: it looks whether a coordinator has it, and creates or changes it.
+//! The keyspace of a service's own data: the service asks a coordinator whether it is there, and creates, changes or deletes it.
 
 use crate::limits::ADMIN_ANSWER;
 use partage_core::keyspace::Keyspace;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-/// A coordinator that is asked about keyspaces.
+/// A connection to one coordinator, for a service that reads or changes its keyspace there.
 #[derive(Debug)]
 pub struct KeyspaceAdmin {
     coordinator: String,
@@ -21,7 +21,7 @@ impl KeyspaceAdmin {
     /// Asks one coordinator after the other until one has answered, each for five seconds at most ([`ADMIN_ANSWER`]).
     ///
     /// # Errors
-    /// None has: what the last one said, or that it does not answer.
+    /// No coordinator has answered: what the last one has refused it with, or that it does not answer.
     pub async fn first_answer<T, Answer>(
         coordinators: &[String],
         ask: impl Fn(KeyspaceAdmin) -> Answer,
@@ -66,8 +66,8 @@ impl KeyspaceAdmin {
         }
     }
 
-    /// Has a command carried out. All nodes of a service see to its keyspace: what another one has created or deleted first is
-    /// done.
+    /// Sends a command, which the coordinator carries out. All nodes of a service send the same one: that another node was
+    /// quicker to create or to delete the keyspace is no error.
     ///
     /// # Errors
     /// What the coordinator says, or why it says nothing, with its address.

@@ -9,7 +9,7 @@ use crate::limits::DISK_HYSTERESIS;
 pub struct DiskLimits {
     /// From here on nothing new is placed on the node.
     pub nearly_full: f64,
-    /// From here on the node does as with a full disk.
+    /// From here on the node does what it does on a full disk, such as refusing writes.
     pub full: f64,
 }
 
