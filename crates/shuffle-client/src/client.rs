@@ -57,7 +57,7 @@ impl Client {
     /// No node has started it.
     pub async fn start(&self, options: &StartOptions) -> Result<Shuffle, Error> {
         let id = ShuffleId(u128::from_be_bytes(partage_random::bytes()));
-        let request = Request::Start(options.terms(self.nodes.count()), options.kind.clone());
+        let request = Request::Start(options.terms(self.nodes.count()), options.of_shuffle());
         match self.ask(id, &request, self.settings.answer).await? {
             (_, Answer::Started(terms)) => Ok(Shuffle { id, terms }),
             (at, _) => Err(self.unexpected(at, "a start")),

@@ -1,9 +1,10 @@
 //! What a client knows of a shuffle: its handle, and with what it is started.
 
 use crate::{ShuffleId, Terms};
-use partage_shuffle_wire::client::RecordKind;
+use partage_shuffle_wire::client::{RecordKind, ShuffleOptions};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Ranges that a shuffle has at most.
 const MOST_RANGES: u64 = 65_536;
@@ -76,11 +77,25 @@ pub struct StartOptions {
     pub nodes: u32,
     /// What its records are.
     pub kind: RecordKind,
+    /// It ends when it is not sealed and no client has asked for it for so long, 10 s to 30 days; none: what its pool says.
+    pub ttl: Option<Duration>,
+    /// The same of the sealed shuffle.
+    pub sealed_ttl: Option<Duration>,
+    /// Whose it is, for lists and quotas: at most 64 letters of a to z, digits, dots, hyphens and underscores. Empty: nobody's.
+    pub owner: String,
 }
 
 impl Default for StartOptions {
     fn default() -> StartOptions {
-        StartOptions { partitions: 1, bytes: 0, nodes: 0, kind: RecordKind::Raw }
+        StartOptions {
+            partitions: 1,
+            bytes: 0,
+            nodes: 0,
+            kind: RecordKind::Raw,
+            ttl: None,
+            sealed_ttl: None,
+            owner: String::new(),
+        }
     }
 }
 
@@ -94,6 +109,17 @@ impl StartOptions {
             .max(self.bytes.div_ceil(RANGE_BYTES));
         let bounded = |ranges: u64| ranges.clamp(1, MOST_RANGES) as u32;
         Terms { stashes: bounded(stashes), ranges: bounded(ranges) }
+    }
+
+    /// What the leader keeps of them.
+    pub(crate) fn of_shuffle(&self) -> ShuffleOptions {
+        let millis = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        ShuffleOptions {
+            kind: self.kind.clone(),
+            unsealed_ttl_ms: self.ttl.map(millis),
+            sealed_ttl_ms: self.sealed_ttl.map(millis),
+            owner: self.owner.clone(),
+        }
     }
 }
 

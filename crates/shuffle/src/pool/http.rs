@@ -160,6 +160,7 @@ mod tests {
     fn the_form_of_a_shuffle_says_what_it_waits_for() {
         let overview = ShuffleOverview {
             shuffle: ShuffleId(255),
+            options: Default::default(),
             stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,

@@ -13,7 +13,7 @@ use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::reader::{Effect, Event, Failed as NotRead, Reader};
 use partage_service::shuffle::record::Record;
-use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
+use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, ShuffleOptions, Terms};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -71,6 +71,7 @@ pub struct Job {
     pub number: usize,
     pub shuffle: ShuffleId,
     terms: Terms,
+    options: ShuffleOptions,
     partitions: u32,
     pub given: Given,
     pub tries: Vec<Try>,
@@ -94,6 +95,7 @@ impl Job {
             number,
             shuffle: ShuffleId(u128::from(draw.bits()) << 64 | u128::from(draw.bits())),
             terms: Terms { stashes: draw.between(1, 8) as u32, ranges: draw.between(1, 9) as u32 },
+            options: ShuffleOptions::default(),
             partitions,
             given: Given::drawn(partitions, draw),
             tries: Vec::new(),
@@ -189,7 +191,7 @@ impl World {
         let Some(mut job) = self.jobs[number].take() else { return Ok(()) };
         let result = match job.phase {
             Phase::Starting => {
-                let request = Request::Start(job.terms);
+                let request = Request::Start(job.terms, job.options.clone());
                 self.ask_leader(&mut job, request);
                 Ok(())
             }

@@ -7,7 +7,7 @@ use crate::shuffle::message::Word;
 use crate::shuffle::plan::{Division, Plan};
 use crate::shuffle::record::EndMark;
 use crate::shuffle::sketch::Sketch;
-use crate::shuffle::{AttemptKey, Failure, PoolSlot, Terms, Writer};
+use crate::shuffle::{AttemptKey, Failure, PoolSlot, ShuffleOptions, Terms, Writer};
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
@@ -26,6 +26,7 @@ pub(super) enum State {
 #[derive(Debug, Clone)]
 pub(super) struct Led {
     pub(super) terms: Terms,
+    pub(super) options: Arc<ShuffleOptions>,
     pub(super) state: State,
     pub(super) versions: Versions,
     /// Up to which batch of each writer a tag was divided.
@@ -70,11 +71,12 @@ pub(super) struct UnderWay {
 }
 
 impl Led {
-    pub(super) fn new(now: Millis, terms: Terms) -> Led {
+    pub(super) fn new(now: Millis, terms: Terms, options: Arc<ShuffleOptions>) -> Led {
         // What a log says was not checked by this process.
         let terms = terms.bounded();
         Led {
             terms,
+            options,
             state: State::Open,
             versions: Versions::new(terms.stashes),
             divided: BTreeMap::new(),
@@ -95,7 +97,7 @@ impl Led {
     /// A decision counts.
     pub(super) fn apply(&mut self, decision: &Decision) {
         match decision {
-            Decision::Start(_) | Decision::Ended(_) => {}
+            Decision::Start(..) | Decision::Ended(_) => {}
             Decision::Bounds(bounds) => {
                 self.versions.push(bounds.as_ref().clone());
             }

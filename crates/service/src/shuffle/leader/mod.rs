@@ -11,10 +11,11 @@
 
 use super::log::{Append, Decision, Decisions, Refused, What};
 use super::message::{Message, Word};
+use super::options::OptionDifference;
 use super::plan::Plan;
 use super::pool::PoolMap;
 use super::settings::Settings;
-use super::{Ended, Failure, PoolSlot, ShuffleId, Terms};
+use super::{Ended, Failure, PoolSlot, ShuffleId, ShuffleOptions, Terms};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
@@ -33,8 +34,8 @@ pub use overview::{ShuffleOverview, ShuffleStage};
 /// What somebody asks the leader for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// A shuffle with that number begins.
-    Start(Terms),
+    /// A shuffle with that number begins. Sent again with the same options, it is the same shuffle.
+    Start(Terms, ShuffleOptions),
     /// The shuffle takes no more; these input partitions are expected.
     Seal(BTreeSet<u32>),
     /// It is over.
@@ -79,6 +80,9 @@ pub enum Failed {
         "the shuffle is sealed, or is being sealed, without input partition {0}: seal it with the partitions of its first seal"
     )]
     NotExpected(u32),
+    /// It was started before, with other options.
+    #[error("a shuffle with this number was started with another {0}: start this one under another number")]
+    StartDiffers(OptionDifference),
 }
 
 /// What has come.
@@ -314,13 +318,17 @@ impl Leader {
         if self.is_under_way(shuffle) && !matches!(request, Request::Seal(_)) {
             return self.waits(shuffle, number, request);
         }
-        let known = self.shuffles.get(&shuffle).map(|led| (led.terms, led.state.clone()));
+        let known =
+            self.shuffles.get(&shuffle).map(|led| (led.terms, led.options.clone(), led.state.clone()));
         let answer = match (request, known) {
-            (Request::Start(terms), None) if self.how_ended(shuffle).is_none() => {
-                self.waits(shuffle, number, Request::Start(terms));
-                return self.decide(now, shuffle, Decision::Start(terms));
+            (Request::Start(terms, options), None) if self.how_ended(shuffle).is_none() => {
+                self.waits(shuffle, number, Request::Start(terms, options.clone()));
+                return self.decide(now, shuffle, Decision::Start(terms, options.into()));
             }
-            (Request::Start(_), Some((terms, _))) => Ok(Answer::Started(terms)),
+            (Request::Start(_, options), Some((terms, own, _))) => match own.difference(&options) {
+                None => Ok(Answer::Started(terms)),
+                Some(difference) => Err(Failed::StartDiffers(difference)),
+            },
             (Request::Delete, Some(_)) => {
                 self.waits(shuffle, number, Request::Delete);
                 return self.decide(now, shuffle, Decision::Ended(Ended::Deleted));
@@ -338,7 +346,7 @@ impl Leader {
             (Request::Overview, Some(_)) => {
                 self.overview(shuffle).map(Answer::Overview).ok_or(Failed::NotLeading)
             }
-            (Request::Seal(expected), Some((_, State::Sealed(plan)))) => {
+            (Request::Seal(expected), Some((_, _, State::Sealed(plan)))) => {
                 match plan.first_without(&expected) {
                     Some(partition) if !planted::is(Planted::SealedWithout) => {
                         Err(Failed::NotExpected(partition))
@@ -346,8 +354,8 @@ impl Leader {
                     _ => Ok(Answer::Sealed(plan)),
                 }
             }
-            (Request::Seal(_), Some((_, State::Failed(failure)))) => Err(Failed::Failed(failure)),
-            (Request::Seal(expected), Some((_, State::Open))) => {
+            (Request::Seal(_), Some((_, _, State::Failed(failure)))) => Err(Failed::Failed(failure)),
+            (Request::Seal(expected), Some((_, _, State::Open))) => {
                 return self.begin_seal(now, number, shuffle, expected);
             }
         };
@@ -430,11 +438,12 @@ impl Leader {
     /// It leads: what its copy has is in force.
     fn take_up(&mut self, now: Millis) {
         for (shuffle, decisions) in self.decisions.living.clone() {
-            let terms = decisions.iter().find_map(|decision| match decision {
-                Decision::Start(terms) => Some(*terms),
+            let start = decisions.iter().find_map(|decision| match decision {
+                Decision::Start(terms, options) => Some((*terms, options.clone())),
                 _ => None,
             });
-            let mut led = Led::new(now, terms.unwrap_or_default());
+            let (terms, options) = start.unwrap_or_default();
+            let mut led = Led::new(now, terms, options);
             decisions.iter().for_each(|decision| led.apply(decision));
             let is_open = led.state == State::Open;
             self.shuffles.insert(shuffle, led);
@@ -446,7 +455,9 @@ impl Leader {
 
     fn counts(&mut self, now: Millis, shuffle: ShuffleId, decision: &Decision) {
         match decision {
-            Decision::Start(terms) => drop(self.shuffles.insert(shuffle, Led::new(now, *terms))),
+            Decision::Start(terms, options) => {
+                self.shuffles.insert(shuffle, Led::new(now, *terms, options.clone()));
+            }
             Decision::Ended(how) => {
                 let sealing = self.shuffles.remove(&shuffle).and_then(|led| led.seal);
                 for number in sealing.into_iter().flat_map(|sealing| sealing.requests) {
@@ -519,8 +530,10 @@ impl Leader {
     fn expire(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(led) = self.shuffles.get(&shuffle) else { return };
         let ttl = match led.state {
-            State::Open => self.settings.unsealed_ttl_ms,
-            State::Sealed(_) | State::Failed(_) => self.settings.sealed_ttl_ms,
+            State::Open => led.options.unsealed_ttl_ms.unwrap_or(self.settings.unsealed_ttl_ms),
+            State::Sealed(_) | State::Failed(_) => {
+                led.options.sealed_ttl_ms.unwrap_or(self.settings.sealed_ttl_ms)
+            }
         };
         if !led.is_deciding && now.since(led.touched) >= ttl {
             self.decide(now, shuffle, Decision::Ended(Ended::Expired));

@@ -1,8 +1,9 @@
 //! What a leader tells people of the shuffles that it leads.
 
 use super::{Leader, Led, State};
-use crate::shuffle::{Failure, PoolSlot, ShuffleId};
+use crate::shuffle::{Failure, PoolSlot, ShuffleId, ShuffleOptions};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Input partitions without a whole attempt that an overview names, the first ones.
 const LACKING_NAMED: usize = 100;
@@ -25,6 +26,8 @@ pub enum ShuffleStage {
 pub struct ShuffleOverview {
     /// The shuffle.
     pub shuffle: ShuffleId,
+    /// With what it was started.
+    pub options: Arc<ShuffleOptions>,
     /// How far it is.
     pub stage: ShuffleStage,
     /// Input partitions with a whole attempt; of a sealed one, those that are read.
@@ -97,6 +100,7 @@ impl Leader {
         let is_short = |slot: &&PoolSlot| self.map.live(**slot).len() < self.map.replicas;
         ShuffleOverview {
             shuffle,
+            options: led.options.clone(),
             stage: led.stage(),
             partitions,
             attempts,
