@@ -1,12 +1,12 @@
 //! What an owner of shuffles may have, and when a start is refused for it.
 //!
-//! A pool asks nothing but its leaders, so each node that leads keeps its own share of a quota: as large a part of it as the node
-//! leads slots, rounded up. All nodes together so let an owner have the quota, and at most one shuffle, or byte, more for each node
-//! that leads. As shuffles are spread over the slots by their numbers, one node may refuse a start while another one has room:
-//! a client then draws another number.
+//! A pool asks nothing but its leaders, so each node that leads keeps its own share of a quota: as large a part of it as the
+//! node leads slots, rounded up. While leads stay where they are, all nodes together so let an owner start as many shuffles as
+//! the quota says, and less than one more for each node that leads. As shuffles are spread over the slots by their numbers, one
+//! node may refuse a start while another one has room: a client then draws another number.
 //!
-//! What was not done: a quota does not stop a shuffle that has started. Its attempts are taken, and its seal is: only the next start
-//! of its owner is refused, until enough of the others have ended.
+//! What was not done: a quota does not stop a shuffle that has started. Its attempts are taken, and so is its seal: only the next
+//! start of its owner is refused, until enough of the others have ended.
 
 use super::{Leader, Led};
 use crate::shuffle::ShuffleId;
