@@ -1,9 +1,10 @@
 //! What a client knows of a shuffle: its handle, and with what it is started.
 
-use crate::{ShuffleId, Terms};
-use partage_shuffle_wire::client::RecordKind;
+use crate::{BadShuffleOptions, ShuffleId, Terms};
+use partage_shuffle_wire::client::{RecordKind, ShuffleOptions};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Ranges that a shuffle has at most.
 const MOST_RANGES: u64 = 65_536;
@@ -76,11 +77,25 @@ pub struct StartOptions {
     pub nodes: u32,
     /// What its records are.
     pub kind: RecordKind,
+    /// It ends when it is not sealed and no client has asked for it for so long, 10 s to 30 days; none: what its pool says.
+    pub ttl: Option<Duration>,
+    /// The same of the sealed shuffle.
+    pub sealed_ttl: Option<Duration>,
+    /// Whose it is, for lists and quotas: at most 64 letters of a to z, digits, dots, hyphens and underscores. Empty: nobody's.
+    pub owner: String,
 }
 
 impl Default for StartOptions {
     fn default() -> StartOptions {
-        StartOptions { partitions: 1, bytes: 0, nodes: 0, kind: RecordKind::Raw }
+        StartOptions {
+            partitions: 1,
+            bytes: 0,
+            nodes: 0,
+            kind: RecordKind::Raw,
+            ttl: None,
+            sealed_ttl: None,
+            owner: String::new(),
+        }
     }
 }
 
@@ -94,6 +109,25 @@ impl StartOptions {
             .max(self.bytes.div_ceil(RANGE_BYTES));
         let bounded = |ranges: u64| ranges.clamp(1, MOST_RANGES) as u32;
         Terms { stashes: bounded(stashes), ranges: bounded(ranges) }
+    }
+
+    /// Looks whether a shuffle may be started with them, as [`crate::Client::start`] does first.
+    ///
+    /// # Errors
+    /// One is outside of its limits, or malformed.
+    pub fn check(&self) -> Result<(), BadShuffleOptions> {
+        self.of_shuffle().check()
+    }
+
+    /// What the leader keeps of them.
+    pub(crate) fn of_shuffle(&self) -> ShuffleOptions {
+        let millis = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        ShuffleOptions {
+            kind: self.kind.clone(),
+            unsealed_ttl_ms: self.ttl.map(millis),
+            sealed_ttl_ms: self.sealed_ttl.map(millis),
+            owner: self.owner.clone(),
+        }
     }
 }
 
@@ -123,5 +157,19 @@ mod tests {
         assert_eq!(options(1, 10 << 30).terms(3), Terms { stashes: 30, ranges: 320 });
         assert_eq!(options(u64::MAX, 0).terms(3).ranges, 65_536);
         assert_eq!(StartOptions { nodes: 7, ..options(1, 0) }.terms(3).stashes, 70);
+    }
+
+    #[test]
+    fn times_to_live_and_owner_go_to_the_leader() {
+        let options = StartOptions {
+            ttl: Some(Duration::from_secs(20)),
+            owner: "etl".to_owned(),
+            ..StartOptions::default()
+        };
+        let told = options.of_shuffle();
+        assert_eq!((told.unsealed_ttl_ms, told.sealed_ttl_ms), (Some(20_000), None));
+        assert_eq!((told.owner.as_str(), options.check()), ("etl", Ok(())));
+        let bad = StartOptions { sealed_ttl: Some(Duration::MAX), ..options };
+        assert_eq!(bad.check(), Err(BadShuffleOptions::Ttl(u64::MAX)));
     }
 }

@@ -8,9 +8,10 @@ use crate::frame::{Frame, Kind};
 use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
 use partage_service::shuffle::holder::NotRead;
-use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview, ShuffleStage};
+use partage_service::shuffle::leader::{Answer, Failed, QuotaUsedUp, Request, ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::plan::Placed;
-use partage_service::shuffle::{Bytes, ShuffleId};
+use partage_service::shuffle::{Bytes, ShuffleId, ShuffleOptions};
+use std::sync::Arc;
 
 /// A part of a range of a sealed shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +44,7 @@ pub enum Relay {
 fields! {
     ShuffleOverview, "the overview of a shuffle", {
         shuffle: ShuffleId,
+        options: Arc<ShuffleOptions>,
         stage: ShuffleStage,
         partitions: u64,
         attempts: u64,
@@ -50,6 +52,7 @@ fields! {
         bytes: u64,
         version: u32,
         ranges: u32,
+        ends_in_ms: u64,
         dividing: u32,
         short_slots: u32,
         lacking: Vec<u32>
@@ -61,12 +64,16 @@ fields! {
 choices! {
     ShuffleStage, "how far a shuffle is", { 1 => Open, 2 => Sealing, 3 => Sealed, 4 => Failed(why) };
     Request, "request to a leader", {
-        1 => Start(terms), 2 => Seal(expected), 3 => Delete, 4 => KeepAlive, 5 => Overview
+        1 => Start(terms, options), 2 => Seal(expected), 3 => Delete, 4 => KeepAlive, 5 => Overview
     };
     Answer, "answer of a leader", {
         1 => Started(terms), 2 => Sealed(plan), 3 => Lacks(partitions), 4 => Deleted, 5 => Alive, 6 => Overview(overview)
     };
-    Failed, "refusal of a leader", { 1 => NotLeading, 2 => Over(how), 3 => Failed(why), 4 => NotExpected(partition) };
+    Failed, "refusal of a leader", {
+        1 => NotLeading, 2 => Over(how), 3 => Failed(why), 4 => NotExpected(partition), 5 => StartDiffers(what),
+        6 => QuotaUsedUp(what)
+    };
+    QuotaUsedUp, "quota that is used up", { 1 => Shuffles { has, share, quota }, 2 => Bytes { has, share, quota } };
     NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how) };
 }
 
@@ -179,10 +186,19 @@ impl Relay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_service::shuffle::options::OptionDifference;
     use partage_service::shuffle::{Ended, Terms};
     use std::collections::BTreeSet;
 
     const SHUFFLE: ShuffleId = ShuffleId(9);
+
+    fn options() -> Arc<ShuffleOptions> {
+        Arc::new(ShuffleOptions {
+            sealed_ttl_ms: Some(90_000),
+            owner: "etl".to_owned(),
+            ..ShuffleOptions::default()
+        })
+    }
 
     fn relays() -> Vec<Relay> {
         let slice = SliceOf {
@@ -201,6 +217,7 @@ mod tests {
         };
         let overview = ShuffleOverview {
             shuffle: SHUFFLE,
+            options: options(),
             stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,
@@ -208,17 +225,24 @@ mod tests {
             bytes: 4_000,
             version: 1,
             ranges: 90,
+            ends_in_ms: 1_500,
             dividing: 5,
             short_slots: 1,
             lacking: vec![1, 7],
         };
         vec![
-            Relay::Request(1, SHUFFLE, Request::Start(Terms { stashes: 30, ranges: 90 })),
+            Relay::Request(
+                1,
+                SHUFFLE,
+                Request::Start(Terms { stashes: 30, ranges: 90 }, options().as_ref().clone()),
+            ),
             Relay::Request(2, SHUFFLE, Request::Seal(BTreeSet::from([0, 1, 5]))),
             Relay::Request(3, SHUFFLE, Request::Overview),
             Relay::Answered(3, Ok(Answer::Overview(overview))),
             Relay::Answered(4, Err(Failed::Over(Ended::Expired))),
             Relay::Answered(4, Err(Failed::NotExpected(7))),
+            Relay::Answered(4, Err(Failed::StartDiffers(OptionDifference::Owner))),
+            Relay::Answered(4, Err(Failed::QuotaUsedUp(QuotaUsedUp::Bytes { has: 7, share: 5, quota: 9 }))),
             Relay::Read(5, slice),
             Relay::Records(5, Ok(vec![placed.clone(), placed])),
             Relay::Records(6, Err(NotRead::Busy)),
@@ -241,7 +265,7 @@ mod tests {
             let cut = frame.body().slice(..frame.body().len() - 1);
             assert!(Relay::of(&Frame::new(frame.kind(), frame.shuffle(), cut).unwrap()).is_err());
         }
-        let frame = relays()[6].frame().unwrap();
+        let frame = relays()[8].frame().unwrap();
         let other = Frame::new(frame.kind(), Some(ShuffleId(1)), frame.body().clone()).unwrap();
         assert_eq!(Relay::of(&other), Err(FrameError::Body(Kind::AskHolder, Malformed::OtherShuffle)));
     }

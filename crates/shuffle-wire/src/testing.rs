@@ -1,7 +1,6 @@
 //! Arbitrary messages, calls and answers, for property tests.
 
-use crate::client::{Again, Answer, ArrowKind, Call, CutBy, RecordKind, Refusal, RefusalWord, Request};
-use crate::client::{SortColumn, Stage, Status};
+use crate::client::{Again, Answer, Call, CutBy, Refusal, RefusalWord, Request, Stage, Status};
 use crate::node::{Control, Hello, Peer};
 use crate::records::PackedRecords;
 use partage_core::base::id::{Epoch, Incarnation};
@@ -13,8 +12,8 @@ use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    AttemptId, AttemptKey, BufferId, Bytes, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId, Terms,
-    Writer,
+    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, Ended, Failure, PoolSlot, RangeId, RecordKind,
+    ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -81,6 +80,25 @@ fn terms() -> impl Strategy<Value = Terms> + Clone {
     (any::<u32>(), any::<u32>()).prop_map(|(stashes, ranges)| Terms { stashes, ranges })
 }
 
+fn options() -> impl Strategy<Value = ShuffleOptions> {
+    let column = any::<(u32, bool, bool)>().prop_map(|(column, descends, nulls_first)| SortColumn {
+        column,
+        descends,
+        nulls_first,
+    });
+    let arrow = (any::<u16>(), bytes(), vec(column, FEW))
+        .prop_map(|(encoding, schema, order)| RecordKind::Arrow(ArrowKind { encoding, schema, order }));
+    let kind = prop_oneof![Just(RecordKind::Raw), arrow];
+    (kind, any::<(Option<u64>, Option<u64>)>(), "[A-Za-z0-9._-]{0,9}").prop_map(
+        |(kind, (unsealed_ttl_ms, sealed_ttl_ms), owner)| ShuffleOptions {
+            kind,
+            unsealed_ttl_ms,
+            sealed_ttl_ms,
+            owner,
+        },
+    )
+}
+
 fn ends() -> impl Strategy<Value = Ended> + Clone {
     prop_oneof![Just(Ended::Deleted), Just(Ended::Expired), Just(Ended::Unknown)]
 }
@@ -123,7 +141,7 @@ fn superseded() -> impl Strategy<Value = Arc<Superseded>> {
 
 fn decisions() -> impl Strategy<Value = Decision> {
     prop_oneof![
-        terms().prop_map(Decision::Start),
+        (terms(), options()).prop_map(|(terms, options)| Decision::Start(terms, options.into())),
         bounds().prop_map(Decision::Bounds),
         superseded().prop_map(Decision::Superseded),
         plans().prop_map(Decision::Sealed),
@@ -283,14 +301,6 @@ fn refusals() -> impl Strategy<Value = Refusal> {
 
 /// Every kind of request of a client.
 pub fn requests() -> impl Strategy<Value = Call<Request>> {
-    let column = any::<(u32, bool, bool)>().prop_map(|(column, descends, nulls_first)| SortColumn {
-        column,
-        descends,
-        nulls_first,
-    });
-    let arrow = (any::<u16>(), bytes(), vec(column, FEW))
-        .prop_map(|(encoding, schema, order)| RecordKind::Arrow(ArrowKind { encoding, schema, order }));
-    let kind = prop_oneof![Just(RecordKind::Raw), arrow];
     let by = prop_oneof![Just(CutBy::Records), Just(CutBy::Bytes), Just(CutBy::Keys)];
     let interval = (bytes(), option::of(bytes()));
     let of_attempts = prop_oneof![
@@ -311,7 +321,7 @@ pub fn requests() -> impl Strategy<Value = Call<Request>> {
         any::<u64>().prop_map(Request::Bounds),
     ];
     let of_shuffles = prop_oneof![
-        (terms(), kind).prop_map(|(terms, kind)| Request::Start(terms, kind)),
+        (terms(), options()).prop_map(|(terms, options)| Request::Start(terms, options)),
         btree_set(any::<u32>(), FEW).prop_map(Request::Seal),
         Just(Request::Status),
         Just(Request::KeepAlive),

@@ -49,6 +49,7 @@ pub mod holder;
 pub mod leader;
 pub mod log;
 pub mod message;
+pub mod options;
 pub mod partition;
 pub mod plan;
 pub mod pool;
@@ -57,6 +58,8 @@ pub mod record;
 pub mod sending;
 pub mod settings;
 pub mod sketch;
+
+pub use options::{ArrowKind, RecordKind, ShuffleOptions, SortColumn};
 
 /// Bytes that are shared and never changed.
 pub type Bytes = Arc<[u8]>;

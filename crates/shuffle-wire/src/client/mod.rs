@@ -17,6 +17,7 @@
 
 mod refusal;
 
+pub use partage_service::shuffle::{ArrowKind, RecordKind, ShuffleOptions, SortColumn};
 pub use refusal::{Again, Refusal, RefusalWord};
 
 use crate::form::{Cursor, Form, choices, fields};
@@ -28,37 +29,6 @@ use crate::records::PackedRecords;
 use partage_core::limits::SHUFFLE_FRAME_BYTES;
 use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 use std::collections::BTreeSet;
-
-/// What the records of a shuffle are. It is fixed when the shuffle starts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecordKind {
-    /// Key and value are opaque bytes, ordered by the key.
-    Raw,
-    /// Rows of Arrow: key and value are an encoding of their columns.
-    Arrow(ArrowKind),
-}
-
-/// How rows of Arrow become records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArrowKind {
-    /// The version of the encoding of rows.
-    pub encoding: u16,
-    /// The schema, as a message of Arrow IPC.
-    pub schema: Bytes,
-    /// The columns by which rows are ordered, the first one first.
-    pub order: Vec<SortColumn>,
-}
-
-/// A column by which rows are ordered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SortColumn {
-    /// Its place in the schema.
-    pub column: u32,
-    /// Whether the largest value comes first.
-    pub descends: bool,
-    /// Whether nulls come first.
-    pub nulls_first: bool,
-}
 
 /// Where partitions are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +44,8 @@ pub enum CutBy {
 /// What a client asks for, of a shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// It begins.
-    Start(Terms, RecordKind),
+    /// It begins. Sent again with the same options, it is the same shuffle.
+    Start(Terms, ShuffleOptions),
     /// An attempt of an input partition begins, of a shuffle that was started with these terms.
     Open(u32, AttemptId, Terms),
     /// The records of a frame, numbered from 1, of the attempt that this call has opened.
@@ -164,14 +134,11 @@ pub enum Answer {
 }
 
 fields! {
-    ArrowKind, "a kind of rows", { encoding: u16, schema: Bytes, order: Vec<SortColumn> };
-    SortColumn, "a column", { column: u32, descends: bool, nulls_first: bool };
     Status, "a status", {
         stage: Stage, winners: u64, records: u64, bytes: u64, version: u32, ranges: u32, waits_for: String
     };
 }
 choices! {
-    RecordKind, "kind of records", { 1 => Raw, 2 => Arrow(kind) };
     CutBy, "way to cut", { 1 => Records, 2 => Bytes, 3 => Keys };
     Stage, "stage of a shuffle", { 1 => Open, 2 => Sealed, 3 => Failed };
 }
@@ -264,7 +231,7 @@ macro_rules! calls {
 
 calls! {
     Request, {
-        Start => Start(terms, kind),
+        Start => Start(terms, options),
         Open => Open(partition, attempt, terms),
         Records => Records(number, records),
         End => End(records, bytes),

@@ -5,6 +5,7 @@ use crate::malformed::{FrameError, Malformed};
 use partage_service::shuffle::buffer::Failed as AttemptFailed;
 use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::leader::Failed as LeaderFailed;
+use partage_service::shuffle::options::BadShuffleOptions;
 use partage_service::shuffle::reader::Failed as ReadFailed;
 use partage_service::shuffle::{Ended, Failure};
 
@@ -72,6 +73,10 @@ words! {
     PartitionNotExpected = "partition-not-expected";
     /// Schema, order or encoding are not those that the shuffle was started with.
     RecordKindDiffers = "record-kind-differs";
+    /// The shuffle cannot be started with such options.
+    BadOptions = "bad-options";
+    /// A shuffle with that number was started with other options.
+    StartDiffers = "start-differs";
     /// The shuffle was deleted.
     ShuffleDeleted = "shuffle-deleted";
     /// The shuffle has expired.
@@ -192,8 +197,16 @@ impl From<LeaderFailed> for Refusal {
             LeaderFailed::Over(how) => (word_of(*how), Again::No),
             LeaderFailed::Failed(_) => (RefusalWord::ShuffleFailed, Again::No),
             LeaderFailed::NotExpected(_) => (RefusalWord::PartitionNotExpected, Again::No),
+            LeaderFailed::StartDiffers(_) => (RefusalWord::StartDiffers, Again::No),
+            LeaderFailed::QuotaUsedUp(_) => (RefusalWord::QuotaUsedUp, Again::Request),
         };
         Refusal::new(word, again, why)
+    }
+}
+
+impl From<BadShuffleOptions> for Refusal {
+    fn from(why: BadShuffleOptions) -> Refusal {
+        Refusal::new(RefusalWord::BadOptions, Again::No, why)
     }
 }
 

@@ -3,8 +3,8 @@
 //! A form that changes breaks these, and nodes of the version before. Then the version of frames is another one.
 
 use crate::client::{
-    Again, Answer, ArrowKind, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, SortColumn, Stage,
-    Status,
+    Again, Answer, ArrowKind, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, ShuffleOptions,
+    SortColumn, Stage, Status,
 };
 use crate::frame::{Frame, Kind};
 use crate::node::{self, Control, Hello, Peer, Received};
@@ -18,6 +18,7 @@ use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::leader::{self, ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
 use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::options::OptionDifference;
 use partage_service::shuffle::plan::{Division, Placed, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
 use partage_service::shuffle::sketch::Sketch;
@@ -151,7 +152,7 @@ fn whole() -> What {
         last: slot_last(),
     };
     let decisions = vec![
-        Decision::Start(terms()),
+        Decision::Start(terms(), options().into()),
         Decision::Bounds(bounds().into()),
         Decision::Superseded(superseded.into()),
         Decision::Sealed(plan()),
@@ -203,7 +204,7 @@ fn of_nodes() -> Vec<(&'static str, Said)> {
         asks: true,
         has: [(key(Writer::Buffer(own.clone())).stream, numbers)].into(),
     };
-    let decided = vec![(SHUFFLE, Decision::Start(terms()))];
+    let decided = vec![(SHUFFLE, Decision::Start(terms(), Arc::default()))];
     let append = Append { slot: PoolSlot(9), epoch: Epoch(5), what: What::After(11, decided) };
     let mut sketch = Sketch::new(8, 1);
     ["b", "a"].iter().for_each(|key| sketch.insert(key.as_bytes()));
@@ -270,17 +271,26 @@ fn terms() -> Terms {
     Terms { stashes: 30, ranges: 640 }
 }
 
+/// Of rows of Arrow, with all that may be left out.
+fn options() -> ShuffleOptions {
+    let order = vec![SortColumn { column: 3, descends: true, nulls_first: false }];
+    ShuffleOptions {
+        kind: RecordKind::Arrow(ArrowKind { encoding: 1, schema: shared("s"), order }),
+        unsealed_ttl_ms: Some(20_000),
+        sealed_ttl_ms: Some(86_400_000),
+        owner: "etl".to_owned(),
+    }
+}
+
 fn two_records() -> PackedRecords {
     PackedRecords::pack([(&b"k"[..], &b"value"[..]), (b"", b"")])
 }
 
 fn of_clients() -> Vec<(&'static str, Said)> {
     let request = |what| Said::Request(Call { number: 8, shuffle: SHUFFLE, what });
-    let order = vec![SortColumn { column: 3, descends: true, nulls_first: false }];
-    let arrow = ArrowKind { encoding: 1, schema: shared("s"), order };
     vec![
-        ("start", request(Request::Start(terms(), RecordKind::Raw))),
-        ("start of rows of Arrow", request(Request::Start(terms(), RecordKind::Arrow(arrow)))),
+        ("start", request(Request::Start(terms(), ShuffleOptions::default()))),
+        ("start of rows of Arrow", request(Request::Start(terms(), options()))),
         ("open", request(Request::Open(2, AttemptId(0xff), terms()))),
         ("records", request(Request::Records(1, two_records()))),
         ("end", request(Request::End(2, 6))),
@@ -334,6 +344,7 @@ fn of_relays() -> Vec<(&'static str, Said)> {
     let placed = Placed { key: shared("k"), partition: 2, frame: 1, index: 300, value: shared("v") };
     let overview = ShuffleOverview {
         shuffle: SHUFFLE,
+        options: options().into(),
         stage: ShuffleStage::Sealing,
         partitions: 2,
         attempts: 3,
@@ -341,12 +352,19 @@ fn of_relays() -> Vec<(&'static str, Said)> {
         bytes: 4_000,
         version: 1,
         ranges: 90,
+        ends_in_ms: 1_500,
         dividing: 5,
         short_slots: 1,
         lacking: vec![7],
     };
     let answered = |answer| Relay::Answered(8, answer);
+    let start = leader::Request::Start(terms(), options());
+    let used_up = leader::QuotaUsedUp::Shuffles { has: 7, share: 7, quota: 20 };
+    let differs = leader::Failed::StartDiffers(OptionDifference::SealedTtl);
     vec![
+        ("a start for a client", Relay::Request(8, SHUFFLE, start)),
+        ("a refusal of another start", answered(Err(differs))),
+        ("a refusal of a start beyond a quota", answered(Err(leader::Failed::QuotaUsedUp(used_up)))),
         ("a seal for a client", Relay::Request(8, SHUFFLE, leader::Request::Seal([0, 1, 7].into()))),
         ("an overview for a client", answered(Ok(leader::Answer::Overview(overview)))),
         ("a refusal of a leader", answered(Err(leader::Failed::Over(Ended::Expired)))),

@@ -5,9 +5,10 @@
 //!           | ended 4 | ( shuffle 16 | how 1 ) for each
 //! lost      version 1 | 3
 //! after     version 1 | 2 | sequence before 8 | decisions 4 | ( shuffle 16 | decision ) for each
-//! decision  kind 1 | terms, bounds, superseded, plan, failure or how
+//! decision  kind 1 | terms and options, bounds, superseded, plan, failure or how
 //! ```
 
+use super::options::{options, put_options};
 use super::plan::{bounds, plan, put_bounds, put_plan, put_upto, upto};
 use super::{VERSION, items, put_count, put_writer, slot, u8, u32, u64, u128, writer};
 use bytes::BufMut;
@@ -103,10 +104,11 @@ pub(crate) fn decode(form: &[u8]) -> Option<Item> {
 
 fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
     match decision {
-        Decision::Start(terms) => {
+        Decision::Start(terms, options) => {
             out.put_u8(START);
             out.put_u32(terms.stashes);
             out.put_u32(terms.ranges);
+            put_options(out, options);
         }
         Decision::Bounds(bounds) => {
             out.put_u8(BOUNDS);
@@ -135,7 +137,10 @@ fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
 
 fn decision(from: &mut &[u8]) -> Option<Decision> {
     Some(match u8(from)? {
-        START => Decision::Start(Terms { stashes: u32(from)?, ranges: u32(from)? }),
+        START => {
+            let terms = Terms { stashes: u32(from)?, ranges: u32(from)? };
+            Decision::Start(terms, options(from)?.into())
+        }
         BOUNDS => Decision::Bounds(bounds(from)?.into()),
         SUPERSEDED => Decision::Superseded(superseded(from)?.into()),
         SEALED => Decision::Sealed(plan(from)?.into()),
@@ -200,7 +205,8 @@ mod tests {
     use partage_core::base::name::NodeId;
     use partage_service::shuffle::bounds::Bounds;
     use partage_service::shuffle::plan::{Plan, PlanRange, Winner};
-    use partage_service::shuffle::{AttemptKey, BufferId, PoolSlot, TaskId, Writer};
+    use partage_service::shuffle::{ArrowKind, AttemptKey, BufferId, PoolSlot, RecordKind, ShuffleOptions};
+    use partage_service::shuffle::{SortColumn, TaskId, Writer};
 
     fn plan() -> Plan {
         let buffer = BufferId { node: NodeId::new("b").unwrap(), incarnation: Incarnation(3) };
@@ -231,9 +237,19 @@ mod tests {
             writer,
             last: [(PoolSlot(2), 5)].into(),
         };
+        let started_with = ShuffleOptions {
+            kind: RecordKind::Arrow(ArrowKind {
+                encoding: 1,
+                schema: b"schema".as_slice().into(),
+                order: vec![SortColumn { column: 2, descends: true, nulls_first: false }],
+            }),
+            unsealed_ttl_ms: Some(20_000),
+            sealed_ttl_ms: None,
+            owner: "etl".to_owned(),
+        };
         let differs = Failure::Differs { found: 1, found_bytes: 2, acknowledged: 3, acknowledged_bytes: 4 };
         vec![
-            Decision::Start(Terms { stashes: 3, ranges: 8 }),
+            Decision::Start(Terms { stashes: 3, ranges: 8 }, started_with.into()),
             Decision::Bounds(Bounds::stashes(2).into()),
             Decision::Superseded(superseded.into()),
             Decision::Sealed(plan().into()),

@@ -15,7 +15,7 @@ use partage_service::shuffle::partition::rank;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::{Bytes, ShuffleId, Terms};
 use partage_shuffle_wire::client::{
-    Again, Answer, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, Stage, Status,
+    Again, Answer, Call, CutBy, Refusal, RefusalWord, Request, Stage, Status,
 };
 use partage_shuffle_wire::records::PackedRecords;
 use partage_shuffle_wire::transport::{Answers, Closed as ConnectionClosed};
@@ -126,16 +126,13 @@ impl Asks {
 
     async fn answered(&self, shuffle: ShuffleId, what: Request, replies: &Replies<'_>) -> Result<(), Ends> {
         let answer = match what {
-            Request::Start(terms, RecordKind::Raw) => {
+            Request::Start(terms, options) => {
                 check_terms(terms)?;
-                match self.request(shuffle, &leader::Request::Start(terms)).await? {
+                options.check().map_err(Refusal::from)?;
+                match self.request(shuffle, &leader::Request::Start(terms, options)).await? {
                     leader::Answer::Started(terms) => Answer::Started(terms),
                     _ => return Err(unexpected().into()),
                 }
-            }
-            Request::Start(_, RecordKind::Arrow(_)) => {
-                let why = "this pool takes raw records only: start the shuffle with those";
-                return Err(Refusal::new(RefusalWord::RecordKindDiffers, Again::No, why).into());
             }
             Request::Seal(expected) => match self.request(shuffle, &leader::Request::Seal(expected)).await? {
                 leader::Answer::Sealed(plan) => Answer::Sealed(plan.records(), bytes_of(&plan)),
@@ -379,7 +376,10 @@ pub(crate) fn waits_for(overview: &ShuffleOverview) -> String {
             let rest = if overview.lacking.len() > 10 { ", …" } else { "" };
             format!("a whole attempt of each of the partitions {}{rest}", named.join(", "))
         }
-        leader::ShuffleStage::Sealing => "division and counts, before it is sealed".to_owned(),
+        leader::ShuffleStage::Sealing if overview.dividing > 0 => {
+            format!("the division of {} slots, and then counts, before it is sealed", overview.dividing)
+        }
+        leader::ShuffleStage::Sealing => "the counts of its ranges, before it is sealed".to_owned(),
         leader::ShuffleStage::Failed(failure) => failure.to_string(),
         leader::ShuffleStage::Open | leader::ShuffleStage::Sealed => String::new(),
     }

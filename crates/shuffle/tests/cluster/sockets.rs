@@ -7,7 +7,7 @@ use partage_service::shuffle::{AttemptId, ShuffleId, Terms};
 use partage_shuffle::network::{PoolService, WireTransport};
 use partage_shuffle::node::Node;
 use partage_shuffle_wire::client::{
-    Again, Answer, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, Stage,
+    Again, Answer, Call, CutBy, Refusal, RefusalWord, Request, ShuffleOptions, Stage,
 };
 use partage_shuffle_wire::node::Peer;
 use partage_shuffle_wire::records::PackedRecords;
@@ -182,7 +182,10 @@ fn call_one_node_after_the_other(cluster: &Cluster) {
         for node in 0..NODES {
             callers.push(Caller::connect(&cluster.address(node), ShuffleId(77)).await);
         }
-        assert_eq!(callers[0].call(Request::Start(terms, RecordKind::Raw)).await, Answer::Started(terms));
+        assert_eq!(
+            callers[0].call(Request::Start(terms, ShuffleOptions::default())).await,
+            Answer::Started(terms)
+        );
         for partition in 0..2 {
             // The other half of each key's records lies in the other partition.
             let pieces = [piece(partition, 0..2_000), piece(partition, 2_000..5_000)];
@@ -234,12 +237,15 @@ fn r1_terms_that_no_node_has_memory_for_are_refused_and_cost_nothing() {
         let large =
             [Terms { stashes: 4_000_000_000, ranges: 48 }, Terms { stashes: 30, ranges: SHUFFLE_RANGES + 1 }];
         for large in large {
-            let refused = caller.refused(Request::Start(large, RecordKind::Raw)).await;
+            let refused = caller.refused(Request::Start(large, ShuffleOptions::default())).await;
             assert_eq!((refused.word, refused.again), (RefusalWord::BadFrame, Again::No), "{refused}");
             let refused = caller.refused(Request::Open(0, AttemptId(1), large)).await;
             assert_eq!((refused.word, refused.again), (RefusalWord::BadFrame, Again::No), "{refused}");
         }
-        assert_eq!(caller.call(Request::Start(terms, RecordKind::Raw)).await, Answer::Started(terms));
+        assert_eq!(
+            caller.call(Request::Start(terms, ShuffleOptions::default())).await,
+            Answer::Started(terms)
+        );
         assert_eq!(caller.call(Request::Delete).await, Answer::Deleted);
     });
     cluster.has_nothing();
@@ -252,7 +258,10 @@ fn an_attempt_of_a_client_that_goes_away_is_given_up() {
     let terms = Terms { stashes: 30, ranges: 48 };
     runtime.block_on(async {
         let mut caller = Caller::connect(&cluster.address(0), ShuffleId(78)).await;
-        assert_eq!(caller.call(Request::Start(terms, RecordKind::Raw)).await, Answer::Started(terms));
+        assert_eq!(
+            caller.call(Request::Start(terms, ShuffleOptions::default())).await,
+            Answer::Started(terms)
+        );
         assert_eq!(caller.call(Request::Open(0, AttemptId(1), terms)).await, Answer::Opened);
         let number = caller.number;
         caller.send(number, Request::Records(1, piece(0, 0..1_000))).await;

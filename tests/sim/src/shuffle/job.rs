@@ -13,7 +13,7 @@ use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::reader::{Effect, Event, Failed as NotRead, Reader};
 use partage_service::shuffle::record::Record;
-use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
+use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, ShuffleOptions, Terms};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -71,6 +71,7 @@ pub struct Job {
     pub number: usize,
     pub shuffle: ShuffleId,
     terms: Terms,
+    options: ShuffleOptions,
     partitions: u32,
     pub given: Given,
     pub tries: Vec<Try>,
@@ -87,13 +88,25 @@ pub struct Job {
     alive_at: True,
 }
 
+/// By its number: one shuffle in four lives for less long than the settings say, and one for longer.
+fn options_of(shuffle: ShuffleId) -> ShuffleOptions {
+    let ttl = match shuffle.0 % 4 {
+        0 => Some(15_000),
+        1 => Some(35_000),
+        _ => None,
+    };
+    ShuffleOptions { unsealed_ttl_ms: ttl, sealed_ttl_ms: ttl, ..ShuffleOptions::default() }
+}
+
 impl Job {
     pub fn new(number: usize, draw: &mut Draw) -> Job {
         let partitions = draw.between(1, 6) as u32;
+        let shuffle = ShuffleId(u128::from(draw.bits()) << 64 | u128::from(draw.bits()));
         Job {
             number,
-            shuffle: ShuffleId(u128::from(draw.bits()) << 64 | u128::from(draw.bits())),
+            shuffle,
             terms: Terms { stashes: draw.between(1, 8) as u32, ranges: draw.between(1, 9) as u32 },
+            options: options_of(shuffle),
             partitions,
             given: Given::drawn(partitions, draw),
             tries: Vec::new(),
@@ -189,7 +202,7 @@ impl World {
         let Some(mut job) = self.jobs[number].take() else { return Ok(()) };
         let result = match job.phase {
             Phase::Starting => {
-                let request = Request::Start(job.terms);
+                let request = Request::Start(job.terms, job.options.clone());
                 self.ask_leader(&mut job, request);
                 Ok(())
             }

@@ -11,10 +11,11 @@
 
 use super::log::{Append, Decision, Decisions, Refused, What};
 use super::message::{Message, Word};
+use super::options::OptionDifference;
 use super::plan::Plan;
 use super::pool::PoolMap;
 use super::settings::Settings;
-use super::{Ended, Failure, PoolSlot, ShuffleId, Terms};
+use super::{Ended, Failure, PoolSlot, ShuffleId, ShuffleOptions, Terms};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
@@ -25,16 +26,18 @@ use std::sync::Arc;
 mod dividing;
 mod led;
 mod overview;
+mod quota;
 mod sealing;
 
 use led::{Led, State, UnderWay};
 pub use overview::{ShuffleOverview, ShuffleStage};
+pub use quota::{OwnerQuota, OwnerUse, QuotaUsedUp};
 
 /// What somebody asks the leader for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// A shuffle with that number begins.
-    Start(Terms),
+    /// A shuffle with that number begins. Sent again with the same options, it is the same shuffle.
+    Start(Terms, ShuffleOptions),
     /// The shuffle takes no more; these input partitions are expected.
     Seal(BTreeSet<u32>),
     /// It is over.
@@ -79,6 +82,12 @@ pub enum Failed {
         "the shuffle is sealed, or is being sealed, without input partition {0}: seal it with the partitions of its first seal"
     )]
     NotExpected(u32),
+    /// It was started before, with other options.
+    #[error("a shuffle with this number was started with another {0}: start this one under another number")]
+    StartDiffers(OptionDifference),
+    /// Its owner has as much as it may have. The driver says so, which knows all leaders of its node.
+    #[error("the shuffle is not started: {0}")]
+    QuotaUsedUp(QuotaUsedUp),
 }
 
 /// What has come.
@@ -314,13 +323,17 @@ impl Leader {
         if self.is_under_way(shuffle) && !matches!(request, Request::Seal(_)) {
             return self.waits(shuffle, number, request);
         }
-        let known = self.shuffles.get(&shuffle).map(|led| (led.terms, led.state.clone()));
+        let known =
+            self.shuffles.get(&shuffle).map(|led| (led.terms, led.options.clone(), led.state.clone()));
         let answer = match (request, known) {
-            (Request::Start(terms), None) if self.how_ended(shuffle).is_none() => {
-                self.waits(shuffle, number, Request::Start(terms));
-                return self.decide(now, shuffle, Decision::Start(terms));
+            (Request::Start(terms, options), None) if self.how_ended(shuffle).is_none() => {
+                self.waits(shuffle, number, Request::Start(terms, options.clone()));
+                return self.decide(now, shuffle, Decision::Start(terms, options.into()));
             }
-            (Request::Start(_), Some((terms, _))) => Ok(Answer::Started(terms)),
+            (Request::Start(_, options), Some((terms, own, _))) => match own.difference(&options) {
+                None => Ok(Answer::Started(terms)),
+                Some(difference) => Err(Failed::StartDiffers(difference)),
+            },
             (Request::Delete, Some(_)) => {
                 self.waits(shuffle, number, Request::Delete);
                 return self.decide(now, shuffle, Decision::Ended(Ended::Deleted));
@@ -336,9 +349,9 @@ impl Leader {
             },
             (Request::KeepAlive, Some(_)) => Ok(Answer::Alive),
             (Request::Overview, Some(_)) => {
-                self.overview(shuffle).map(Answer::Overview).ok_or(Failed::NotLeading)
+                self.overview(now, shuffle).map(Answer::Overview).ok_or(Failed::NotLeading)
             }
-            (Request::Seal(expected), Some((_, State::Sealed(plan)))) => {
+            (Request::Seal(expected), Some((_, _, State::Sealed(plan)))) => {
                 match plan.first_without(&expected) {
                     Some(partition) if !planted::is(Planted::SealedWithout) => {
                         Err(Failed::NotExpected(partition))
@@ -346,8 +359,8 @@ impl Leader {
                     _ => Ok(Answer::Sealed(plan)),
                 }
             }
-            (Request::Seal(_), Some((_, State::Failed(failure)))) => Err(Failed::Failed(failure)),
-            (Request::Seal(expected), Some((_, State::Open))) => {
+            (Request::Seal(_), Some((_, _, State::Failed(failure)))) => Err(Failed::Failed(failure)),
+            (Request::Seal(expected), Some((_, _, State::Open))) => {
                 return self.begin_seal(now, number, shuffle, expected);
             }
         };
@@ -430,11 +443,12 @@ impl Leader {
     /// It leads: what its copy has is in force.
     fn take_up(&mut self, now: Millis) {
         for (shuffle, decisions) in self.decisions.living.clone() {
-            let terms = decisions.iter().find_map(|decision| match decision {
-                Decision::Start(terms) => Some(*terms),
+            let start = decisions.iter().find_map(|decision| match decision {
+                Decision::Start(terms, options) => Some((*terms, options.clone())),
                 _ => None,
             });
-            let mut led = Led::new(now, terms.unwrap_or_default());
+            let (terms, options) = start.unwrap_or_default();
+            let mut led = Led::new(now, terms, options);
             decisions.iter().for_each(|decision| led.apply(decision));
             let is_open = led.state == State::Open;
             self.shuffles.insert(shuffle, led);
@@ -446,7 +460,9 @@ impl Leader {
 
     fn counts(&mut self, now: Millis, shuffle: ShuffleId, decision: &Decision) {
         match decision {
-            Decision::Start(terms) => drop(self.shuffles.insert(shuffle, Led::new(now, *terms))),
+            Decision::Start(terms, options) => {
+                self.shuffles.insert(shuffle, Led::new(now, *terms, options.clone()));
+            }
             Decision::Ended(how) => {
                 let sealing = self.shuffles.remove(&shuffle).and_then(|led| led.seal);
                 for number in sealing.into_iter().flat_map(|sealing| sealing.requests) {
@@ -518,11 +534,7 @@ impl Leader {
 
     fn expire(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(led) = self.shuffles.get(&shuffle) else { return };
-        let ttl = match led.state {
-            State::Open => self.settings.unsealed_ttl_ms,
-            State::Sealed(_) | State::Failed(_) => self.settings.sealed_ttl_ms,
-        };
-        if !led.is_deciding && now.since(led.touched) >= ttl {
+        if !led.is_deciding && led.ends_in_ms(now, &self.settings) == 0 {
             self.decide(now, shuffle, Decision::Ended(Ended::Expired));
         }
     }

@@ -1,0 +1,106 @@
+//! The stored form of what a shuffle was started with besides its terms.
+//!
+//! ```text
+//! options  kind | time to live 1 or 9, before it is sealed and then | owner 4 …
+//! kind     1, of raw records
+//!          2 | encoding 2 | schema 4 … | columns 4 | ( column 4 | descends 1 | nulls first 1 ) for each
+//! ```
+
+use super::{bytes, items, put_bytes, put_count, u8, u16, u32, u64};
+use bytes::BufMut;
+use partage_service::shuffle::{ArrowKind, RecordKind, ShuffleOptions, SortColumn};
+
+const RAW: u8 = 1;
+const ARROW: u8 = 2;
+
+pub(super) fn put_options(out: &mut Vec<u8>, options: &ShuffleOptions) {
+    match &options.kind {
+        RecordKind::Raw => out.put_u8(RAW),
+        RecordKind::Arrow(arrow) => {
+            out.put_u8(ARROW);
+            out.put_u16(arrow.encoding);
+            put_bytes(out, &arrow.schema);
+            put_count(out, arrow.order.len());
+            for one in &arrow.order {
+                out.put_u32(one.column);
+                out.put_u8(one.descends.into());
+                out.put_u8(one.nulls_first.into());
+            }
+        }
+    }
+    for ttl in [options.unsealed_ttl_ms, options.sealed_ttl_ms] {
+        out.put_u8(ttl.is_some().into());
+        ttl.iter().for_each(|ttl| out.put_u64(*ttl));
+    }
+    put_bytes(out, options.owner.as_bytes());
+}
+
+pub(super) fn options(from: &mut &[u8]) -> Option<ShuffleOptions> {
+    let kind = match u8(from)? {
+        RAW => RecordKind::Raw,
+        ARROW => RecordKind::Arrow(ArrowKind {
+            encoding: u16(from)?,
+            schema: bytes(from)?,
+            order: items(from, column)?,
+        }),
+        _ => return None,
+    };
+    let (unsealed_ttl_ms, sealed_ttl_ms) = (ttl(from)?, ttl(from)?);
+    let owner = std::str::from_utf8(&bytes(from)?).ok()?.to_owned();
+    Some(ShuffleOptions { kind, unsealed_ttl_ms, sealed_ttl_ms, owner })
+}
+
+fn column(from: &mut &[u8]) -> Option<SortColumn> {
+    Some(SortColumn { column: u32(from)?, descends: yes_or_no(from)?, nulls_first: yes_or_no(from)? })
+}
+
+fn ttl(from: &mut &[u8]) -> Option<Option<u64>> {
+    if yes_or_no(from)? { u64(from).map(Some) } else { Some(None) }
+}
+
+fn yes_or_no(from: &mut &[u8]) -> Option<bool> {
+    match u8(from)? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_have_this_form() {
+        let order = vec![
+            SortColumn { column: 3, descends: true, nulls_first: false },
+            SortColumn { column: 1, descends: false, nulls_first: true },
+        ];
+        let kind = RecordKind::Arrow(ArrowKind { encoding: 1, schema: b"s".as_slice().into(), order });
+        let all = ShuffleOptions {
+            kind,
+            unsealed_ttl_ms: Some(20_000),
+            sealed_ttl_ms: None,
+            owner: "etl".to_owned(),
+        };
+        let cases: [(ShuffleOptions, &[u8]); 2] = [
+            (ShuffleOptions::default(), b"\x01\0\0\0\0\0\0"),
+            (
+                all,
+                b"\x02\0\x01\0\0\0\x01s\0\0\0\x02\0\0\0\x03\x01\0\0\0\0\x01\0\x01\
+                  \x01\0\0\0\0\0\0\x4e\x20\0\0\0\0\x03etl",
+            ),
+        ];
+        for (given, form) in cases {
+            let mut out = Vec::new();
+            put_options(&mut out, &given);
+            assert_eq!(out, form);
+            let from = &mut &form[..];
+            assert_eq!(options(from), Some(given));
+            assert!(from.is_empty());
+            for length in 0..form.len() {
+                assert_eq!(options(&mut &form[..length]), None, "{length} bytes");
+            }
+        }
+    }
+}
