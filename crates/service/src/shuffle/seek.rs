@@ -66,6 +66,18 @@ impl Seek {
 }
 
 impl Found {
+    /// What a cut or a heavy key has besides its key, in bytes, at most.
+    const AROUND: u64 = 32;
+
+    /// What it takes in memory, in bytes.
+    pub fn memory(&self) -> u64 {
+        let key = |key: Option<&Bytes>| Found::AROUND + key.map_or(0, |key| key.len() as u64);
+        match self {
+            Found::Cuts(cuts) => cuts.iter().map(|cut| key(cut.key.as_ref())).sum(),
+            Found::HeavyKeys { keys, .. } => keys.iter().map(|one| key(Some(&one.key))).sum(),
+        }
+    }
+
     /// The front of it: as much as one answer may have by the bytes of its keys, and one cut or key at least. Who asks goes on
     /// behind it.
     pub fn bounded(self, most_bytes: u64) -> Found {
@@ -89,9 +101,6 @@ impl Found {
             }
         }
     }
-
-    /// What a cut or a heavy key has besides its key, in bytes, at most.
-    const AROUND: u64 = 32;
 }
 
 impl SeekFor {
