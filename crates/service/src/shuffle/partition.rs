@@ -117,8 +117,8 @@ pub fn edge(held: &[(u64, u64)], (i, n): (u64, u64), by: CutBy) -> Edge {
 }
 
 /// The cuts nearest to some offsets of a range, by its records in order, each with its key and bytes. By records and bytes it is
-/// the first record that begins at the offset or behind it. By keys it is where another key begins, or the range begins or ends; of
-/// two as near ones the earlier.
+/// the first record that begins at the offset or behind it. By keys it is where another key begins, or the range begins or
+/// ends; of two as near ones the earlier.
 pub fn cuts_at<'a>(
     by: CutBy,
     records: impl IntoIterator<Item = (&'a Bytes, u64)>,

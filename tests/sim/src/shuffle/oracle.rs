@@ -27,8 +27,8 @@ impl Given {
         Given { partitions: keys.collect() }
     }
 
-    /// An attempt of a partition, in frames. The values say which attempt they are of, and where they stand in it; they have up to
-    /// eight bytes more, so that records of one key differ in size.
+    /// An attempt of a partition, in frames. The values say which attempt they are of, and where they stand in it; they have up
+    /// to eight bytes more, so that records of one key differ in size.
     pub fn frames(&self, partition: u32, id: AttemptId, draw: &mut Draw) -> Vec<Vec<Record>> {
         let keys = self.partitions.get(partition as usize).map_or(&[][..], |keys| keys);
         let record = |(place, key): (usize, &Vec<u8>)| Record {

@@ -111,8 +111,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Partition `i` of `n`. Readers with different `turn`s begin with different holders. Where its ends fall inside ranges, holders
-    /// of these say at which record.
+    /// Partition `i` of `n`. Readers with different `turn`s begin with different holders. Where its ends fall inside ranges,
+    /// holders of these say at which record.
     pub fn of_partition(
         (plan, map): (Arc<Plan>, Arc<PoolMap>),
         settings: Settings,
@@ -300,7 +300,9 @@ impl Reader {
 
     /// A holder says where something is. It keeps its turn: the range lies in order there now.
     fn found(&mut self, now: Millis, found: Found, effects: &mut Vec<Effect>) {
-        let Some(Part { range, wants: Wants::Sought(what) }) = self.parts.front() else { return };
+        let Some(Part { range, wants: Wants::Sought(what) }) = self.parts.front() else {
+            return self.fail(now, effects);
+        };
         let (range, what) = (*range, what.clone());
         let Ok(left) = what.behind(&found) else {
             self.last_refusal = Some(NotRead::Differs);
