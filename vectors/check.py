@@ -687,6 +687,7 @@ SUPERSEDED = [
     "fixed 00000009", "count 1", "fixed 00000000", "fixed 0000000000000001", "count 1", *OF_BUFFER, *BATCH_NUMBER,
     "fixed 02", *TASK, *OWN, "count 1", "fixed 00000009", "fixed 0000000000000002",
 ]
+HEAVY_KEY = ["bytes 6b", "fixed 000000000000000a", "fixed 00000000000000c8"]
 FAILURE = [
     "fixed 01", "fixed 0000000000000001", "fixed 0000000000000002", "fixed 0000000000000003", "fixed 0000000000000004",
 ]
@@ -788,7 +789,9 @@ SHUFFLE_FRAMES = [
         *CALL, "fixed 0000000000000004", "fixed 01", "bytes 61", "fixed 00",
         "fixed 000000000000000a", "fixed 0000000000000014",
     ]),
-    frame_case("ask for bounds", 73, [*CALL, "fixed 0000000000000100"]),
+    frame_case("read ranks", 77, [*CALL, "fixed 000000000000000a", "fixed 0000000000000014"]),
+    frame_case("ask for bounds", 73, [*CALL, "fixed 0000000000000100", "fixed 02"]),
+    frame_case("ask for heavy keys", 78, [*CALL, "fixed 0000000000000100"]),
     frame_case("ask for the status", 74, CALL),
     frame_case("keep alive", 75, CALL),
     frame_case("delete", 76, CALL),
@@ -798,6 +801,7 @@ SHUFFLE_FRAMES = [
     frame_case("sealed", 100, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),
     frame_case("read to the end", 103, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),
     frame_case("bounds", 104, [*CALL, "count 3", "bytes 61", "bytes 6d", "bytes 7a"]),
+    frame_case("heavy keys", 109, [*CALL, "fixed 000000000000012c", "count 1", *HEAVY_KEY]),
     frame_case("status", 105, [
         *CALL, "fixed 01", "fixed 0000000000000001", "fixed 0000000000000002", "fixed 0000000000000006",
         "fixed 00000001", "fixed 00000002", "text marks",
@@ -830,6 +834,21 @@ SHUFFLE_FRAMES = [
         "bytes 6b", "fixed 00000002", "fixed 0000000000000001", "count 300", "bytes 76",
     ], False),
     frame_case("a refusal of a holder", 37, ["fixed 0000000000000008", "fixed 00", "fixed 02"], False),
+    frame_case("cuts that are sought", 38, [
+        "fixed 0000000000000008", "fixed " + FRAME_SHUFFLE.hex(), "fixed 0000000000000004",
+        "fixed 01", "fixed 03", "count 2", "fixed 000000000000000a", "fixed 0000000000000014",
+    ]),
+    frame_case("heavy keys that are sought", 38, [
+        "fixed 0000000000000008", "fixed " + FRAME_SHUFFLE.hex(), "fixed 0000000000000004",
+        "fixed 02", "fixed 0000000000000009", "fixed 000000000000000a",
+    ]),
+    frame_case("cuts that were found", 39, [
+        "fixed 0000000000000008", "fixed 01", "count 2",
+        "fixed 000000000000000c", "fixed 01", "bytes 6b", "fixed 0000000000000014", "fixed 00",
+    ], False),
+    frame_case("heavy keys that were found", 39, [
+        "fixed 0000000000000008", "fixed 02", "count 1", *HEAVY_KEY, "fixed 01",
+    ], False),
 ]
 
 

@@ -9,7 +9,9 @@ use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
 use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::leader::{Answer, Failed, QuotaUsedUp, Request, ShuffleOverview, ShuffleStage};
+use partage_service::shuffle::partition::{CutAt, HeavyKey};
 use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::seek::{Found, SeekFor};
 use partage_service::shuffle::{Bytes, ShuffleId, ShuffleOptions};
 use std::sync::Arc;
 
@@ -28,6 +30,17 @@ pub struct SliceOf {
     pub to: u64,
 }
 
+/// A question about the order of a range of a sealed shuffle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeekOf {
+    /// The shuffle.
+    pub shuffle: ShuffleId,
+    /// The range, by its place in the plan.
+    pub range: u64,
+    /// What is sought in it.
+    pub what: SeekFor,
+}
+
 /// A question of a node for one of its clients, or its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Relay {
@@ -37,8 +50,12 @@ pub enum Relay {
     Answered(u64, Result<Answer, Failed>),
     /// To a holder.
     Read(u64, SliceOf),
-    /// From the holder.
+    /// From the holder: records, or why it gives none, or has not looked for what is sought.
     Records(u64, Result<Vec<Placed>, NotRead>),
+    /// To a holder.
+    Seek(u64, SeekOf),
+    /// From the holder.
+    Found(u64, Found),
 }
 
 fields! {
@@ -60,6 +77,9 @@ fields! {
     SliceOf, "a part of a range", {
         shuffle: ShuffleId, range: u64, keys: Option<(Bytes, Option<Bytes>)>, from: u64, to: u64
     };
+    SeekOf, "a question about a range", { shuffle: ShuffleId, range: u64, what: SeekFor };
+    CutAt, "a cut", { record: u64, key: Option<Bytes> };
+    HeavyKey, "a heavy key", { key: Bytes, first: u64, records: u64 };
 }
 choices! {
     ShuffleStage, "how far a shuffle is", { 1 => Open, 2 => Sealing, 3 => Sealed, 4 => Failed(why) };
@@ -75,6 +95,8 @@ choices! {
     };
     QuotaUsedUp, "quota that is used up", { 1 => Shuffles { has, share, quota }, 2 => Bytes { has, share, quota } };
     NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how) };
+    SeekFor, "kind of question about a range", { 1 => Cuts(by, offsets), 2 => HeavyKeys { more_than, from } };
+    Found, "kind of answer about a range", { 1 => Cuts(cuts), 2 => HeavyKeys { keys, has_more } };
 }
 
 impl<T: Form, E: Form> Form for Result<T, E> {
@@ -142,13 +164,31 @@ impl Relay {
                 answer.put(&mut body);
                 (Kind::HolderAnswers, None)
             }
+            Relay::Seek(number, seek) => {
+                (*number).put(&mut body);
+                seek.put(&mut body);
+                (Kind::AskSeek, Some(seek.shuffle))
+            }
+            Relay::Found(number, found) => {
+                (*number).put(&mut body);
+                found.put(&mut body);
+                (Kind::Found, None)
+            }
         };
         Frame::new(kind, shuffle, body)
     }
 
     /// Whether a frame of that kind carries one.
     pub fn is(kind: Kind) -> bool {
-        matches!(kind, Kind::AskLeader | Kind::LeaderAnswers | Kind::AskHolder | Kind::HolderAnswers)
+        matches!(
+            kind,
+            Kind::AskLeader
+                | Kind::LeaderAnswers
+                | Kind::AskHolder
+                | Kind::HolderAnswers
+                | Kind::AskSeek
+                | Kind::Found
+        )
     }
 
     /// Of a frame.
@@ -170,6 +210,12 @@ impl Relay {
                     (Relay::Read(number, slice), Some(shuffle))
                 }
                 Kind::HolderAnswers => (Relay::Records(number, Form::take(from)?), None),
+                Kind::AskSeek => {
+                    let seek = SeekOf::take(from)?;
+                    let shuffle = seek.shuffle;
+                    (Relay::Seek(number, seek), Some(shuffle))
+                }
+                Kind::Found => (Relay::Found(number, Form::take(from)?), None),
                 other => return Err(Malformed::Unexpected(other)),
             };
             if frame.shuffle() == shuffle { Ok(relay) } else { Err(Malformed::OtherShuffle) }
@@ -187,6 +233,7 @@ impl Relay {
 mod tests {
     use super::*;
     use partage_service::shuffle::options::OptionDifference;
+    use partage_service::shuffle::partition::CutBy;
     use partage_service::shuffle::{Ended, Terms};
     use std::collections::BTreeSet;
 
@@ -230,6 +277,9 @@ mod tests {
             short_slots: 1,
             lacking: vec![1, 7],
         };
+        let seek = |what| SeekOf { shuffle: SHUFFLE, range: 3, what };
+        let cut = CutAt { record: 4, key: Some(b"k".as_slice().into()) };
+        let heavy = HeavyKey { key: b"k".as_slice().into(), first: 2, records: 10 };
         vec![
             Relay::Request(
                 1,
@@ -246,6 +296,10 @@ mod tests {
             Relay::Read(5, slice),
             Relay::Records(5, Ok(vec![placed.clone(), placed])),
             Relay::Records(6, Err(NotRead::Busy)),
+            Relay::Seek(7, seek(SeekFor::Cuts(CutBy::Bytes, [3, 300].into()))),
+            Relay::Seek(8, seek(SeekFor::HeavyKeys { more_than: 9, from: 2 })),
+            Relay::Found(7, Found::Cuts(vec![cut, CutAt { record: 9, key: None }])),
+            Relay::Found(8, Found::HeavyKeys { keys: vec![heavy], has_more: true }),
         ]
     }
 

@@ -1,6 +1,6 @@
 //! Arbitrary messages, calls and answers, for property tests.
 
-use crate::client::{Again, Answer, Call, CutBy, Refusal, RefusalWord, Request, Stage, Status};
+use crate::client::{Again, Answer, Call, CutBy, HeavyKey, Refusal, RefusalWord, Request, Stage, Status};
 use crate::node::{Control, Hello, Peer};
 use crate::records::PackedRecords;
 use partage_core::base::id::{Epoch, Incarnation};
@@ -299,9 +299,12 @@ fn refusals() -> impl Strategy<Value = Refusal> {
     (word, again, ".{0,40}").prop_map(|(word, again, why)| Refusal { word, again, why })
 }
 
+fn cut_by() -> impl Strategy<Value = CutBy> {
+    prop_oneof![Just(CutBy::Records), Just(CutBy::Bytes), Just(CutBy::Keys)]
+}
+
 /// Every kind of request of a client.
 pub fn requests() -> impl Strategy<Value = Call<Request>> {
-    let by = prop_oneof![Just(CutBy::Records), Just(CutBy::Bytes), Just(CutBy::Keys)];
     let interval = (bytes(), option::of(bytes()));
     let of_attempts = prop_oneof![
         (any::<(u32, u128)>(), terms()).prop_map(|((partition, id), terms)| Request::Open(
@@ -314,11 +317,13 @@ pub fn requests() -> impl Strategy<Value = Call<Request>> {
         Just(Request::Abort),
     ];
     let of_reads = prop_oneof![
-        (any::<(u64, u64)>(), by).prop_map(|((i, n), by)| Request::ReadPartition(i, n, by)),
+        (any::<(u64, u64)>(), cut_by()).prop_map(|((i, n), by)| Request::ReadPartition(i, n, by)),
         interval.clone().prop_map(|(first, end)| Request::ReadKeys(first, end)),
         (any::<(u64, u64, u64)>(), option::of(interval))
             .prop_map(|((range, begin, end), keys)| Request::ReadSlice(range, keys, begin, end)),
-        any::<u64>().prop_map(Request::Bounds),
+        any::<(u64, u64)>().prop_map(|(begin, end)| Request::ReadRanks(begin, end)),
+        (any::<u64>(), cut_by()).prop_map(|(n, by)| Request::Bounds(n, by)),
+        any::<u64>().prop_map(Request::HeavyKeys),
     ];
     let of_shuffles = prop_oneof![
         (terms(), options()).prop_map(|(terms, options)| Request::Start(terms, options)),
@@ -345,6 +350,9 @@ pub fn answers() -> impl Strategy<Value = Call<Answer>> {
             waits_for,
         },
     );
+    let heavy =
+        (bytes(), any::<(u64, u64)>()).prop_map(|(key, (first, records))| HeavyKey { key, first, records });
+    let heavy = (any::<u64>(), vec(heavy, FEW)).prop_map(|(total, keys)| Answer::HeavyKeys(total, keys));
     let what = prop_oneof![
         terms().prop_map(Answer::Started),
         Just(Answer::Opened),
@@ -353,7 +361,7 @@ pub fn answers() -> impl Strategy<Value = Call<Answer>> {
         vec(any::<u32>(), FEW).prop_map(Answer::Lacks),
         packed().prop_map(Answer::Read),
         any::<(u64, u64)>().prop_map(|(records, bytes)| Answer::ReadEnd(records, bytes)),
-        vec(bytes(), FEW).prop_map(Answer::Bounds),
+        prop_oneof![vec(bytes(), FEW).prop_map(Answer::Bounds), heavy],
         status.prop_map(Answer::Status),
         prop_oneof![Just(Answer::Whole), Just(Answer::Alive), Just(Answer::Deleted)],
     ];

@@ -47,8 +47,14 @@ pub(crate) const AROUND_RECORD: usize = 8;
 /// Keys and values in one answer to a reader, and their lengths: large enough that a frame costs little, small against what a
 /// connection holds.
 pub(crate) const READ_BYTES: usize = 1 << 20;
-/// Partitions of which a client may ask the bounds at once: each is a read of one record.
+/// Partitions of which a client may ask the bounds, or the heavier keys, at once: a question to a holder has room for so many
+/// offsets of one range, and a frame for their keys, unless these are long.
 pub(crate) const BOUNDS: u64 = 16_384;
+/// Bytes of the keys in one answer with bounds or heavy keys: half of what a frame has room for.
+pub(crate) const BOUNDS_BYTES: usize = 64 << 20;
+/// Ranges of which one client asks at a time where cuts fall: several holders put some in order meanwhile, and other readers
+/// have room beside.
+pub(crate) const SEEKS_AT_ONCE: usize = 8;
 /// Between two questions about the pool: how soon nodes go by another number of replicas.
 pub(crate) const POOL_LOOK: Duration = Duration::from_secs(10);
 /// Between two such questions of a node that starts.

@@ -1,9 +1,10 @@
 //! `partage shuffle list` and `show`: what the leaders of shuffles say of them.
 
+use super::bounds::{hex, text as key_text, told as key_told};
 use super::nodes::{ShuffleNodes, failure, shuffle};
 use crate::output::{Failure, Output, say, table};
 use clap::Args;
-use partage_shuffle_client::{ShuffleId, Stage, StartOptions, Status};
+use partage_shuffle_client::{HeavyKey, HeavyKeys, ShuffleId, Stage, StartOptions, Status};
 use serde_json::{Value, json};
 
 /// `partage shuffle list`
@@ -57,6 +58,9 @@ pub struct ShowArgs {
     /// Handle of the shuffle, or its number
     #[arg(value_parser = shuffle)]
     shuffle: ShuffleId,
+    /// Names the keys of a sealed shuffle that have more records than any of so many partitions, 1 to 16384
+    #[arg(long, value_name = "COUNT")]
+    partitions: Option<u64>,
     #[command(flatten)]
     nodes: ShuffleNodes,
 }
@@ -88,13 +92,52 @@ impl ShowArgs {
 
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let told = self.told().await?;
+        let mut told = self.told().await?;
+        let heavy = match self.partitions {
+            Some(partitions) => {
+                let client = self.nodes.connect().await?;
+                client.heavy_keys(self.shuffle, partitions).await.map_err(failure)?
+            }
+            None => HeavyKeys { records: 0, keys: Vec::new() },
+        };
         if output.is_json() {
+            if let (Some(partitions), Some(told)) = (self.partitions, told.as_object_mut()) {
+                told.insert("partitions".to_owned(), json!(partitions));
+                told.insert("skewed_keys".to_owned(), skewed(&heavy));
+            }
             return output.json(&told);
         }
-        lines(&told).iter().for_each(|(name, value)| output.text(&format!("{name:<15}{value}")));
+        let mut shown = lines(&told);
+        if let Some(partitions) = self.partitions {
+            shown.extend(skewed_lines(&heavy, partitions));
+        }
+        shown.iter().for_each(|(name, value)| output.text(&format!("{name:<15}{value}")));
         Ok(())
     }
+}
+
+/// Heavy keys for programs.
+fn skewed(heavy: &HeavyKeys) -> Value {
+    let one = |key: &HeavyKey| {
+        json!({
+            "key": key_told(&key.key), "first_rank": key.first, "records": key.records, "share": heavy.share(key),
+        })
+    };
+    heavy.keys.iter().map(one).collect()
+}
+
+/// Heavy keys for people.
+fn skewed_lines(heavy: &HeavyKeys, partitions: u64) -> Vec<(&'static str, String)> {
+    let name = |at: usize| if at == 0 { "skewed keys" } else { "" };
+    if heavy.keys.is_empty() {
+        return vec![(name(0), format!("none has more records than one of {partitions} partitions"))];
+    }
+    let one = |(at, key): (usize, &HeavyKey)| {
+        let text = key_text(&key.key).map(|text| format!(" ({text})")).unwrap_or_default();
+        let share = 100.0 * heavy.share(key);
+        (name(at), format!("{}{text}: {} records, {share:.1} %", hex(&key.key), key.records))
+    };
+    heavy.keys.iter().enumerate().map(one).collect()
 }
 
 /// What people are shown of a shuffle.
@@ -187,6 +230,15 @@ mod tests {
         ] {
             assert!(whole.contains(line), "{line} is not in {whole}");
         }
+        let key = HeavyKey { key: b"a".as_slice().into(), first: 5, records: 30 };
+        let heavy = HeavyKeys { records: 40, keys: vec![key] };
+        assert_eq!(
+            skewed(&heavy),
+            json!([{ "key": { "hex": "61", "text": "a" }, "first_rank": 5, "records": 30, "share": 0.75 }])
+        );
+        assert_eq!(skewed_lines(&heavy, 3), [("skewed keys", "61 (a): 30 records, 75.0 %".to_owned())]);
+        let none = skewed_lines(&HeavyKeys { records: 40, keys: Vec::new() }, 3);
+        assert_eq!(none[0].1, "none has more records than one of 3 partitions");
         let less = shown(&json!({ "stage": "sealed", "winners": 2 }));
         assert!(!less.contains("attempts") && less.contains("waits for: nothing"), "{less}");
     }

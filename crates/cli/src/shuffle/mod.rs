@@ -3,6 +3,7 @@
 //! `serve` is a node of a pool. The other verbs ask nodes ([`nodes`]): by the client of shuffles, and [`list`] over HTTP on the
 //! same ports.
 
+mod bounds;
 mod control;
 mod list;
 mod nodes;
@@ -30,6 +31,8 @@ pub enum ShuffleCommand {
     List(list::ListArgs),
     /// Show how far one shuffle is, and what it waits for
     Show(list::ShowArgs),
+    /// Print the keys at which the partitions of a sealed shuffle begin
+    Bounds(bounds::BoundsArgs),
     /// Sort files into equal parts
     Sort(Box<sort::SortArgs>),
 }
@@ -44,6 +47,7 @@ impl ShuffleCommand {
             ShuffleCommand::Delete(args) => args.run(output).await,
             ShuffleCommand::List(args) => args.run(output).await,
             ShuffleCommand::Show(args) => args.run(output).await,
+            ShuffleCommand::Bounds(args) => args.run(output).await,
             ShuffleCommand::Sort(args) => args.run(output).await,
         }
     }

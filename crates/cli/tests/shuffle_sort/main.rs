@@ -142,6 +142,11 @@ fn a_shuffle_is_started_shown_sealed_and_deleted_by_commands() {
     lacks.refused(5, &["input partitions 0, 1 lack a whole attempt"]);
     let sealed = pool.run(&["shuffle", "seal", id, "--inputs", "0", "--json"]).json();
     assert_eq!((sealed["sealed"].as_bool(), sealed["records"].as_u64()), (Some(true), Some(0)), "{sealed}");
+    let bounds = pool.run(&["shuffle", "bounds", id, "--partitions", "3", "--cut", "keys", "--json"]).json();
+    assert_eq!(bounds["bounds"].as_array().map(Vec::len), Some(0), "{bounds}");
+    pool.run(&["shuffle", "bounds", id, "--partitions", "0"]).refused(4, &["ask for 1 to 16384"]);
+    let shown = pool.run(&["shuffle", "show", id, "--partitions", "3", "--json"]).json();
+    assert_eq!(shown["skewed_keys"].as_array().map(Vec::len), Some(0), "{shown}");
     pool.run(&["shuffle", "delete", id]).refused(2, &["say --yes"]);
     let dry = pool.run(&["shuffle", "delete", id, "--dry-run", "--json"]).json();
     assert_eq!(dry["deleted"], false);

@@ -239,6 +239,8 @@ pub enum Planted {
     DroppedEarly,
     /// X7: a shuffle is sealed though a partition has no whole attempt.
     SealedWithout,
+    /// X13: of a slot's replicas only the first one cuts partitions where the order of the range says.
+    OwnCut,
 }
 
 impl Planted {
@@ -272,7 +274,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of shuffles must catch.
-    pub const SHUFFLES: [Planted; 10] = [
+    pub const SHUFFLES: [Planted; 11] = [
         Planted::AckedBelowR,
         Planted::TwoWinners,
         Planted::StoredTwice,
@@ -283,6 +285,7 @@ impl Planted {
         Planted::StandInForgotten,
         Planted::DroppedEarly,
         Planted::SealedWithout,
+        Planted::OwnCut,
     ];
 
     /// Those that the simulator of dataset nodes must catch.

@@ -23,6 +23,7 @@
 //! | 7. Seal needs a whole attempt of each partition expected, everything divided, and counts that agree; else it names what lacks, or the shuffle fails by name (D6) | `leader` |
 //! | 8. A reader and a holder go by the sealed plan alone; records of losers are left out; the order is by key, partition and place, so it is the same at each replica (X9) | [`plan`], `reader` |
 //! | 9. What a deleted shuffle had goes from everywhere; what nobody knows is asked about at its home, and goes when that decides so (D7) | `leader`, `holder` |
+//! | 10. Where a cut falls inside a range any holder of it says, from that order; the end of a partition is the begin of the next one (X13) | [`partition`], [`seek`], `reader` |
 //!
 //! The driver, in numbered sentences:
 //! 1. It gives each process an incarnation of its own, and each leader of a slot an epoch of its own: a process that starts leads
@@ -55,6 +56,7 @@ pub mod plan;
 pub mod pool;
 pub mod reader;
 pub mod record;
+pub mod seek;
 pub mod sending;
 pub mod settings;
 pub mod sketch;

@@ -75,6 +75,11 @@ impl Placed {
     pub fn memory(&self) -> u64 {
         Placed::AROUND + (self.key.len() + self.value.len()) as u64
     }
+
+    /// Its key, and the bytes of its key and value.
+    pub fn sized(&self) -> (&Bytes, u64) {
+        (&self.key, (self.key.len() + self.value.len()) as u64)
+    }
 }
 
 /// A holder's records are not those that the plan counts.
@@ -106,6 +111,11 @@ impl Plan {
     /// The records of each range.
     pub fn counts(&self) -> Vec<u64> {
         self.ranges.iter().map(|range| range.records).collect()
+    }
+
+    /// The records and bytes of each range.
+    pub fn held(&self) -> Vec<(u64, u64)> {
+        self.ranges.iter().map(|range| (range.records, range.bytes)).collect()
     }
 
     /// The records of a range, in order, from the batches of its slot. Others may be among these; each must be there once.

@@ -109,15 +109,26 @@ async fn what_is_written_comes_back_once_and_in_order_whatever_breaks() {
             Ok::<(), Error>(())
         }
     };
-    client.read_partitions(shuffle.id, 7, 3, take).await.unwrap();
+    client.read_partitions(shuffle.id, (7, CutBy::Records), 3, take).await.unwrap();
     assert_eq!(parts.lock().unwrap().concat(), expected);
 
     let keys = client.read_keys(shuffle.id, &[0, 100], Some(&[0, 101]));
     let found = all_of(keys).await.unwrap();
     assert!(!found.is_empty() && found.iter().all(|(key, _)| key == &[0, 100]));
-    let bounds = client.bounds(shuffle.id, 2).await.unwrap();
+    let bounds = client.bounds(shuffle.id, 2, CutBy::Records).await.unwrap();
     assert_eq!(bounds.len(), 3);
     assert_eq!(bounds[1][..], expected[1_000].0);
+    let heavy = client.heavy_keys(shuffle.id, 1_000).await.unwrap();
+    let key = heavy.keys.iter().max_by_key(|one| one.records).unwrap();
+    assert!(heavy.records == 2_000 && key.records > 2, "{heavy:?}");
+    assert!((heavy.share(key) - key.records as f64 / 2_000.0).abs() < 1e-9);
+    let mut parts = Vec::new();
+    for i in 0..3 {
+        let part = all_of(client.read_key_part(shuffle.id, key, i, 3)).await.unwrap();
+        assert!(part.len() as u64 <= key.records.div_ceil(3), "{i}: {}", part.len());
+        parts.extend(part);
+    }
+    assert_eq!(parts, expected[key.first as usize..(key.first + key.records) as usize]);
     client.keep_alive(shuffle.id).await.unwrap();
     client.delete(shuffle.id).await.unwrap();
     let gone = client.status(shuffle.id).await.unwrap_err();

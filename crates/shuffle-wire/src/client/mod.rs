@@ -7,8 +7,8 @@
 //! | end it, with what was counted | whole | nothing: the attempt is stored |
 //! | abort it | | nothing: it never was |
 //! | seal | sealed, or lacks | |
-//! | read a partition, an interval, or a slice of a range | read, any number of times, then read to the end | |
-//! | bounds, status, keep alive, delete | bounds, status, alive, deleted | |
+//! | read a partition, an interval, some ranks, or a slice of a range | read, any number of times, then read to the end | |
+//! | bounds, heavy keys, status, keep alive, delete | bounds, heavy keys, status, alive, deleted | |
 //!
 //! A client numbers its calls; an answer names the call. Each request may be refused instead ([`Refusal`]). The shuffle stands in
 //! the header of the frame.
@@ -17,6 +17,7 @@
 
 mod refusal;
 
+pub use partage_service::shuffle::partition::{CutBy, HeavyKey};
 pub use partage_service::shuffle::{ArrowKind, RecordKind, ShuffleOptions, SortColumn};
 pub use refusal::{Again, Refusal, RefusalWord};
 
@@ -29,17 +30,6 @@ use crate::records::PackedRecords;
 use partage_core::limits::SHUFFLE_FRAME_BYTES;
 use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 use std::collections::BTreeSet;
-
-/// Where partitions are cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CutBy {
-    /// At ranks of records: sizes differ by one record at most.
-    Records,
-    /// At bytes: by one record's bytes at most.
-    Bytes,
-    /// Only between different keys.
-    Keys,
-}
 
 /// What a client asks for, of a shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,8 +52,12 @@ pub enum Request {
     ReadKeys(Bytes, Option<Bytes>),
     /// Of a range, by its place in the plan, and of that interval of keys in it: the records from one place to before another.
     ReadSlice(u64, Option<(Bytes, Option<Bytes>)>, u64, u64),
-    /// The keys that bound `n` partitions.
-    Bounds(u64),
+    /// The records of these ranks among all, from the first, included, to the second.
+    ReadRanks(u64, u64),
+    /// The keys that bound `n` partitions, cut so.
+    Bounds(u64, CutBy),
+    /// The keys that have more records than any of `n` partitions.
+    HeavyKeys(u64),
     /// How the shuffle is.
     Status,
     /// It is in use.
@@ -123,6 +117,8 @@ pub enum Answer {
     ReadEnd(u64, u64),
     /// Keys that bound partitions: the first key, that of each later partition, and the last key.
     Bounds(Vec<Bytes>),
+    /// All records of the shuffle, and the keys that are heavier than a partition, in order, with the ranks at which they begin.
+    HeavyKeys(u64, Vec<HeavyKey>),
     /// How the shuffle is.
     Status(Status),
     /// It lives.
@@ -240,7 +236,9 @@ calls! {
         ReadPartition => ReadPartition(i, n, by),
         ReadKeys => ReadKeys(first, end),
         ReadSlice => ReadSlice(range, keys, begin, end),
-        AskBounds => Bounds(n),
+        ReadRanks => ReadRanks(begin, end),
+        AskBounds => Bounds(n, by),
+        AskHeavyKeys => HeavyKeys(n),
         AskStatus => Status,
         KeepAlive => KeepAlive,
         Delete => Delete,
@@ -258,6 +256,7 @@ calls! {
         Read => Read(records),
         ReadEnd => ReadEnd(records, bytes),
         Bounds => Bounds(keys),
+        HeavyKeys => HeavyKeys(total, keys),
         Status => Status(status),
         Alive => Alive,
         Deleted => Deleted,

@@ -3,13 +3,13 @@
 //! A form that changes breaks these, and nodes of the version before. Then the version of frames is another one.
 
 use crate::client::{
-    Again, Answer, ArrowKind, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, ShuffleOptions,
-    SortColumn, Stage, Status,
+    Again, Answer, ArrowKind, Call, CutBy, HeavyKey, RecordKind, Refusal, RefusalWord, Request,
+    ShuffleOptions, SortColumn, Stage, Status,
 };
 use crate::frame::{Frame, Kind};
 use crate::node::{self, Control, Hello, Peer, Received};
 use crate::records::PackedRecords;
-use crate::relay::{Relay, SliceOf};
+use crate::relay::{Relay, SeekOf, SliceOf};
 use bytes::Bytes;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
@@ -19,8 +19,10 @@ use partage_service::shuffle::leader::{self, ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::options::OptionDifference;
+use partage_service::shuffle::partition::CutAt;
 use partage_service::shuffle::plan::{Division, Placed, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
+use partage_service::shuffle::seek::{Found, SeekFor};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
     AttemptId, AttemptKey, BufferId, Bytes as Shared, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId,
@@ -299,7 +301,9 @@ fn of_clients() -> Vec<(&'static str, Said)> {
         ("read a partition", request(Request::ReadPartition(3, 256, CutBy::Records))),
         ("read keys", request(Request::ReadKeys(shared("a"), Some(shared("b"))))),
         ("read a slice", request(Request::ReadSlice(4, Some((shared("a"), None)), 10, 20))),
-        ("ask for bounds", request(Request::Bounds(256))),
+        ("read ranks", request(Request::ReadRanks(10, 20))),
+        ("ask for bounds", request(Request::Bounds(256, CutBy::Bytes))),
+        ("ask for heavy keys", request(Request::HeavyKeys(256))),
         ("ask for the status", request(Request::Status)),
         ("keep alive", request(Request::KeepAlive)),
         ("delete", request(Request::Delete)),
@@ -329,6 +333,7 @@ fn of_servers() -> Vec<(&'static str, Said)> {
         ("sealed", answer(Answer::Sealed(2, 6))),
         ("read to the end", answer(Answer::ReadEnd(2, 6))),
         ("bounds", answer(Answer::Bounds(["a", "m", "z"].map(shared).into()))),
+        ("heavy keys", answer(Answer::HeavyKeys(300, vec![heavy()]))),
         ("status", answer(Answer::Status(status))),
         ("alive", answer(Answer::Alive)),
         ("deleted", answer(Answer::Deleted)),
@@ -337,6 +342,10 @@ fn of_servers() -> Vec<(&'static str, Said)> {
         ("read", answer(Answer::Read(two_records()))),
         ("refused", answer(Answer::Refused(full))),
     ]
+}
+
+fn heavy() -> HeavyKey {
+    HeavyKey { key: shared("k"), first: 10, records: 200 }
 }
 
 fn of_relays() -> Vec<(&'static str, Said)> {
@@ -361,6 +370,8 @@ fn of_relays() -> Vec<(&'static str, Said)> {
     let start = leader::Request::Start(terms(), options());
     let used_up = leader::QuotaUsedUp::Shuffles { has: 7, share: 7, quota: 20 };
     let differs = leader::Failed::StartDiffers(OptionDifference::SealedTtl);
+    let seek = |what| Relay::Seek(8, SeekOf { shuffle: SHUFFLE, range: 4, what });
+    let cuts = vec![CutAt { record: 12, key: Some(shared("k")) }, CutAt { record: 20, key: None }];
     vec![
         ("a start for a client", Relay::Request(8, SHUFFLE, start)),
         ("a refusal of another start", answered(Err(differs))),
@@ -371,6 +382,13 @@ fn of_relays() -> Vec<(&'static str, Said)> {
         ("a slice for a client", Relay::Read(8, slice)),
         ("records for a client", Relay::Records(8, Ok(vec![placed]))),
         ("a refusal of a holder", Relay::Records(8, Err(NotRead::Busy))),
+        ("cuts that are sought", seek(SeekFor::Cuts(CutBy::Keys, [10, 20].into()))),
+        ("heavy keys that are sought", seek(SeekFor::HeavyKeys { more_than: 9, from: 10 })),
+        ("cuts that were found", Relay::Found(8, Found::Cuts(cuts))),
+        (
+            "heavy keys that were found",
+            Relay::Found(8, Found::HeavyKeys { keys: vec![heavy()], has_more: true }),
+        ),
     ]
     .into_iter()
     .map(|(name, relay)| (name, Said::Relay(relay)))

@@ -1,7 +1,7 @@
 //! What is asked of leaders and holders for a client on the network, and what the client is answered.
 
 use super::attempt::refusal;
-use crate::limits::{ANSWERS, AROUND_RECORD, BOUNDS, READ_BYTES, REQUEST_REST_MS};
+use crate::limits::{ANSWERS, AROUND_RECORD, READ_BYTES, REQUEST_REST_MS};
 use crate::node::client::{ClientError, PutError, ReadError, Step, Steps, Wanted};
 use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
@@ -11,12 +11,10 @@ use partage_core::limits::SHUFFLE_RANGES;
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{self, ShuffleOverview};
 use partage_service::shuffle::message::Word;
-use partage_service::shuffle::partition::rank;
 use partage_service::shuffle::plan::{Placed, Plan};
-use partage_service::shuffle::{Bytes, ShuffleId, Terms};
-use partage_shuffle_wire::client::{
-    Again, Answer, Call, CutBy, Refusal, RefusalWord, Request, Stage, Status,
-};
+use partage_service::shuffle::seek::{Found, SeekFor};
+use partage_service::shuffle::{ShuffleId, Terms};
+use partage_shuffle_wire::client::{Again, Answer, Call, Refusal, RefusalWord, Request, Stage, Status};
 use partage_shuffle_wire::records::PackedRecords;
 use partage_shuffle_wire::transport::{Answers, Closed as ConnectionClosed};
 use std::sync::Arc;
@@ -27,7 +25,7 @@ use tokio::time::{sleep, timeout};
 /// Asks for a client. A copy asks for the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Asks {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     own: NodeId,
 }
 
@@ -139,7 +137,11 @@ impl Asks {
                 leader::Answer::Lacks(partitions) => Answer::Lacks(partitions),
                 _ => return Err(unexpected().into()),
             },
-            Request::Bounds(n) => Answer::Bounds(self.bounds(&self.plan(shuffle).await?, n).await?),
+            Request::Bounds(n, by) => Answer::Bounds(self.bounds(&self.plan(shuffle).await?, n, by).await?),
+            Request::HeavyKeys(n) => {
+                let plan = self.plan(shuffle).await?;
+                Answer::HeavyKeys(plan.records(), self.heavy_keys(&plan, n).await?)
+            }
             Request::Status => Answer::Status(status(&self.overview(shuffle).await?)),
             Request::KeepAlive => {
                 self.request(shuffle, &leader::Request::KeepAlive).await?;
@@ -149,9 +151,10 @@ impl Asks {
                 self.request(shuffle, &leader::Request::Delete).await?;
                 Answer::Deleted
             }
-            Request::ReadPartition(..) | Request::ReadKeys(..) | Request::ReadSlice(..) => {
-                return self.read(shuffle, what, replies).await;
-            }
+            Request::ReadPartition(..)
+            | Request::ReadRanks(..)
+            | Request::ReadKeys(..)
+            | Request::ReadSlice(..) => return self.read(shuffle, what, replies).await,
             // They belong to attempts, which the session has.
             Request::Open(..) | Request::Records(..) | Request::End(..) | Request::Abort => return Ok(()),
         };
@@ -161,12 +164,11 @@ impl Asks {
     async fn read(&self, shuffle: ShuffleId, what: Request, replies: &Replies<'_>) -> Result<(), Ends> {
         let (records, bytes) = match what {
             Request::ReadPartition(i, n, _) if i >= n => return Err(no_partition(i, n).into()),
-            Request::ReadPartition(i, n, CutBy::Records) => {
-                self.read_all(&self.plan(shuffle).await?, Wanted::Partition(i, n), replies).await?
+            Request::ReadPartition(i, n, by) => {
+                self.read_all(&self.plan(shuffle).await?, Wanted::Partition(i, n, by), replies).await?
             }
-            Request::ReadPartition(..) => {
-                let why = "this pool cuts partitions at records only: read them so";
-                return Err(Refusal::new(RefusalWord::BadFrame, Again::No, why).into());
+            Request::ReadRanks(from, to) => {
+                self.read_all(&self.plan(shuffle).await?, Wanted::Ranks(from, to), replies).await?
             }
             Request::ReadKeys(first, end) => {
                 self.read_all(&self.plan(shuffle).await?, Wanted::Keys(first, end), replies).await?
@@ -209,8 +211,9 @@ impl Asks {
             let question = Event::Read(self.own.clone(), part, from, sender.into());
             self.shared.inbox.push_when_room(question).await.map_err(stopped)?;
             let answer = timeout(Duration::from_millis(settings.question_ms), come.recv()).await;
-            let busy = || Refusal::from(NotRead::Busy);
-            let (_, records) = answer.ok().flatten().ok_or_else(busy)?;
+            let Some(ReadAnswer::Answer(_, records)) = answer.ok().flatten() else {
+                return Err(Refusal::from(NotRead::Busy).into());
+            };
             let records = records.map_err(Refusal::from)?;
             let (count, bytes) = replies.send_records(&records).await?;
             sum = (sum.0 + count, sum.1 + bytes);
@@ -220,35 +223,6 @@ impl Asks {
             }
         }
         Ok(sum)
-    }
-
-    /// The first key, that of each later partition, and the last key; none of a shuffle without records.
-    async fn bounds(&self, plan: &Arc<Plan>, n: u64) -> Result<Vec<Bytes>, Refusal> {
-        let total = plan.records();
-        if n == 0 || n > BOUNDS {
-            let why = format!("there are no bounds of {n} partitions: ask for 1 to {BOUNDS}");
-            return Err(Refusal::new(RefusalWord::NoSuchPartition, Again::No, why));
-        }
-        let Some(last) = total.checked_sub(1) else { return Ok(Vec::new()) };
-        let mut keys: Vec<(u64, Bytes)> = Vec::new();
-        for at in (0..n).map(|i| rank(i, n, total).min(last)).chain([last]) {
-            let known = keys.last().filter(|(rank, _)| *rank == at).map(|(_, key)| key.clone());
-            let key = match known {
-                Some(key) => key,
-                None => self.key_at(plan, at, total).await?,
-            };
-            keys.push((at, key));
-        }
-        Ok(keys.into_iter().map(|(_, key)| key).collect())
-    }
-
-    /// The key of the record of that rank: partitions of one record each are read by ranks.
-    async fn key_at(&self, plan: &Arc<Plan>, at: u64, total: u64) -> Result<Bytes, Refusal> {
-        let (sender, mut come) = mpsc::channel::<ReadAnswer>(ANSWERS);
-        let wanted = Wanted::Partition(at, total);
-        let mut steps = Steps::new(Arc::clone(&self.shared), plan, wanted, sender.into());
-        let records = next_piece(&mut steps, &mut come).await?.unwrap_or_default();
-        records.into_iter().next().map(|one| one.key).ok_or_else(unexpected)
     }
 
     /// How a shuffle is, as its leader knows it.
@@ -320,14 +294,21 @@ impl Asks {
     }
 }
 
-/// The next records of a read; none: there are no more.
-async fn next_piece(
+/// What a read gives.
+pub(super) enum Given {
+    Records(Vec<Placed>),
+    Found(usize, SeekFor, Found),
+}
+
+/// What comes next of a read; none: there is no more.
+pub(super) async fn next_given(
     steps: &mut Steps,
     come: &mut mpsc::Receiver<ReadAnswer>,
-) -> Result<Option<Vec<Placed>>, Refusal> {
+) -> Result<Option<Given>, Refusal> {
     loop {
         match steps.next() {
-            Step::Piece(records) => return Ok(Some(records)),
+            Step::Piece(records) => return Ok(Some(Given::Records(records))),
+            Step::Found(range, what, found) => return Ok(Some(Given::Found(range, what, found))),
             Step::Over(Ok(())) => return Ok(None),
             Step::Over(Err(ReadError::Failed(failed))) => return Err(failed.into()),
             Step::Over(Err(ReadError::Stopped)) => return Err(refusal(PutError::Stopped)),
@@ -340,8 +321,21 @@ async fn next_piece(
     }
 }
 
+/// The next records of a read; none: there are no more.
+async fn next_piece(
+    steps: &mut Steps,
+    come: &mut mpsc::Receiver<ReadAnswer>,
+) -> Result<Option<Vec<Placed>>, Refusal> {
+    while let Some(given) = next_given(steps, come).await? {
+        if let Given::Records(records) = given {
+            return Ok(Some(records));
+        }
+    }
+    Ok(None)
+}
+
 /// An answer to another request: a node of another version.
-fn unexpected() -> Refusal {
+pub(super) fn unexpected() -> Refusal {
     let why =
         "the node that was asked has answered something else: look whether all nodes have the same version";
     Refusal::new(RefusalWord::NotLeading, Again::Request, why)

@@ -14,9 +14,11 @@
 //! | what a connection of a client may do at a time | `session.rs` |
 //! | how records of an attempt come in, and how it ends | `attempt.rs` |
 //! | what is asked of leaders and holders for a client, and what it is answered | `calls.rs` |
+//! | where partitions begin, and which keys are heavier than one | `cuts.rs` |
 
 mod attempt;
 mod calls;
+mod cuts;
 mod service;
 mod session;
 mod transport;

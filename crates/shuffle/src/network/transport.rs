@@ -185,12 +185,17 @@ fn frame_of(packet: Packet) -> Result<Frame, FrameError> {
         Packet::Answered(number, answer) => Relay::Answered(number, answer).frame(),
         Packet::Read(number, slice) => Relay::Read(number, slice).frame(),
         Packet::Records(number, answer) => Relay::Records(number, answer).frame(),
+        Packet::Seek(number, seek) => Relay::Seek(number, seek).frame(),
+        Packet::Found(number, found) => Relay::Found(number, found).frame(),
     }
 }
 
 impl Transport for WireTransport {
     fn send(&self, to: &NodeId, packet: Packet) {
-        if matches!(packet, Packet::Message(Message::Batch(_)) | Packet::Records(_, Ok(_))) {
+        if matches!(
+            packet,
+            Packet::Message(Message::Batch(_)) | Packet::Records(_, Ok(_)) | Packet::Found(..)
+        ) {
             return self.send_bulk(to, packet);
         }
         match frame_of(packet) {

@@ -18,7 +18,9 @@ use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview}
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::plan::{Division, Placed};
 use partage_service::shuffle::pool::PoolMap;
+use partage_service::shuffle::reader;
 use partage_service::shuffle::record::{Batch, BatchKey, Record, Segment};
+use partage_service::shuffle::seek::{Found, Seek};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -41,8 +43,8 @@ pub(crate) enum Note {
     TooMany,
 }
 
-/// An answer to a reader, with the number of its question.
-pub(crate) type ReadAnswer = (u64, Result<Vec<Placed>, NotRead>);
+/// An answer to a reader, with the number of its question: records, what was sought, or a refusal.
+pub(crate) type ReadAnswer = reader::Event;
 
 /// What comes from outside.
 #[derive(Debug)]
@@ -52,6 +54,7 @@ pub(crate) enum Event {
     Input(Attempt, Input, Hears<Note>),
     Request(ShuffleId, Request, Hears<Result<Answer, Failed>>),
     Read(NodeId, Slice, u64, Hears<ReadAnswer>),
+    Seek(NodeId, Seek, u64, Hears<ReadAnswer>),
     Status(ShuffleId, Hears<Word>),
     /// The shuffles that are led here.
     Overviews(oneshot::Sender<Vec<ShuffleOverview>>),
@@ -82,7 +85,9 @@ pub(crate) enum Done {
     Passed(NodeId, Arc<Batch>),
     Divided(NodeId, Arc<Division>, Vec<Segment>),
     Counted(NodeId, Message),
+    /// Also a refusal to look for something.
     Read(u64, Result<Vec<Placed>, NotRead>),
+    Found(u64, Found),
     Ended(String),
 }
 

@@ -35,7 +35,7 @@ pub(crate) mod transport;
 pub use client::Client;
 pub use settings::{LEAST_MEMORY, NodeSettings};
 pub use shared::NodeStatus;
-pub use transport::{Packet, SliceOf, Transport};
+pub use transport::{Packet, SeekOf, SliceOf, Transport};
 
 use crate::log::{DecisionLog, DecisionSettings, DecisionsError};
 use crate::store::{Store, StoreError};

@@ -1,8 +1,9 @@
 //! The threads that read batches: for readers, for other replicas, for divisions and counts.
 //!
 //! A reader takes a range in pieces. The records of the range are read, checked against the plan and put in order once, and kept
-//! for the next piece while there is room: the order is final with the plan, so what is kept never changes. Ranges that are read
-//! at the same time have as much memory together as those that are kept; one is always read.
+//! for the next piece while there is room, and for readers that ask where cuts fall in it: the order is final with the plan, so
+//! what is kept never changes. Ranges that are read at the same time have as much memory together as those that are kept; one is
+//! always read.
 
 use super::inbox::{Done, EndsAtPanic, Inbox};
 use crate::store::{BatchError, BatchReader, Place};
@@ -12,6 +13,7 @@ use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::{self, Division, Placed, Plan};
 use partage_service::shuffle::record::{Batch, BatchKey, Segment};
+use partage_service::shuffle::seek::Seek;
 use partage_service::shuffle::{PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -25,6 +27,7 @@ pub(crate) enum Job {
     Divide(NodeId, Arc<Division>),
     Count(NodeId, Epoch, Arc<Plan>, PoolSlot),
     Read(u64, Slice),
+    Seek(u64, Seek),
 }
 
 /// What tells one job from another. What has no answer yet is ordered again and again: it is read once.
@@ -42,7 +45,7 @@ impl Job {
             Job::Pass(to, key) => JobName::Pass(to.clone(), key.clone()),
             Job::Divide(_, division) => JobName::Divide(division.shuffle, division.slot, division.task),
             Job::Count(_, epoch, plan, slot) => JobName::Count(plan.shuffle, *slot, *epoch),
-            Job::Read(number, _) => JobName::Read(*number),
+            Job::Read(number, _) | Job::Seek(number, _) => JobName::Read(*number),
         }
     }
 }
@@ -252,6 +255,14 @@ impl Work {
             Job::Read(number, slice) => {
                 let answer = self.sorted(&slice).map(|sorted| slice.of(&sorted));
                 self.inbox.done(Done::Read(number, answer));
+            }
+            Job::Seek(number, seek) => {
+                let (plan, range) = (Arc::clone(&seek.plan), seek.range);
+                let all = Slice { plan, range, keys: None, from: 0, to: u64::MAX };
+                self.inbox.done(match self.sorted(&all) {
+                    Ok(sorted) => Done::Found(number, seek.of(sorted.iter().map(Placed::sized))),
+                    Err(why) => Done::Read(number, Err(why)),
+                });
             }
         }
     }

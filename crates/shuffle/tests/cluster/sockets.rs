@@ -156,6 +156,37 @@ impl Caller {
         self.next(number).await
     }
 
+    /// 10,000 records of 8 bytes, two of each of 5,000 keys.
+    async fn cuts_by_bytes_and_between_keys(&mut self) {
+        let mut parts = Vec::new();
+        for i in 0..7 {
+            let part = self.read(Request::ReadPartition(i, 7, CutBy::Bytes)).await;
+            assert!((1_428..=1_430).contains(&part.len()), "{i}: {}", part.len());
+            parts.extend(part);
+        }
+        let all: Vec<Vec<u8>> = (0..10_000_u32).map(|rank| (rank / 2).to_be_bytes().to_vec()).collect();
+        assert_eq!(parts, all);
+        let mut rest = &all[..];
+        let Answer::Bounds(bounds) = self.call(Request::Bounds(7, CutBy::Keys)).await else { panic!() };
+        for i in 0..7 {
+            let part = self.read(Request::ReadPartition(i, 7, CutBy::Keys)).await;
+            assert!((1_426..=1_432).contains(&part.len()) && part.len() % 2 == 0, "{i}: {}", part.len());
+            assert_eq!(&bounds[i as usize][..], part[0]);
+            let (own, others) = rest.split_at(part.len());
+            assert_eq!(own, part);
+            rest = others;
+        }
+        assert!(rest.is_empty() && bounds.len() == 8);
+        assert_eq!(self.read(Request::ReadRanks(9_999, 20_000)).await, all[9_999..]);
+        let Answer::HeavyKeys(total, heavy) = self.call(Request::HeavyKeys(7)).await else { panic!() };
+        assert_eq!((total, heavy.len()), (10_000, 0));
+        let Answer::HeavyKeys(_, heavy) = self.call(Request::HeavyKeys(10_000)).await else { panic!() };
+        let found: Vec<(u64, u64)> = heavy.iter().map(|one| (one.first, one.records)).collect();
+        assert_eq!(found, (0..5_000).map(|key| (2 * key, 2)).collect::<Vec<_>>());
+        let none = self.refused(Request::HeavyKeys(0)).await;
+        assert_eq!(none.word, RefusalWord::NoSuchPartition);
+    }
+
     /// All records of a read.
     async fn read(&mut self, what: Request) -> Vec<Vec<u8>> {
         let mut keys = Vec::new();
@@ -208,11 +239,16 @@ fn call_one_node_after_the_other(cluster: &Cluster) {
             assert!(keys.is_sorted() && keys[0] == 2_500_u32.to_be_bytes());
             let first = 4_999_u32.to_be_bytes().as_slice().into();
             assert_eq!(caller.read(Request::ReadKeys(first, None)).await.len(), 2);
-            let Answer::Bounds(bounds) = caller.call(Request::Bounds(2)).await else { panic!() };
+            let Answer::Bounds(bounds) = caller.call(Request::Bounds(2, CutBy::Records)).await else {
+                panic!()
+            };
             let bounds: Vec<&[u8]> = bounds.iter().map(|key| &key[..]).collect();
             assert_eq!(bounds, [0_u32, 2_500, 4_999].map(u32::to_be_bytes).each_ref().map(|key| &key[..]));
-            let none = caller.refused(Request::ReadPartition(2, 2, CutBy::Records)).await;
-            assert_eq!(none.word, RefusalWord::NoSuchPartition);
+            for by in [CutBy::Records, CutBy::Bytes, CutBy::Keys] {
+                let none = caller.refused(Request::ReadPartition(2, 2, by)).await;
+                assert_eq!(none.word, RefusalWord::NoSuchPartition);
+            }
+            caller.cuts_by_bytes_and_between_keys().await;
         }
         assert_eq!(callers[1].call(Request::Delete).await, Answer::Deleted);
         let gone = callers[0].refused(Request::KeepAlive).await;

@@ -1,4 +1,4 @@
-//! A job: it starts a shuffle, writes its input partitions, seals, reads twice, and deletes it or leaves it to expire.
+//! A job: it starts a shuffle, writes its input partitions, seals, reads in each way, and deletes it or leaves it to expire.
 //!
 //! It goes on by itself every few milliseconds, whatever was lost: what has no answer is asked again, an attempt that fails is
 //! run again elsewhere under another id, some attempts have a second one beside them, some clients die or pause and come back.
@@ -10,6 +10,7 @@ use crate::clock::{MS, True};
 use crate::draw::Draw;
 use partage_service::shuffle::buffer::{Attempt, Failed, Input};
 use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
+use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::reader::{Effect, Event, Failed as NotRead, Reader};
 use partage_service::shuffle::record::Record;
@@ -22,6 +23,9 @@ const PATIENCE: True = 300 * MS;
 
 /// An attempt that has not ended after this time is given up, though it may go on.
 const ATTEMPT: True = 3_000 * MS;
+
+/// How a shuffle is read, one after the other: by partitions that are cut so, or by intervals of keys.
+const READS: [Option<CutBy>; 4] = [Some(CutBy::Records), None, Some(CutBy::Bytes), Some(CutBy::Keys)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -356,11 +360,9 @@ impl World {
     fn read(&mut self, job: &mut Job) -> Result<(), String> {
         let Some(plan) = job.plan.clone() else { return Ok(()) };
         if job.readings.is_empty() {
-            if job.outputs.len() == 2 {
-                return self.has_read(job, &plan);
-            }
-            let n = *self.draw.pick(&[1, 2, 3, 7]).unwrap_or(&1);
-            job.cuts = job.outputs.first().map(|parts| {
+            let Some(by) = READS.get(job.outputs.len()) else { return self.has_read(job, &plan) };
+            let n = *self.draw.pick(&[1, 2, 3, 7, 20]).unwrap_or(&1);
+            job.cuts = job.outputs.first().filter(|_| by.is_none()).map(|parts| {
                 let keys: Vec<Bytes> = parts.iter().flatten().map(|one| one.key.clone()).collect();
                 let mut cuts: Vec<Bytes> = (1..n).filter_map(|_| self.draw.pick(&keys).cloned()).collect();
                 cuts.sort();
@@ -395,7 +397,10 @@ impl World {
         let with = (plan.clone(), Arc::new(self.pool.map.clone()));
         let settings = self.weather.settings.clone();
         match &job.cuts {
-            None => Reader::of_partition(with, settings, (i, n), turn),
+            None => {
+                let by = READS.get(job.outputs.len()).copied().flatten().unwrap_or(CutBy::Records);
+                Reader::of_partition(with, settings, (i, n, by), turn)
+            }
             Some(cuts) => {
                 let first = i.checked_sub(1).and_then(|before| cuts.get(before as usize));
                 let first = first.cloned().unwrap_or_else(|| [].as_slice().into());
@@ -426,8 +431,15 @@ impl World {
                         self.after(delay, asks);
                     }
                 }
+                Effect::Seek(node, number, seek) => {
+                    if let Some(node) = self.node_of(&node) {
+                        let delay = self.draw.around(self.weather.delay);
+                        let (job, partition) = (job.number, reading.partition);
+                        self.after(delay, Happening::Seek { node, job, partition, number, seek });
+                    }
+                }
                 Effect::Records(records) => reading.got.extend(records),
-                Effect::Done => {}
+                Effect::Found(..) | Effect::Done => {}
                 // It is read anew; when nothing is wrong any more it must come to an end.
                 Effect::Failed(NotRead::NoHolder(..)) | Effect::Failed(NotRead::Over(_)) => {
                     self.outcome.reads_failed += 1;
@@ -444,11 +456,10 @@ impl World {
 
     fn has_read(&mut self, job: &mut Job, plan: &Arc<Plan>) -> Result<(), String> {
         let partitions: BTreeSet<u32> = (0..job.partitions).collect();
-        for (at, parts) in job.outputs.iter().enumerate() {
+        for (by, parts) in READS.into_iter().zip(&job.outputs) {
             self.outcome.reads += 1;
             self.outcome.records += parts.iter().map(|part| part.len() as u64).sum::<u64>();
-            // The first is by partitions.
-            self.oracle.read(plan, &partitions, parts, at == 0)?;
+            self.oracle.read(plan, &partitions, parts, by)?;
         }
         job.outputs.clear();
         job.phase = if job.deletes { Phase::Deleting } else { Phase::Done };

@@ -7,9 +7,10 @@
 //!
 //! The [oracle](oracle::Oracle) knows what each attempt was given. When an attempt is acknowledged, R disks have all of it; what
 //! is dropped is on R disks elsewhere; a shuffle is sealed once, with one whole attempt of each partition; what is read is these
-//! attempts' records as a multiset, in order, stable, and the same at every read, with partitions that differ by one record; no
-//! shuffle fails (D6, X6, X7, X8, X12, X13). Then faults stop: every shuffle comes to its end, and nothing of it is left on any
-//! disk, in memory, in a log; nodes that the map does not name have nothing.
+//! attempts' records as a multiset, in order, stable, and the same at every read, with partitions that differ by one record, or
+//! from their share by one record's bytes, or of which no two have the same key; no shuffle fails (D6, X6, X7, X8, X12, X13).
+//! Then faults stop: every shuffle comes to its end, and nothing of it is left on any disk, in memory, in a log; nodes that the
+//! map does not name have nothing.
 
 mod disk;
 mod job;

@@ -3,6 +3,7 @@
 use super::node::Node;
 use crate::draw::Draw;
 use partage_service::shuffle::buffer::Attempt;
+use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::record::{BatchKey, Body, EndMark, Record, Stream};
 use partage_service::shuffle::{AttemptId, PoolSlot, ShuffleId, Writer};
@@ -26,12 +27,15 @@ impl Given {
         Given { partitions: keys.collect() }
     }
 
-    /// An attempt of a partition, in frames. The values say which attempt they are of, and where they stand in it.
+    /// An attempt of a partition, in frames. The values say which attempt they are of, and where they stand in it; they have up
+    /// to eight bytes more, so that records of one key differ in size.
     pub fn frames(&self, partition: u32, id: AttemptId, draw: &mut Draw) -> Vec<Vec<Record>> {
         let keys = self.partitions.get(partition as usize).map_or(&[][..], |keys| keys);
         let record = |(place, key): (usize, &Vec<u8>)| Record {
             key: key.as_slice().into(),
-            value: [&id.0.to_be_bytes()[..], &(place as u64).to_be_bytes()].concat().into(),
+            value: [&id.0.to_be_bytes()[..], &(place as u64).to_be_bytes(), &[0; 8][..place * 5 % 9]]
+                .concat()
+                .into(),
         };
         let records: Vec<Record> = keys.iter().enumerate().map(record).collect();
         let size = draw.between(1, 12) as usize;
@@ -207,18 +211,15 @@ impl Oracle {
         Ok(())
     }
 
-    /// What a read has given, by its partitions or by its intervals of keys (D6, X7, X13).
+    /// What a read has given, by partitions that are cut so or by intervals of keys (D6, X7, X13).
     pub fn read(
         &mut self,
         plan: &Plan,
         partitions: &BTreeSet<u32>,
         parts: &[Vec<Placed>],
-        is_even: bool,
+        by: Option<CutBy>,
     ) -> Result<(), String> {
-        let sizes = || parts.iter().map(Vec::len);
-        if is_even && sizes().max().unwrap_or(0) > sizes().min().unwrap_or(0) + 1 {
-            return Err(format!("X13: partitions of {:?} records", sizes().collect::<Vec<_>>()));
-        }
+        by.map_or(Ok(()), |by| are_cut(by, parts))?;
         let output: Vec<Placed> = parts.concat();
         let order = |one: &Placed| (one.key.clone(), one.partition, place_of(one));
         if let Some(pair) = output.windows(2).find(|pair| order(&pair[0]) >= order(&pair[1])) {
@@ -261,6 +262,39 @@ impl Oracle {
             got.len(),
             ids.len()
         ))
+    }
+}
+
+/// X13: no partition has more or less than it may, and by keys no key is in two.
+fn are_cut(by: CutBy, parts: &[Vec<Placed>]) -> Result<(), String> {
+    let size = |one: &Placed| if by == CutBy::Bytes { one.sized().1 } else { 1 };
+    let sizes: Vec<u64> = parts.iter().map(|part| part.iter().map(size).sum()).collect();
+    let share = sizes.iter().sum::<u64>() / (parts.len() as u64).max(1);
+    let records = || parts.iter().flatten();
+    let is_right = match by {
+        CutBy::Records => sizes.iter().all(|size| (share..=share + 1).contains(size)),
+        CutBy::Bytes => {
+            let largest = records().map(size).max().unwrap_or(0);
+            sizes.iter().all(|size| size.abs_diff(share) <= largest + 1)
+        }
+        CutBy::Keys => {
+            let mut of_keys: BTreeMap<&[u8], u64> = BTreeMap::new();
+            records().for_each(|one| *of_keys.entry(&one.key).or_default() += 1);
+            let heaviest = of_keys.values().copied().max().unwrap_or(0);
+            sizes.iter().all(|size| *size <= share + 1 + heaviest)
+        }
+    };
+    if !is_right {
+        return Err(format!("X13: partitions by {by:?} of sizes {sizes:?}"));
+    }
+    let some: Vec<&Vec<Placed>> = parts.iter().filter(|part| !part.is_empty()).collect();
+    let shares_key =
+        |pair: &&[&Vec<Placed>]| pair[0].last().map(|one| &one.key) == pair[1].first().map(|one| &one.key);
+    match some.windows(2).find(shares_key) {
+        Some(pair) if by == CutBy::Keys => {
+            Err(format!("X13: key {:?} is in two partitions", pair[1].first().map(|one| &one.key)))
+        }
+        _ => Ok(()),
     }
 }
 

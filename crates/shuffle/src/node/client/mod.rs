@@ -23,6 +23,7 @@ use partage_service::shuffle::buffer::Attempt;
 use partage_service::shuffle::leader::{Answer, Failed, QuotaUsedUp, Request};
 use partage_service::shuffle::message::Word;
 use partage_service::shuffle::options::{BadShuffleOptions, OptionDifference};
+use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::{AttemptId, Bytes, Ended, Failure, ShuffleId, ShuffleOptions, Terms};
 use std::collections::BTreeSet;
@@ -196,7 +197,12 @@ impl Client {
 
     /// Reads partition `i` of `n`: the ranks ⌊i·N/n⌋ to ⌊(i+1)·N/n⌋ of all N records, in their order.
     pub fn read(&self, plan: &Arc<Plan>, i: u64, n: u64) -> Reading {
-        Reading::new(Arc::clone(&self.shared), plan, Wanted::Partition(i, n))
+        self.read_by(plan, i, n, CutBy::Records)
+    }
+
+    /// Reads partition `i` of `n`, cut by records, by bytes or between keys.
+    pub fn read_by(&self, plan: &Arc<Plan>, i: u64, n: u64, by: CutBy) -> Reading {
+        Reading::new(Arc::clone(&self.shared), plan, Wanted::Partition(i, n, by))
     }
 
     /// Reads the keys from `first`, included, to `end`, or to the last one.

@@ -4,7 +4,7 @@ use super::{EventLoop, Result};
 use crate::limits;
 use crate::node::hears::Hears;
 use crate::node::inbox::{Note, ReadAnswer};
-use crate::node::transport::{Packet, SliceOf, slice, slice_of};
+use crate::node::transport::{Packet, SeekOf, SliceOf, seek, seek_of, slice, slice_of};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_service::shuffle::ShuffleId;
@@ -12,8 +12,10 @@ use partage_service::shuffle::buffer::{self, Attempt, Input};
 use partage_service::shuffle::holder::{self, NotRead, Slice};
 use partage_service::shuffle::leader::{self, Answer, Failed, OwnerUse, QuotaUsedUp, Request};
 use partage_service::shuffle::message::{Message, Word};
-use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::seek::{Found, Seek};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Who waits for an answer of a leader.
 enum Asker {
@@ -21,7 +23,7 @@ enum Asker {
     Node(NodeId, u64),
 }
 
-/// Who waits for records.
+/// Who waits for records, or for what is sought.
 enum Reader {
     Client(u64, Hears<ReadAnswer>),
     Node(NodeId, u64),
@@ -191,7 +193,7 @@ impl EventLoop {
         (asked, client): (u64, Hears<ReadAnswer>),
     ) -> Result {
         if !self.has_room_for_question() {
-            client.tell((asked, Err(NotRead::Busy)));
+            client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
             return Ok(());
         }
         let now = self.now();
@@ -205,26 +207,68 @@ impl EventLoop {
         Ok(())
     }
 
-    /// A client of another node reads here.
-    pub(super) fn node_reads(&mut self, from: (NodeId, u64), of: SliceOf) -> Result {
-        let Some(plan) = self.plans.get(of.shuffle).cloned() else {
-            // The node that asks has the plan. It asks again, as of one that is busy.
-            self.send(from.0.clone(), Message::Ask(of.shuffle));
-            self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
-            return Ok(());
-        };
+    pub(super) fn client_seeks(
+        &mut self,
+        node: NodeId,
+        seek: Seek,
+        (asked, client): (u64, Hears<ReadAnswer>),
+    ) -> Result {
         if !self.has_room_for_question() {
-            self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
+            client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
             return Ok(());
         }
         let now = self.now();
-        let number = self.questions.read(now, Reader::Node(from.0, from.1));
+        let number = self.questions.read(now, Reader::Client(asked, client));
+        if node == self.name {
+            return self.holder(holder::Event::Seek(number, seek));
+        }
+        self.keep_plan(&seek.plan);
+        self.transport.send(&node, Packet::Seek(number, seek_of(&seek)));
+        Ok(())
+    }
+
+    /// A client of another node reads here.
+    pub(super) fn node_reads(&mut self, from: (NodeId, u64), of: SliceOf) -> Result {
+        let Some((number, plan)) = self.node_question(from, of.shuffle) else { return Ok(()) };
         self.holder(holder::Event::Read(number, slice(of, plan)))
+    }
+
+    /// A client of another node wants to know something of a range here.
+    pub(super) fn node_seeks(&mut self, from: (NodeId, u64), of: SeekOf) -> Result {
+        let Some((number, plan)) = self.node_question(from, of.shuffle) else { return Ok(()) };
+        self.holder(holder::Event::Seek(number, seek(of, plan)))
+    }
+
+    /// The own number of a question of another node, and the plan of its shuffle; none: the node is told to ask again.
+    fn node_question(&mut self, from: (NodeId, u64), shuffle: ShuffleId) -> Option<(u64, Arc<Plan>)> {
+        let Some(plan) = self.plans.get(shuffle).cloned() else {
+            // The node that asks has the plan. It asks again, as of one that is busy.
+            self.send(from.0.clone(), Message::Ask(shuffle));
+            self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
+            return None;
+        };
+        if !self.has_room_for_question() {
+            self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
+            return None;
+        }
+        let now = self.now();
+        Some((self.questions.read(now, Reader::Node(from.0, from.1)), plan))
+    }
+
+    pub(super) fn answer_found(&mut self, number: u64, found: Found) {
+        match self.questions.reads.remove(&number) {
+            Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Found(asked, found)),
+            Some((Reader::Node(node, asked), _)) => {
+                // Its reader goes on where an answer ends.
+                self.transport.send(&node, Packet::Found(asked, found.bounded(limits::ANSWER_BYTES)));
+            }
+            None => {}
+        }
     }
 
     pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<Placed>, NotRead>) {
         match self.questions.reads.remove(&number) {
-            Some((Reader::Client(asked, client), _)) => client.tell((asked, answer)),
+            Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Answer(asked, answer)),
             Some((Reader::Node(node, asked), _)) => {
                 // Its reader goes on where an answer ends.
                 self.transport.send(&node, Packet::Records(asked, answer.map(bounded)));

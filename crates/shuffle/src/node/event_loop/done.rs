@@ -27,6 +27,7 @@ impl EventLoop {
             }
             Done::Counted(leader, message) => self.send(leader, message),
             Done::Read(number, answer) => self.answer_read(number, answer),
+            Done::Found(number, found) => self.answer_found(number, found),
             Done::Ended(why) => return Err(Ends(why)),
         }
         self.hand_out_local()

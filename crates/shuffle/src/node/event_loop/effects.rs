@@ -52,6 +52,7 @@ impl EventLoop {
                 self.read(Job::Count(leader, epoch, plan, slot));
             }
             holder::Effect::Read(number, slice) => self.read(Job::Read(number, slice)),
+            holder::Effect::Seek(number, seek) => self.read(Job::Seek(number, seek)),
             holder::Effect::NotRead(number, why) => self.answer_read(number, Err(why)),
             holder::Effect::DropSlot(slot) => return self.drop_slot(slot),
             holder::Effect::DropShuffle(shuffle) => self.drop_shuffle(shuffle),
@@ -78,7 +79,7 @@ impl EventLoop {
 
     /// Of what is not taken the machines ask again; a reader hears that the node is busy.
     fn read(&mut self, job: Job) {
-        if let Err(Job::Read(number, _)) = self.reading.job(job) {
+        if let Err(Job::Read(number, _) | Job::Seek(number, _)) = self.reading.job(job) {
             self.answer_read(number, Err(NotRead::Busy));
         }
     }

@@ -22,6 +22,11 @@ impl EventLoop {
                 self.answer_read(number, answer);
                 Ok(())
             }
+            Packet::Seek(number, seek) => self.node_seeks((from, number), seek),
+            Packet::Found(number, found) => {
+                self.answer_found(number, found);
+                Ok(())
+            }
         }
     }
 

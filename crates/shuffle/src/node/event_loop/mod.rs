@@ -116,6 +116,7 @@ impl EventLoop {
             Event::Input(attempt, input, client) => self.input(attempt, input, client)?,
             Event::Request(shuffle, request, client) => self.client_asks(shuffle, request, client)?,
             Event::Read(node, slice, number, client) => self.client_reads(node, slice, (number, client))?,
+            Event::Seek(node, seek, number, client) => self.client_seeks(node, seek, (number, client))?,
             Event::Status(shuffle, client) => self.client_looks(shuffle, client),
             Event::Overviews(client) => {
                 let now = self.now();

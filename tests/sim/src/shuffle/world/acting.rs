@@ -10,6 +10,7 @@ use partage_core::base::name::NodeId;
 use partage_service::shuffle::log::Append;
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::seek::{Found, Seek};
 use partage_service::shuffle::{PoolSlot, ShuffleId, Writer, buffer, holder, leader, plan, reader};
 use std::sync::Arc;
 
@@ -31,6 +32,12 @@ impl World {
                 let own = self.requests;
                 self.reads.insert(own, (job, partition, number));
                 return self.waits(node, |world| world.holder(node, holder::Event::Read(own, slice)));
+            }
+            Happening::Seek { node, job, partition, number, seek } => {
+                self.requests += 1;
+                let own = self.requests;
+                self.reads.insert(own, (job, partition, number));
+                return self.waits(node, |world| world.holder(node, holder::Event::Seek(own, seek)));
             }
             Happening::Request { node, job, number, shuffle, request } => {
                 self.requests += 1;
@@ -57,6 +64,9 @@ impl World {
             }
             Happening::Read { job, partition, number, answer } => {
                 self.reader_is_answered(job, partition, reader::Event::Answer(number, answer));
+            }
+            Happening::Found { job, partition, number, found } => {
+                self.reader_is_answered(job, partition, reader::Event::Found(number, found));
             }
             other => return self.changes(other),
         }
@@ -198,9 +208,9 @@ impl World {
         let Some(process) = self.process(node) else { return Ok(()) };
         let effects = process.buffer.handle(now, event);
         let bytes = process.buffer.bytes();
-        // A frame has up to 12 records of 32 bytes; what is more than the limit may be alone, or one division.
+        // A frame has up to 12 records of 40 bytes; what is more than the limit may be alone, or one division.
         let settings = &self.weather.settings;
-        let batch = settings.chunk_bytes + 12 * 32;
+        let batch = settings.chunk_bytes + 12 * 40;
         if bytes > settings.buffer_bytes + settings.division_batches * batch {
             return Err(format!("R1: a buffer has {bytes} bytes"));
         }
@@ -328,6 +338,7 @@ impl World {
                 self.send(node, &leader, message);
             }
             holder::Effect::Read(number, slice) => return self.reads(node, number, &slice),
+            holder::Effect::Seek(number, seek) => return self.seeks(node, number, &seek),
             holder::Effect::NotRead(number, why) => self.answer_read(number, Err(why)),
             holder::Effect::DropSlot(slot) => return self.drops(node, slot),
             holder::Effect::DropShuffle(shuffle) => {
@@ -357,23 +368,47 @@ impl World {
     }
 
     fn reads(&mut self, node: usize, number: u64, slice: &holder::Slice) -> Result {
-        let plan = &slice.plan;
-        let Some(range) = plan.ranges.get(slice.range) else { return Ok(()) };
-        let is_busy = self.stopped.is_none() && self.draw.chance(self.weather.busy);
-        let answer = if is_busy {
-            Err(holder::NotRead::Busy)
-        } else if self.finds_damage_of(node, plan.shuffle, range.slot)? {
-            Err(holder::NotRead::Lacks)
-        } else {
-            let batches: &Vec<Arc<Batch>> = &self.nodes[node].disk.batches;
-            let placed = plan.collect(range, batches);
-            match plan.check(range, &placed) {
-                Ok(()) => Ok(slice.of(&placed)),
-                Err(differs) => return Err(format!("D6: {differs}")),
-            }
-        };
-        self.answer_read(number, answer);
+        let placed = self.in_order(node, &slice.plan, slice.range)?;
+        self.answer_read(number, placed.map(|placed| slice.of(&placed)));
         Ok(())
+    }
+
+    fn seeks(&mut self, node: usize, number: u64, seek: &Seek) -> Result {
+        match self.in_order(node, &seek.plan, seek.range)? {
+            Ok(placed) => self.answer_found(number, seek.of(placed.iter().map(plan::Placed::sized))),
+            Err(why) => self.answer_read(number, Err(why)),
+        }
+        Ok(())
+    }
+
+    /// All records of a range, as a node has them.
+    fn in_order(
+        &mut self,
+        node: usize,
+        plan: &plan::Plan,
+        range: usize,
+    ) -> Result<std::result::Result<Vec<plan::Placed>, holder::NotRead>> {
+        let Some(range) = plan.ranges.get(range) else { return Ok(Ok(Vec::new())) };
+        if self.stopped.is_none() && self.draw.chance(self.weather.busy) {
+            return Ok(Err(holder::NotRead::Busy));
+        }
+        if self.finds_damage_of(node, plan.shuffle, range.slot)? {
+            return Ok(Err(holder::NotRead::Lacks));
+        }
+        let batches: &Vec<Arc<Batch>> = &self.nodes[node].disk.batches;
+        let placed = plan.collect(range, batches);
+        match plan.check(range, &placed) {
+            Ok(()) => Ok(Ok(placed)),
+            Err(differs) => Err(format!("D6: {differs}")),
+        }
+    }
+
+    fn answer_found(&mut self, number: u64, found: Found) {
+        let Some((job, partition, asked)) = self.reads.remove(&number) else { return };
+        let delay: True = self.draw.around(self.weather.delay);
+        if !self.draw.chance(self.weather.lost) {
+            self.after(delay, Happening::Found { job, partition, number: asked, found });
+        }
     }
 
     fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<plan::Placed>, holder::NotRead>) {

@@ -17,6 +17,7 @@ use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::seek::{Found, Seek};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -188,6 +189,19 @@ pub(super) enum Happening {
         partition: (u64, u64),
         number: u64,
         answer: Result<Vec<Placed>, NotRead>,
+    },
+    Seek {
+        node: usize,
+        job: usize,
+        partition: (u64, u64),
+        number: u64,
+        seek: Seek,
+    },
+    Found {
+        job: usize,
+        partition: (u64, u64),
+        number: u64,
+        found: Found,
     },
 }
 
