@@ -67,7 +67,7 @@ choices! {
         1 => Started(terms), 2 => Sealed(plan), 3 => Lacks(partitions), 4 => Deleted, 5 => Alive, 6 => Overview(overview)
     };
     Failed, "refusal of a leader", { 1 => NotLeading, 2 => Over(how), 3 => Failed(why), 4 => NotExpected(partition) };
-    NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how) };
+    NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how), 5 => Sorts };
 }
 
 impl<T: Form, E: Form> Form for Result<T, E> {
@@ -222,6 +222,7 @@ mod tests {
             Relay::Read(5, slice),
             Relay::Records(5, Ok(vec![placed.clone(), placed])),
             Relay::Records(6, Err(NotRead::Busy)),
+            Relay::Records(7, Err(NotRead::Sorts)),
         ]
     }
 

@@ -4,6 +4,7 @@
 //! | event | what it does |
 //! |---|---|
 //! | records | hands them on, and asks for what follows |
+//! | "I am sorting the range" | rests, and asks the same holder again: another one would have to sort it too |
 //! | a refusal, or silence | asks the next holder: replicas in `Live` first, another one first each time, then those in `Load` and all nodes that may stand in |
 //! | all have failed | waits, twice as long each time, and takes one round from its budget; each answer gives back a tenth of a round (R3) |
 //! | the budget is used up, or the shuffle has ended | the read fails, and says so |
@@ -193,6 +194,8 @@ impl Reader {
     fn answered(&mut self, now: Millis, answer: Result<Vec<Placed>, NotRead>, effects: &mut Vec<Effect>) {
         match answer {
             Ok(records) => self.take(records, effects),
+            // It takes no round: a holder that ends, or fails at it, does not say so.
+            Err(NotRead::Sorts) => self.rest_until = now + self.settings.back_off_ms,
             Err(NotRead::Over(how)) => self.end(Effect::Failed(Failed::Over(how)), effects),
             Err(refusal) => {
                 self.last_refusal = Some(refusal);
@@ -357,6 +360,21 @@ mod tests {
         let last = reader.handle(Millis(2_004), Event::Answer(5, Ok(records(2))));
         assert_eq!(last, [Effect::Records(records(2)), Effect::Done]);
         assert_eq!(reader.wake_at(), Millis::NEVER);
+    }
+
+    #[test]
+    fn r1_a_holder_that_sorts_is_asked_again_and_takes_nothing_from_the_budget() {
+        let mut reader = reader(Settings { retry_budget: 1, back_off_ms: 10, ..Settings::default() });
+        let mut effects = reader.handle(Millis(0), Event::Tick);
+        for number in 1..=100 {
+            let now = 10 * (number - 1);
+            assert_eq!(asked(&effects), Some(("a".to_owned(), number, 0)), "always the same one");
+            assert_eq!(reader.handle(Millis(now), Event::Answer(number, Err(NotRead::Sorts))), []);
+            assert_eq!(reader.wake_at(), Millis(now + 10));
+            effects = reader.handle(Millis(now + 10), Event::Tick);
+        }
+        let next = reader.handle(Millis(2_000), Event::Answer(101, Err(NotRead::Busy)));
+        assert_eq!(asked(&next), Some(("b".to_owned(), 102, 0)));
     }
 
     #[test]
