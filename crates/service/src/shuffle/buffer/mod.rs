@@ -333,9 +333,8 @@ impl Buffer {
         let (writer, most) = (Writer::Buffer(self.id.clone()), self.settings.batch_bytes);
         let chunks = std::mem::take(&mut open.chunks).into_iter();
         // One batch for each slot, unless it is larger than holders read at once.
-        let batches = chunks.flat_map(|(slot, tagged)| {
-            in_batches(tagged, most).into_iter().map(move |part| (slot, part))
-        });
+        let batches = chunks
+            .flat_map(|(slot, tagged)| in_batches(tagged, most).into_iter().map(move |part| (slot, part)));
         for (slot, tagged) in batches {
             let number = open.last.get(&slot).copied().unwrap_or(0) + 1;
             open.last.insert(slot, number);

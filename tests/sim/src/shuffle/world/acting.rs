@@ -361,7 +361,8 @@ impl World {
         let Some(range) = plan.ranges.get(slice.range) else { return Ok(()) };
         let is_busy = self.stopped.is_none() && self.draw.chance(self.weather.busy);
         let answer = if is_busy {
-            Err(holder::NotRead::Busy)
+            // A node that is busy with this very range is asked again.
+            Err(if number.is_multiple_of(2) { holder::NotRead::Sorts } else { holder::NotRead::Busy })
         } else if self.finds_damage_of(node, plan.shuffle, range.slot)? {
             Err(holder::NotRead::Lacks)
         } else {
