@@ -152,17 +152,25 @@ pub(super) mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    pub(crate) fn placed(key: &[u8], partition: u32, value: &[u8]) -> Placed {
+    pub(in crate::node::reading) fn placed(key: &[u8], partition: u32, value: &[u8]) -> Placed {
         Placed { key: key.into(), partition, frame: 1, index: 0, value: value.into() }
     }
 
-    pub(crate) fn file_of(folder: &Path, most_bytes: u64, records: Vec<Placed>) -> SortedFile {
+    pub(in crate::node::reading) fn file_of(
+        folder: &Path,
+        most_bytes: u64,
+        records: Vec<Placed>,
+    ) -> SortedFile {
         let mut sorter = Sorter::new(folder.to_owned(), most_bytes, (records.len() as u64, 0));
         records.into_iter().for_each(|one| sorter.add(one).unwrap());
         sorter.finish(&|| true).unwrap().unwrap()
     }
 
-    pub(crate) fn slice(keys: Option<(Vec<u8>, Option<Vec<u8>>)>, from: u64, to: u64) -> Slice {
+    pub(in crate::node::reading) fn slice(
+        keys: Option<(Vec<u8>, Option<Vec<u8>>)>,
+        from: u64,
+        to: u64,
+    ) -> Slice {
         let (winners, needed) = (BTreeMap::new(), BTreeMap::new());
         let plan = Arc::new(Plan { shuffle: ShuffleId(1), winners, needed, ranges: Vec::new() });
         let keys = keys.map(|(first, end)| (first.into(), end.map(Into::into)));
