@@ -36,8 +36,8 @@ pub struct NodeSettings {
     pub reading_jobs: usize,
     /// Threads that read: one sorts while another one waits for the disk.
     pub reading_threads: usize,
-    /// What ranges take in memory that are being read and sorted, with those that are kept for the next piece of a reader, and with
-    /// batches that are being divided. A range that alone takes more than three quarters of it is sorted on disk.
+    /// What ranges take in memory that are being read and sorted, with those that are kept for the next piece of a reader, and
+    /// with batches that are being divided. A range that alone takes more than three quarters of it is sorted on disk.
     pub range_bytes: u64,
     /// What the records of one answer to a reader take in memory, or one record: the reader goes on where it ends.
     pub answer_bytes: u64,
@@ -101,8 +101,8 @@ impl NodeSettings {
     /// | 1/32 | long frames that come on connections |
     /// | 2/32 | what waits for other nodes |
     ///
-    /// A frame, a packet, a batch, a plan or a record that is longer than its share is taken alone, so a record of 64 MiB comes on
-    /// top a few times. So do two answers for each open read of a client, and what does not depend on records: threads, tables of
+    /// A frame, a packet, a batch, a plan or a record that is longer than its share is taken alone, so a record of 64 MiB comes
+    /// on top a few times. So do two answers for each open read of a client, and what does not depend on records: threads, tables of
     /// attempts and batches, the program. All nodes of a pool are meant to have the same memory, as each stores batches of the
     /// size that the others make.
     pub fn of_memory(memory: u64) -> NodeSettings {
