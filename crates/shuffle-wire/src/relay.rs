@@ -94,7 +94,7 @@ choices! {
         6 => QuotaUsedUp(what)
     };
     QuotaUsedUp, "quota that is used up", { 1 => Shuffles { has, share, quota }, 2 => Bytes { has, share, quota } };
-    NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how) };
+    NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how), 5 => Sorts };
     SeekFor, "kind of question about a range", { 1 => Cuts(by, offsets), 2 => HeavyKeys { more_than, from } };
     Found, "kind of answer about a range", { 1 => Cuts(cuts), 2 => HeavyKeys { keys, has_more } };
 }
@@ -300,6 +300,7 @@ mod tests {
             Relay::Seek(8, seek(SeekFor::HeavyKeys { more_than: 9, from: 2 })),
             Relay::Found(7, Found::Cuts(vec![cut, CutAt { record: 9, key: None }])),
             Relay::Found(8, Found::HeavyKeys { keys: vec![heavy], has_more: true }),
+            Relay::Records(7, Err(NotRead::Sorts)),
         ]
     }
 

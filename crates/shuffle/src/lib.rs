@@ -15,7 +15,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the records of a range that is read are in memory as a whole: one that is larger than the memory for ranges is not parted | `node/reading.rs` |
+//! | readers that come at once have their answers in memory, a bounded one each: their number is bounded, and not by the memory of the node | `node/client/read.rs` |
 //! | a node without a slot is not known to the others, so it neither stands in nor takes its share before the coordinator has placed something on it | `pool/map.rs` |
 //! | records of Arrow, and partitions that are cut at bytes or between keys, are refused | `network/calls.rs` |
 //! | a node that leaves hands over the slots that it has: what it has taken as a stand-in for others stays on its disk if it ends before their replicas have fetched it | `pool/handler.rs` |

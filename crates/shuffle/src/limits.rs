@@ -26,9 +26,20 @@ pub(crate) const REQUEST_REST_MS: u64 = 20;
 pub(crate) const NOTES: usize = 8;
 /// A frame that found no room comes again after so long, in milliseconds: a buffer gets room with each batch that is stored.
 pub(crate) const FULL_REST_MS: u64 = 5;
-/// What the records of one answer of a holder to another node take in memory: a frame has room for it, and its reader goes on
-/// where it ends.
-pub(crate) const ANSWER_BYTES: u64 = 8 << 20;
+/// What is read of a file of sorted records at once, and written: large against a record, small against the memory for ranges.
+pub(crate) const RUN_BUFFER_BYTES: usize = 32 << 10;
+/// What a run takes in memory that is merged: what is read of it at once, and its first key.
+pub(crate) const RUN_MEMORY_BYTES: u64 = 128 << 10;
+/// Runs that are merged at a time: more of them take longer to compare than to write once more.
+pub(crate) const RUNS_AT_ONCE: usize = 256;
+/// One record in so many of a sorted file is found without reading those before it.
+pub(crate) const MARKED_RECORDS: u64 = 64;
+/// Records between two looks whether a sort is still wanted.
+pub(crate) const SORT_LOOK_RECORDS: u64 = 4_096;
+/// Between two looks which sorted ranges nobody reads any more.
+pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(1);
+/// What batches take in memory, about, that are written anew at once.
+pub(crate) const REWRITTEN_BYTES: u64 = 4 << 20;
 /// Answers that wait: one question is open at a time, and others may be late.
 pub(crate) const ANSWERS: usize = 4;
 /// A reader looks for the end of its node at least so often, in milliseconds.

@@ -8,6 +8,7 @@
 //! which a partition ends is by definition that at which the next one begins: so partitions are disjoint, and all of it.
 
 use super::Bytes;
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 /// Where partitions are cut.
@@ -119,9 +120,9 @@ pub fn edge(held: &[(u64, u64)], (i, n): (u64, u64), by: CutBy) -> Edge {
 /// The cuts nearest to some offsets of a range, by its records in order, each with its key and bytes. By records and bytes it is
 /// the first record that begins at the offset or behind it. By keys it is where another key begins, or the range begins or
 /// ends; of two as near ones the earlier.
-pub fn cuts_at<'a>(
+pub fn cuts_at<K: Borrow<Bytes> + PartialEq>(
     by: CutBy,
-    records: impl IntoIterator<Item = (&'a Bytes, u64)>,
+    records: impl IntoIterator<Item = (K, u64)>,
     offsets: &BTreeSet<u64>,
 ) -> Vec<CutAt> {
     if by == CutBy::Keys {
@@ -131,7 +132,7 @@ pub fn cuts_at<'a>(
     let (mut record, mut begins, mut cuts) = (0, 0, Vec::new());
     for (key, bytes) in records {
         while left.next_if(|offset| **offset <= begins).is_some() {
-            cuts.push(CutAt { record, key: Some(key.clone()) });
+            cuts.push(CutAt { record, key: Some(key.borrow().clone()) });
         }
         if left.peek().is_none() {
             break;
@@ -143,7 +144,10 @@ pub fn cuts_at<'a>(
     cuts
 }
 
-fn cuts_between_keys<'a>(keys: impl Iterator<Item = &'a Bytes>, offsets: &BTreeSet<u64>) -> Vec<CutAt> {
+fn cuts_between_keys<K: Borrow<Bytes> + PartialEq>(
+    keys: impl Iterator<Item = K>,
+    offsets: &BTreeSet<u64>,
+) -> Vec<CutAt> {
     let mut left = offsets.iter().peekable();
     let mut cuts = Vec::new();
     let mut runs = runs(keys).peekable();
@@ -153,11 +157,11 @@ fn cuts_between_keys<'a>(keys: impl Iterator<Item = &'a Bytes>, offsets: &BTreeS
             break;
         }
         end = begin + records;
-        let next = runs.peek().map(|(next, ..)| (*next).clone());
+        let next = runs.peek().map(|(next, ..)| next.borrow().clone());
         while let Some(offset) = left.next_if(|offset| **offset < end) {
             let is_begin = offset - begin <= end - offset;
             cuts.push(if is_begin {
-                CutAt { record: begin, key: Some(key.clone()) }
+                CutAt { record: begin, key: Some(key.borrow().clone()) }
             } else {
                 CutAt { record: end, key: next.clone() }
             });
@@ -168,13 +172,16 @@ fn cuts_between_keys<'a>(keys: impl Iterator<Item = &'a Bytes>, offsets: &BTreeS
 }
 
 /// The keys of a range, in order, each with the place of its first record, that have more records than `more_than`.
-pub fn heavy_keys<'a>(keys: impl IntoIterator<Item = &'a Bytes>, more_than: u64) -> Vec<HeavyKey> {
+pub fn heavy_keys<K: Borrow<Bytes> + PartialEq>(
+    keys: impl IntoIterator<Item = K>,
+    more_than: u64,
+) -> Vec<HeavyKey> {
     let heavy = runs(keys.into_iter()).filter(|(_, _, records)| *records > more_than);
-    heavy.map(|(key, first, records)| HeavyKey { key: key.clone(), first, records }).collect()
+    heavy.map(|(key, first, records)| HeavyKey { key: key.borrow().clone(), first, records }).collect()
 }
 
 /// Each key once, with the place of its first record and the number of its records.
-fn runs<'a>(keys: impl Iterator<Item = &'a Bytes>) -> impl Iterator<Item = (&'a Bytes, u64, u64)> {
+fn runs<K: PartialEq>(keys: impl Iterator<Item = K>) -> impl Iterator<Item = (K, u64, u64)> {
     let mut keys = keys.peekable();
     let mut begin = 0;
     std::iter::from_fn(move || {

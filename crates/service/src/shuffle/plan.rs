@@ -150,7 +150,12 @@ impl Plan {
 
     /// The same, and compares it with what is counted.
     pub fn check(&self, range: &PlanRange, placed: &[Placed]) -> Result<(), Differs> {
-        let (found, counted) = (sizes(placed), (range.records, range.bytes));
+        self.check_sizes(range, sizes(placed))
+    }
+
+    /// Compares records and bytes that were found of a range with those that are counted.
+    pub fn check_sizes(&self, range: &PlanRange, found: (u64, u64)) -> Result<(), Differs> {
+        let counted = (range.records, range.bytes);
         if found == counted { Ok(()) } else { Err(Differs { range: range.id, found, counted }) }
     }
 }

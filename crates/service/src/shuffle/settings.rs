@@ -18,6 +18,9 @@ pub struct Settings {
     pub buffer_bytes: u64,
     /// From so many keys and values on, chunks of a shuffle are sent.
     pub chunk_bytes: u64,
+    /// A batch has about so many keys and values at most, or one segment: holders read, divide and pass on batches as a whole,
+    /// and a division reads `division_batches` of them. Large against what surrounds a batch.
+    pub batch_bytes: u64,
     /// One key in so many is sampled.
     pub sample_every: u64,
     /// The `k` of sketches.
@@ -76,6 +79,7 @@ impl Default for Settings {
             silent_ms: 60_000,
             buffer_bytes: 512 << 20,
             chunk_bytes: 64 << 20,
+            batch_bytes: 4 << 20,
             sample_every: 16,
             sketch_k: 1_600,
             sample_ms: 250,

@@ -214,7 +214,7 @@ impl From<NotRead> for Refusal {
     fn from(why: NotRead) -> Refusal {
         let (word, again) = match &why {
             NotRead::Lacks => (RefusalWord::HolderLacks, Again::Request),
-            NotRead::Busy => (RefusalWord::Busy, Again::Request),
+            NotRead::Busy | NotRead::Sorts => (RefusalWord::Busy, Again::Request),
             NotRead::Differs => (RefusalWord::HolderDiffers, Again::Request),
             NotRead::Over(how) => (word_of(*how), Again::No),
         };

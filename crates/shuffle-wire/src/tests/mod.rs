@@ -144,6 +144,7 @@ fn refusals_of_core_say_whether_to_run_the_attempt_again() {
         (BadShuffleOptions::Ttl(1).into(), "bad-options", Again::No),
         (holder::NotRead::Lacks.into(), "holder-lacks", Again::Request),
         (holder::NotRead::Busy.into(), "busy", Again::Request),
+        (holder::NotRead::Sorts.into(), "busy", Again::Request),
         (holder::NotRead::Differs.into(), "holder-differs", Again::Request),
         (reader::Failed::NoHolder(RangeId(1), None).into(), "no-holder", Again::Request),
         (reader::Failed::Over(Ended::Unknown).into(), "shuffle-unknown", Again::No),

@@ -203,7 +203,7 @@ impl Asks {
     async fn read_slice(&self, slice: Slice, replies: &Replies<'_>) -> Result<(u64, u64), Ends> {
         let settings = &self.shared.settings;
         let (most, end) = (settings.machines.read_records, slice.to);
-        let (mut from, mut sum) = (slice.from, (0, 0));
+        let (mut from, mut sum, mut begun) = (slice.from, (0, 0), self.now());
         while from < end {
             let to = end.min(from.saturating_add(most));
             let part = Slice { from, to, ..slice.clone() };
@@ -214,11 +214,19 @@ impl Asks {
             let Some(ReadAnswer::Answer(_, records)) = answer.ok().flatten() else {
                 return Err(Refusal::from(NotRead::Busy).into());
             };
-            let records = records.map_err(Refusal::from)?;
+            let records = match records {
+                // It is here soon.
+                Err(NotRead::Sorts) => {
+                    self.rest(begun).await?;
+                    continue;
+                }
+                records => records.map_err(Refusal::from)?,
+            };
             let (count, bytes) = replies.send_records(&records).await?;
             sum = (sum.0 + count, sum.1 + bytes);
-            from += count;
-            if from < to {
+            (from, begun) = (from + count, self.now());
+            // An answer may be short: only one without records is the last.
+            if count == 0 {
                 break;
             }
         }

@@ -8,6 +8,7 @@
 //! So no thread of the node waits for another one in a circle: who adds to `done` never waits.
 
 use super::hears::Hears;
+use super::reading::TakenMemory;
 use super::transport::Packet;
 use crate::store::{Damage, Place, Written};
 use partage_core::base::name::NodeId;
@@ -83,7 +84,8 @@ pub(crate) enum Done {
     Damaged(BatchKey, Place, Damage),
     Log(Report),
     Passed(NodeId, Arc<Batch>),
-    Divided(NodeId, Arc<Division>, Vec<Segment>),
+    /// With the memory that was taken for it: from here on it is the buffer's.
+    Divided(NodeId, Arc<Division>, Vec<Segment>, TakenMemory),
     Counted(NodeId, Message),
     /// Also a refusal to look for something.
     Read(u64, Result<Vec<Placed>, NotRead>),

@@ -16,7 +16,7 @@
 //! | 2. stored after it is on disk; what is there at a start | [`Store`], [`DecisionLog`] |
 //! | 3. overtaken maps | [`Node::set_map`] drops them |
 //! | 4. ticks | the thread of the node |
-//! | 5. batches are read and checked | `reading.rs` |
+//! | 5. batches are read and checked | `reading/` |
 //!
 //! A node whose disk fails, or of which a thread panics, ends by itself; [`NodeStatus::ended`] says why, and clients hear
 //! [`client::ClientError::Stopped`].
@@ -53,7 +53,7 @@ use partage_service::shuffle::{BufferId, PoolSlot};
 use reading::Reading;
 use shared::Shared;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use storing::Storing;
@@ -61,6 +61,9 @@ use tokio::sync::oneshot;
 
 /// The folder of batches in that of a node.
 pub(crate) const BATCHES: &str = "batches";
+
+/// The folder of ranges that are sorted on disk.
+const SORTING: &str = "sorting";
 
 /// What a node is made of.
 #[derive(Debug, Clone)]
@@ -86,6 +89,11 @@ pub enum NodeError {
     /// The decisions were not opened.
     #[error("{0}")]
     Decisions(#[from] DecisionsError),
+    /// The folder for ranges that are sorted on disk was not made, or not emptied.
+    #[error(
+        "the folder `{0}`, in which the node sorts large ranges, cannot be made or emptied: {1}; look at its rights"
+    )]
+    Sorting(String, std::io::Error),
     /// The system gives no thread.
     #[error("the system gives no thread for the shuffles of the node: {0}")]
     Thread(#[from] std::io::Error),
@@ -151,8 +159,8 @@ impl Node {
             status.unfinished = found.unfinished;
             status.unfit = decisions.unfit().collect();
         });
-        let jobs = (settings.reading_jobs, settings.reading_threads, settings.range_bytes);
-        let reading = Reading::start(&store.reader(), &inbox, jobs)?;
+        let folder = sorting_folder(config.disk.as_ref(), &config.folder)?;
+        let reading = Reading::start(&store.reader(), &inbox, clock, &settings.reading(folder))?;
         let storing = Storing::start(store, inbox, (settings.storing_orders, settings.group_bytes))?;
         let name = config.id.node.clone();
         let who = (name.clone(), config.id.incarnation);
@@ -270,6 +278,19 @@ impl Drop for Node {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// The folder in which large ranges are sorted, empty. Files in it have no names, but for the moment before a system that cannot
+/// make such files takes the name away.
+fn sorting_folder(disk: &dyn Disk, folder: &Path) -> Result<PathBuf, NodeError> {
+    let folder = folder.join(SORTING);
+    let emptied = disk
+        .create_dir(&folder)
+        .and_then(|()| disk.list(&folder)?.into_iter().try_for_each(|name| disk.remove(&folder.join(name))));
+    match emptied {
+        Ok(()) => Ok(folder),
+        Err(error) => Err(NodeError::Sorting(folder.display().to_string(), error)),
     }
 }
 

@@ -32,6 +32,12 @@ pub struct NodeStatus {
     pub buffered_bytes: u64,
     /// What batches that are being stored take in memory, in bytes.
     pub storing_bytes: u64,
+    /// What ranges and divisions take in memory that are being read, and ranges that are kept for readers, in bytes.
+    pub reading_bytes: u64,
+    /// The most that these took at a time since the start.
+    pub reading_peak_bytes: u64,
+    /// Files of ranges that are larger than the memory for them and were sorted on disk, in bytes.
+    pub sorted_file_bytes: u64,
 }
 
 #[derive(Debug)]

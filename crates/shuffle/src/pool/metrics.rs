@@ -7,9 +7,19 @@ use std::fmt::Write as _;
 pub(crate) fn text(running: &Running) -> String {
     let (status, sent) = (running.node.status(), running.transport.counts());
     let served = running.server.counts();
-    let gauges: [(&str, &str, u64); 7] = [
+    let gauges: [(&str, &str, u64); 9] = [
         ("buffered_bytes", "Keys and values in the buffer", status.buffered_bytes),
         ("storing_bytes", "Memory of batches that are being stored", status.storing_bytes),
+        (
+            "reading_bytes",
+            "Memory of ranges that are being read or are kept for readers",
+            status.reading_bytes,
+        ),
+        (
+            "sorted_file_bytes",
+            "Files of ranges that are larger than the memory for them",
+            status.sorted_file_bytes,
+        ),
         (
             "sending_bytes",
             "Memory of batches and records that wait for other nodes",

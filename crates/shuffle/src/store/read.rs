@@ -88,12 +88,30 @@ impl BatchReader {
         wanted: impl IntoIterator<Item = (&'a Writer, u64, u64)>,
         mut take: impl FnMut(&Arc<Batch>),
     ) -> Result<(), BatchError> {
+        self.read_while((shuffle, slot), wanted, |batch| {
+            take(batch);
+            true
+        })
+    }
+
+    /// The same, until `take` says that it wants no more.
+    ///
+    /// # Errors
+    /// As [`BatchReader::read_all`].
+    pub fn read_while<'a>(
+        &self,
+        (shuffle, slot): (ShuffleId, PoolSlot),
+        wanted: impl IntoIterator<Item = (&'a Writer, u64, u64)>,
+        mut take: impl FnMut(&Arc<Batch>) -> bool,
+    ) -> Result<(), BatchError> {
         for (writer, after, upto) in wanted {
             let stream = Stream { shuffle, slot, writer: writer.clone() };
             let mut key = BatchKey { stream, number: after };
             while key.number < upto {
                 key.number += 1;
-                take(&self.read(&key)?);
+                if !take(&self.read(&key)?) {
+                    return Ok(());
+                }
             }
         }
         Ok(())

@@ -9,6 +9,7 @@
 mod disk;
 mod job;
 mod killing;
+mod large_ranges;
 mod nodes;
 mod sockets;
 mod troubles;

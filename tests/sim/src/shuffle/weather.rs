@@ -38,7 +38,7 @@ impl Weather {
     pub fn drawn(draw: &mut Draw) -> Weather {
         let replicas = if draw.chance(250) { 3 } else { 2 };
         let first = draw.between(replicas as u64 + 1, 6) as usize;
-        let settings = Settings {
+        let mut settings = Settings {
             linger_ms: draw.between(1, 30),
             stand_in_ms: draw.between(60, 400),
             resend_ms: draw.between(40, 150),
@@ -71,7 +71,9 @@ impl Weather {
             back_off_ms: 30,
             longest_back_off_ms: 800,
             retry_budget: 10,
+            ..Settings::default()
         };
+        settings.batch_bytes = settings.chunk_bytes;
         Weather {
             nodes: first + draw.between(0, 3) as usize,
             first,

@@ -330,12 +330,11 @@ impl Buffer {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         open.flush_at = Millis::NEVER;
         (open.bytes, open.records) = (0, 0);
-        let writer = Writer::Buffer(self.id.clone());
+        let (writer, most) = (Writer::Buffer(self.id.clone()), self.settings.batch_bytes);
         let chunks = std::mem::take(&mut open.chunks).into_iter();
-        // One batch for each slot, unless it is larger than a batch may be.
-        let batches = chunks.flat_map(|(slot, tagged)| {
-            in_batches(tagged, u64::MAX).into_iter().map(move |part| (slot, part))
-        });
+        // One batch for each slot, unless it is larger than holders read at once.
+        let batches = chunks
+            .flat_map(|(slot, tagged)| in_batches(tagged, most).into_iter().map(move |part| (slot, part)));
         for (slot, tagged) in batches {
             let number = open.last.get(&slot).copied().unwrap_or(0) + 1;
             open.last.insert(slot, number);
@@ -439,9 +438,9 @@ impl Buffer {
             return self.make_room(now);
         }
         let parts = divide(segments, to, |tag: Tag| self.map.slot_of(*shuffle, tag.range));
-        let chunk = self.settings.chunk_bytes;
+        let most = self.settings.batch_bytes;
         let parts: Vec<(PoolSlot, Vec<Tagged>)> =
-            parts.into_iter().map(|(slot, tagged)| (slot, in_batches(tagged, chunk))).collect();
+            parts.into_iter().map(|(slot, tagged)| (slot, in_batches(tagged, most))).collect();
         let last = parts.iter().map(|(slot, batches)| (*slot, batches.len() as u64)).collect();
         if let Some(open) = self.shuffles.get_mut(shuffle) {
             open.divisions.insert(*task, Divided { leader, last });

@@ -46,6 +46,9 @@ pub enum NotRead {
     /// The node is busy.
     #[error("this node is busy: ask another replica, or later")]
     Busy,
+    /// The range is larger than the memory for ranges: it is being sorted on disk.
+    #[error("this node is sorting the range, which is larger than its memory for ranges: ask it again")]
+    Sorts,
     /// What is here differs from what was counted.
     #[error(
         "this node has other records of the range than were counted: ask another replica, and tell an operator"

@@ -4,6 +4,7 @@
 //! | event | what it does |
 //! |---|---|
 //! | records | hands them on, and asks for what follows |
+//! | "I am sorting the range" | rests, and asks the same holder again: another one would have to sort it too |
 //! | a refusal, or silence | asks the next holder: replicas in `Live` first, another one first each time, then those in `Load` and all nodes that may stand in |
 //! | all have failed | waits, twice as long each time, and takes one round from its budget; each answer gives back a tenth of a round (R3) |
 //! | where a cut falls | takes the next cut; when both ends of a partition are known, its pieces |
@@ -272,6 +273,8 @@ impl Reader {
     fn answered(&mut self, now: Millis, answer: Result<Vec<Placed>, NotRead>, effects: &mut Vec<Effect>) {
         match answer {
             Ok(records) => self.take(records, effects),
+            // It takes no round: a holder that ends, or fails at it, does not say so.
+            Err(NotRead::Sorts) => self.rest_until = now + self.settings.back_off_ms,
             Err(NotRead::Over(how)) => self.end(Effect::Failed(Failed::Over(how)), effects),
             Err(refusal) => {
                 self.last_refusal = Some(refusal);

@@ -73,6 +73,21 @@ fn x9_one_holder_goes_on_where_another_has_stopped() {
 }
 
 #[test]
+fn r1_a_holder_that_sorts_is_asked_again_and_takes_nothing_from_the_budget() {
+    let mut reader = reader(Settings { retry_budget: 1, back_off_ms: 10, ..Settings::default() });
+    let mut effects = reader.handle(Millis(0), Event::Tick);
+    for number in 1..=100 {
+        let now = 10 * (number - 1);
+        assert_eq!(asked(&effects), Some(("a".to_owned(), number, 0)), "always the same one");
+        assert_eq!(reader.handle(Millis(now), Event::Answer(number, Err(NotRead::Sorts))), []);
+        assert_eq!(reader.wake_at(), Millis(now + 10));
+        effects = reader.handle(Millis(now + 10), Event::Tick);
+    }
+    let next = reader.handle(Millis(2_000), Event::Answer(101, Err(NotRead::Busy)));
+    assert_eq!(asked(&next), Some(("b".to_owned(), 102, 0)));
+}
+
+#[test]
 fn r1_a_holder_may_give_fewer_records_than_were_asked_for() {
     let mut reader = reader(Settings::default());
     reader.handle(Millis(0), Event::Tick);

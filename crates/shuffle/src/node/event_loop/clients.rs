@@ -1,7 +1,6 @@
 //! What clients want, of this node and by way of others.
 
 use super::{EventLoop, Result};
-use crate::limits;
 use crate::node::hears::Hears;
 use crate::node::inbox::{Note, ReadAnswer};
 use crate::node::transport::{Packet, SeekOf, SliceOf, seek, seek_of, slice, slice_of};
@@ -77,18 +76,6 @@ impl Questions {
         self.looks.retain(|_, looks| !looks.is_empty());
         self.requests.retain(|_, (_, since)| is_fresh(since));
     }
-}
-
-/// The first of the records: as many as one answer may have by their bytes, and one at least.
-fn bounded(mut records: Vec<Placed>) -> Vec<Placed> {
-    let mut bytes = 0;
-    let mut is_within = |one: &Placed| {
-        bytes += one.memory();
-        bytes <= limits::ANSWER_BYTES
-    };
-    let count = records.iter().take_while(|one| is_within(one)).count();
-    records.truncate(count.max(1));
-    records
 }
 
 impl EventLoop {
@@ -270,8 +257,7 @@ impl EventLoop {
         match self.questions.reads.remove(&number) {
             Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Answer(asked, answer)),
             Some((Reader::Node(node, asked), _)) => {
-                // Its reader goes on where an answer ends.
-                self.transport.send(&node, Packet::Records(asked, answer.map(bounded)));
+                self.transport.send(&node, Packet::Records(asked, answer));
             }
             None => {}
         }
@@ -288,18 +274,5 @@ impl EventLoop {
             self.questions.looks.entry(shuffle).or_default().push((client, now));
             self.send(leader, Message::Ask(shuffle));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn r1_an_answer_of_records_of_length_zero_has_an_end() {
-        let nothing =
-            Placed { key: Vec::new().into(), partition: 0, frame: 1, index: 0, value: Vec::new().into() };
-        let answer = bounded(vec![nothing; 200_000]);
-        assert!((1_000..200_000).contains(&answer.len()), "{} records", answer.len());
     }
 }

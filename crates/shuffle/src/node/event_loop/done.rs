@@ -22,7 +22,7 @@ impl EventLoop {
             Done::Damaged(..) => {}
             Done::Log(report) => self.reported(report)?,
             Done::Passed(to, batch) => self.send(to, Message::Batch(batch)),
-            Done::Divided(leader, division, segments) => {
+            Done::Divided(leader, division, segments, _taken) => {
                 self.buffer(buffer::Event::Divide(leader, division, segments))?;
             }
             Done::Counted(leader, message) => self.send(leader, message),

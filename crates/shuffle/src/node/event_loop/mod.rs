@@ -210,10 +210,14 @@ impl EventLoop {
 
     fn tell_status(&self) {
         let is_full = self.now() < self.full_until || self.shared.is_at_limit();
+        let reading = self.reading.uses();
         self.shared.tell(|status| {
             status.is_full = is_full;
             status.buffered_bytes = self.buffer.bytes();
             status.storing_bytes = self.storing_bytes;
+            status.reading_bytes = reading.memory;
+            status.reading_peak_bytes = reading.peak;
+            status.sorted_file_bytes = reading.files;
             status.unfit = self.decisions.unfit().collect();
             status.not_led.clone_from(&self.not_led);
         });

@@ -368,13 +368,13 @@ impl World {
     }
 
     fn reads(&mut self, node: usize, number: u64, slice: &holder::Slice) -> Result {
-        let placed = self.in_order(node, &slice.plan, slice.range)?;
+        let placed = self.in_order(node, (number, &slice.plan, slice.range))?;
         self.answer_read(number, placed.map(|placed| slice.of(&placed)));
         Ok(())
     }
 
     fn seeks(&mut self, node: usize, number: u64, seek: &Seek) -> Result {
-        match self.in_order(node, &seek.plan, seek.range)? {
+        match self.in_order(node, (number, &seek.plan, seek.range))? {
             Ok(placed) => self.answer_found(number, seek.of(placed.iter().map(plan::Placed::sized))),
             Err(why) => self.answer_read(number, Err(why)),
         }
@@ -385,12 +385,13 @@ impl World {
     fn in_order(
         &mut self,
         node: usize,
-        plan: &plan::Plan,
-        range: usize,
+        (number, plan, range): (u64, &plan::Plan, usize),
     ) -> Result<std::result::Result<Vec<plan::Placed>, holder::NotRead>> {
         let Some(range) = plan.ranges.get(range) else { return Ok(Ok(Vec::new())) };
         if self.stopped.is_none() && self.draw.chance(self.weather.busy) {
-            return Ok(Err(holder::NotRead::Busy));
+            // A node that is busy with this very range is asked again.
+            let sorts = number.is_multiple_of(2);
+            return Ok(Err(if sorts { holder::NotRead::Sorts } else { holder::NotRead::Busy }));
         }
         if self.finds_damage_of(node, plan.shuffle, range.slot)? {
             return Ok(Err(holder::NotRead::Lacks));
