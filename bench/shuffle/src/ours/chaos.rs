@@ -1,5 +1,5 @@
-//! Kills and pauses at random, one at a time, while shuffle after shuffle is written, sealed and read: nodes, the coordinator, and the
-//! clients. A client that was killed is replaced by one that writes what the first one had no answer for.
+//! Kills and pauses at random, one at a time, while shuffle after shuffle is written, sealed and read: of nodes, of the
+//! coordinator, and of clients. A client that was killed is replaced by one that writes what the first one had no answer for.
 //!
 //! The same `--seed` draws the same troubles; when they come depends on the machine.
 

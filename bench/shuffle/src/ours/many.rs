@@ -1,5 +1,5 @@
-//! Many small shuffles, some at a time, and one after the other: from the start until a node has taken the first record, and until
-//! all is read. One process does all of them, each to its end, and checks each.
+//! Many small shuffles, some at a time, and one after the other: from the start until a node has taken the first record, and
+//! until all is read. One process does all of them, each to its end, and checks each.
 
 use super::cluster::Cluster;
 use super::control::options;

@@ -1,4 +1,5 @@
-//! More than fits in memory: core-seconds beside those of less, the most memory that each node takes, and what is written to disk.
+//! More than fits in memory: core-seconds beside those of less, the most memory that each node takes, and
+//! what is written to disk.
 
 use super::cluster::{Cluster, MEMORY, NODES, REPLICAS};
 use super::job::Job;

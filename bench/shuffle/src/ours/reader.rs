@@ -1,8 +1,8 @@
 //! The process of a client that reads a shuffle in partitions, several at a time, and checks what comes.
 //!
-//! Each partition must have exactly the records of its ranks: by the number of them, in order, stable, and all behind those of the
-//! partition before. It says `read N` now and then, and at the end `done` with the tally of all, and the sizes of the smallest and
-//! the largest partition. The bench compares the tally with what was written.
+//! Each partition must have exactly the records of its ranks: by the number of them, in order, stable, and all behind those of
+//! the partition before. It says `read N` now and then, and at the end `done` with the tally of all, and the sizes of the
+//! smallest and the largest partition. The bench compares the tally with what was written.
 
 use super::job::Job;
 use super::writer::{AT_ONCE, BUDGETS, nodes_of, run};

@@ -23,8 +23,6 @@ pub struct Took {
     pub wall_seconds: f64,
     /// Attempts that were run again.
     pub again: u64,
-    /// Records of the largest partition above those of the smallest.
-    pub spread: u64,
 }
 
 impl Took {
@@ -135,13 +133,13 @@ pub fn disturbed(
     reader.go()?;
     let line =
         follow(&mut reader, "read ", &mut |records| disturb(&mut *cluster, &shuffle, Moment::Read(records)))?;
-    let (tally, spread) = read(&line).ok_or("a reader says what is not understood")?;
+    let (tally, _) = read(&line).ok_or("a reader says what is not understood")?;
     let (done, wall_seconds) = (core_seconds(cluster), (now() - begin).as_secs_f64());
     compare(tally, expected)?;
     control.delete(shuffle.id)?;
     let gb = job.gb();
     let (writing, reading) = ((stored - begun - making) / gb, (done - stored) / gb);
-    Ok(Took { writing, reading, wall_seconds, again, spread })
+    Ok(Took { writing, reading, wall_seconds, again })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The process of a client that writes input partitions: several attempts at a time, each run again when it has failed so that
 //! it may be.
 //!
-//! It says `wrote N` now and then, the records that it has handed in, `whole P` for each input partition that is acknowledged, and
-//! at the end `done`, with how many attempts it has run again and the seconds on a core that went into making records.
+//! It says `wrote N` now and then, the records that it has handed in, `whole P` for each input partition that is acknowledged,
+//! and at the end `done`, with how many attempts it has run again and the seconds on a core that went into making records.
 
 use super::job::Job;
 use crate::client_process::ready;
@@ -76,7 +76,7 @@ pub fn process(words: &[String]) -> Done {
     let (shuffle, nodes) = (shuffle.parse::<Shuffle>()?, nodes_of(nodes)?);
     let of_word = partitions.split(',').map(str::parse::<u32>);
     let partitions = of_word.collect::<Result<BTreeSet<u32>, _>>()?;
-    let bytes_per_s = bytes_per_s.parse()?;
+    let bytes_per_s = bytes_per_s.parse::<u64>()?;
     run(async move {
         let client = Client::connect(nodes, Settings::default()).await?;
         let records = Records::new(job, &partitions)?;
