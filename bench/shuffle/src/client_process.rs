@@ -2,7 +2,6 @@
 
 use bench_gauge::say;
 use bench_shuffle::check::Tally;
-use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Error, Result, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -62,12 +61,6 @@ impl ClientProcess {
                 Err(Error::other("a process of a client has failed, and said why"))
             }
         }
-    }
-
-    /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
-        Ok(kill_process(pid.ok_or_else(|| Error::other("no process"))?, signal)?)
     }
 
     /// `kill -9`; gives the lines that it has said before and nobody has looked at.
