@@ -64,6 +64,8 @@ pub struct Attempt {
     id: AttemptId,
     calls: ClientCalls,
     over: watch::Receiver<Option<Over>>,
+    /// The last frame that the node says it has taken.
+    taken: watch::Receiver<u64>,
     _listening: Listening,
     frame_bytes: usize,
     /// Records that are not sent yet, and how many.
@@ -83,7 +85,8 @@ impl Attempt {
     ) -> Result<Attempt, Error> {
         let Connection { at, calls, answers } = nodes.connect().await?;
         let (sender, over) = watch::channel(None);
-        let listening = Listening(tokio::spawn(listen(answers, sender)));
+        let (told, taken) = watch::channel(0);
+        let listening = Listening(tokio::spawn(listen(answers, told, sender)));
         let mut attempt = Attempt {
             nodes: Arc::clone(nodes),
             at,
@@ -92,6 +95,7 @@ impl Attempt {
             id: AttemptId(u128::from_be_bytes(partage_random::bytes())),
             calls,
             over,
+            taken,
             _listening: listening,
             frame_bytes: settings.frame_bytes.max(1),
             filled: Vec::new(),
@@ -166,6 +170,24 @@ impl Attempt {
         self.send(records).await
     }
 
+    /// Sends what is written, and returns when the node has taken all of it into its memory. Nothing of it need be stored then:
+    /// only [`Attempt::end`] says that.
+    ///
+    /// # Errors
+    /// The attempt has failed; [`Error::again`] says whether to run it again.
+    pub async fn taken(&mut self) -> Result<(), Error> {
+        self.flush().await?;
+        let frames = self.frames;
+        let Attempt { taken, over: outcome, .. } = self;
+        let all = async { taken.wait_for(|number| *number >= frames).await.is_ok() };
+        let ended = tokio::select! {
+            biased;
+            is_taken = all => if is_taken { return Ok(()) } else { over(outcome).await },
+            ended = over(outcome) => ended,
+        };
+        Err(self.failed(ended))
+    }
+
     /// Ends the attempt, and returns when it is stored on as many nodes as the pool says.
     ///
     /// # Errors
@@ -237,12 +259,13 @@ async fn over(outcome: &mut watch::Receiver<Option<Over>>) -> Over {
 }
 
 /// Listens to the answers, so that the node never waits for the client to take them.
-async fn listen(mut answers: ClientAnswers, outcome: watch::Sender<Option<Over>>) {
+async fn listen(mut answers: ClientAnswers, taken: watch::Sender<u64>, outcome: watch::Sender<Option<Over>>) {
     let over = loop {
         match answers.next().await {
             Ok(call) if call.number != CALL => {}
             Ok(call) => match call.what {
-                Answer::Opened | Answer::Taken(_) => {}
+                Answer::Opened => {}
+                Answer::Taken(frame) => drop(taken.send_replace(frame)),
                 Answer::Whole => break Over::Whole,
                 Answer::Refused(refusal) => break Over::Refused(refusal),
                 _ => break Over::Unexpected,

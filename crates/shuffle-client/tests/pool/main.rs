@@ -232,3 +232,26 @@ async fn a_node_without_room_holds_the_writer_back() {
     let written = timeout(PATIENCE, writing).await.unwrap().unwrap().unwrap();
     assert_eq!(written.records, 64);
 }
+
+#[tokio::test]
+async fn an_attempt_says_when_its_node_has_taken_what_was_sent() {
+    let faults = Arc::new(Faults::default());
+    let node = Node::start(&faults).await;
+    let client = client(&[&node]).await;
+    let shuffle = client.start(&StartOptions::default()).await.unwrap();
+    // The node opens the attempt, and then reads nothing.
+    faults.is_full.store(true, Ordering::Relaxed);
+    let mut attempt = client.open(&shuffle, 0).await.unwrap();
+    timeout(PATIENCE, attempt.taken()).await.unwrap().unwrap();
+    attempt.write(b"key", b"value").await.unwrap();
+    assert!(timeout(Duration::from_millis(200), attempt.taken()).await.is_err(), "the node has not read it");
+    faults.is_full.store(false, Ordering::Relaxed);
+    timeout(PATIENCE, attempt.taken()).await.unwrap().unwrap();
+    assert_eq!(attempt.end().await.unwrap().records, 1);
+
+    faults.frames.store(1, Ordering::Relaxed);
+    let mut attempt = client.open(&shuffle, 1).await.unwrap();
+    attempt.write(b"key", b"value").await.unwrap();
+    let lost = timeout(PATIENCE, attempt.taken()).await.unwrap().unwrap_err();
+    assert!(lost.runs_again(), "{lost}");
+}
