@@ -1,2 +1,4 @@
 //! Arrow Flight for shuffles.
 #![forbid(unsafe_code)]
+
+pub mod rows;
