@@ -1,4 +1,8 @@
 //! Arrow Flight for shuffles.
 #![forbid(unsafe_code)]
 
-pub mod rows;
+mod error;
+mod rows;
+
+pub use error::RowsError;
+pub use rows::Rows;

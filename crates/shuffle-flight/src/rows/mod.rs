@@ -23,20 +23,20 @@
 //! encoding has a version, [`ENCODING`], in the decision that starts a shuffle; a golden test fails if another release of
 //! arrow-row encodes otherwise.
 
-mod error;
 mod limits;
 mod plain;
 #[cfg(test)]
 mod tests;
 
-pub use error::RowsError;
+pub(crate) use limits::BATCH_BYTES;
 
+use crate::error::RowsError;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::convert::try_schema_from_ipc_buffer;
 use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message};
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::{ArrowError, Schema, SchemaRef, SortOptions};
-use limits::{BATCH_BYTES, FIRST_ROWS, PIECE_BYTES, PIECE_ROWS};
+use limits::{FIRST_ROWS, PIECE_BYTES, PIECE_ROWS};
 use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
 use partage_service::shuffle::Bytes;
 use partage_service::shuffle::record::Record;

@@ -4,7 +4,7 @@
 //! Two batches may encode one value in different ways: as itself, as a number in a dictionary, as a run. Keys are compared as
 //! bytes, so each value must have one form.
 
-use super::RowsError;
+use crate::error::RowsError;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,

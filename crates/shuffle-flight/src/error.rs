@@ -1,7 +1,6 @@
 //! Why rows are not taken, or not made of records.
 
-use super::ENCODING;
-use super::limits::BATCH_BYTES;
+use crate::rows::{BATCH_BYTES, ENCODING};
 use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
 
 /// Why rows are not taken, or not made of records. Only [`RowsError::Damaged`] is no mistake of the one who sent the schema or
