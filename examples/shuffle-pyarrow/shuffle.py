@@ -46,9 +46,9 @@ def action(nodes, name, **body):
 
 
 def start(nodes, schema, by, partitions):
-    """Starts a shuffle; says how it is called."""
+    """Starts a shuffle; says its handle, by which everybody names it."""
     text = base64.b64encode(schema.serialize().to_pybytes()).decode()
-    return action(nodes, "start", schema=text, by=by, partitions=partitions)["shuffle"]
+    return action(nodes, "start", schema=text, by=by, partitions=partitions)["handle"]
 
 
 def put(nodes, shuffle, partition, table):
