@@ -649,7 +649,7 @@ def shuffle_cases():
 # ── Frames of shuffles ──────────────────────────────────────────────────────────────────────────────────
 
 FRAME_SHUFFLE = bytes(range(1, 17))
-TERMS = ["fixed 0000001e", "fixed 00000280"]
+TERMS = ["fixed 0000001e", "fixed 00000280", "fixed 0003"]
 OWN = ["text n1", "fixed 0000000000000003"]
 TASK = ["fixed 0000000000000005", "fixed 0000000000000006"]
 STREAM = ["fixed " + FRAME_SHUFFLE.hex(), "fixed 00000009"]

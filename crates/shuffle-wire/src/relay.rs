@@ -213,7 +213,7 @@ mod tests {
             lacking: vec![1, 7],
         };
         vec![
-            Relay::Request(1, SHUFFLE, Request::Start(Terms { stashes: 30, ranges: 90 })),
+            Relay::Request(1, SHUFFLE, Request::Start(Terms::new(30, 90))),
             Relay::Request(2, SHUFFLE, Request::Seal(BTreeSet::from([0, 1, 5]))),
             Relay::Request(3, SHUFFLE, Request::Overview),
             Relay::Answered(3, Ok(Answer::Overview(overview))),

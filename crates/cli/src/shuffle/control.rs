@@ -6,6 +6,7 @@ use crate::admin::Yes;
 use crate::client::DryRun;
 use crate::output::{Failure, Output};
 use clap::Args;
+use partage_core::limits::SHUFFLE_WEIGHT;
 use partage_shuffle_client::{Sealed, ShuffleId, Stage, StartOptions, Status};
 use serde_json::json;
 
@@ -24,6 +25,10 @@ pub struct StartArgs {
     /// About how many nodes the pool has [default: as many as --node names]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "COUNT")]
     pool: u32,
+    /// Its part of the memory of nodes, relative to that of other shuffles; beyond it its clients wait, while others write
+    #[arg(long, default_value_t = 1, value_name = "1..1000",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(SHUFFLE_WEIGHT)))]
+    weight: u16,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -45,13 +50,14 @@ impl StartArgs {
             partitions: self.partitions,
             bytes: self.bytes,
             nodes: self.pool,
+            weight: self.weight,
             ..StartOptions::default()
         };
         let started = client.start(&options).await.map_err(failure)?;
         if output.is_json() {
             return output.json(&json!({
                 "dry_run": false, "shuffle": started.id.to_string(), "handle": started.to_string(),
-                "stashes": started.terms.stashes, "ranges": started.terms.ranges,
+                "stashes": started.terms.stashes, "ranges": started.terms.ranges, "weight": started.terms.weight,
             }));
         }
         output.text(&started.to_string());

@@ -69,7 +69,7 @@ fields! {
     BufferId, "a buffer", { node: NodeId, incarnation: Incarnation };
     AttemptKey, "an attempt of a buffer", { buffer: BufferId, number: u64 };
     TaskId, "a task", { epoch: Epoch, number: u64 };
-    Terms, "the terms of a shuffle", { stashes: u32, ranges: u32 };
+    Terms, "the terms of a shuffle", { stashes: u32, ranges: u32, weight: u16 };
     Tag, "a tag", { version: u32, range: RangeId };
     Range, "a range of bounds", { id: RangeId, begins: Bytes };
     Bounds, "bounds", { version: u32, ranges: Vec<Range> };

@@ -267,7 +267,7 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
 }
 
 fn terms() -> Terms {
-    Terms { stashes: 30, ranges: 640 }
+    Terms { stashes: 30, ranges: 640, weight: 3 }
 }
 
 fn two_records() -> PackedRecords {

@@ -9,7 +9,7 @@
 //! ```
 
 use super::plan::{bounds, plan, put_bounds, put_plan, put_upto, upto};
-use super::{VERSION, items, put_count, put_writer, slot, u8, u32, u64, u128, writer};
+use super::{VERSION, items, put_count, put_writer, slot, u8, u16, u32, u64, u128, writer};
 use bytes::BufMut;
 use partage_core::base::id::Epoch;
 use partage_service::shuffle::bounds::Tag;
@@ -107,6 +107,7 @@ fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
             out.put_u8(START);
             out.put_u32(terms.stashes);
             out.put_u32(terms.ranges);
+            out.put_u16(terms.weight);
         }
         Decision::Bounds(bounds) => {
             out.put_u8(BOUNDS);
@@ -135,7 +136,7 @@ fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
 
 fn decision(from: &mut &[u8]) -> Option<Decision> {
     Some(match u8(from)? {
-        START => Decision::Start(Terms { stashes: u32(from)?, ranges: u32(from)? }),
+        START => Decision::Start(Terms { stashes: u32(from)?, ranges: u32(from)?, weight: u16(from)? }),
         BOUNDS => Decision::Bounds(bounds(from)?.into()),
         SUPERSEDED => Decision::Superseded(superseded(from)?.into()),
         SEALED => Decision::Sealed(plan(from)?.into()),
@@ -233,7 +234,7 @@ mod tests {
         };
         let differs = Failure::Differs { found: 1, found_bytes: 2, acknowledged: 3, acknowledged_bytes: 4 };
         vec![
-            Decision::Start(Terms { stashes: 3, ranges: 8 }),
+            Decision::Start(Terms { stashes: 3, ranges: 8, weight: 500 }),
             Decision::Bounds(Bounds::stashes(2).into()),
             Decision::Superseded(superseded.into()),
             Decision::Sealed(plan().into()),

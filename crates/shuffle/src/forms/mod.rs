@@ -45,6 +45,10 @@ pub(crate) fn u8(from: &mut &[u8]) -> Option<u8> {
     from.try_get_u8().ok()
 }
 
+pub(crate) fn u16(from: &mut &[u8]) -> Option<u16> {
+    from.try_get_u16().ok()
+}
+
 pub(crate) fn u32(from: &mut &[u8]) -> Option<u32> {
     from.try_get_u32().ok()
 }

@@ -154,7 +154,7 @@ mod tests {
         let settings = NodeSettings::default();
         let shared = Arc::new(Shared::new(Arc::clone(&inbox), Clock::start(), settings, Arc::new(map)));
         let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
-        let mut open = OpenAttempt::open(shared, attempt, Terms { stashes: 1, ranges: 1 }).await.unwrap();
+        let mut open = OpenAttempt::open(shared, attempt, Terms::new(1, 1)).await.unwrap();
         assert_eq!(pushed(&inbox), 1);
         let hears = open.hears.clone();
         let buffer = async {

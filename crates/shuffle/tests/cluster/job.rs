@@ -50,7 +50,7 @@ fn record(partition: u32, at: u64) -> (Vec<u8>, Vec<u8>) {
 
 impl Job {
     pub fn start(cluster: &Cluster, partitions: u32, records: u64) -> Job {
-        let shuffle = cluster.client(0).start(Terms { stashes: 30, ranges: 48 }).unwrap();
+        let shuffle = cluster.client(0).start(Terms::new(30, 48)).unwrap();
         let all = (0..partitions).flat_map(|partition| (0..records).map(move |at| record(partition, at)));
         let mut expected: Vec<_> = all.collect();
         // Stable: records of one key stay in the order of partition and place.

@@ -93,7 +93,7 @@ impl Job {
         Job {
             number,
             shuffle: ShuffleId(u128::from(draw.bits()) << 64 | u128::from(draw.bits())),
-            terms: Terms { stashes: draw.between(1, 8) as u32, ranges: draw.between(1, 9) as u32 },
+            terms: Terms::new(draw.between(1, 8) as u32, draw.between(1, 9) as u32),
             partitions,
             given: Given::drawn(partitions, draw),
             tries: Vec::new(),

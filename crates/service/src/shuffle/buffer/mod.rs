@@ -424,7 +424,7 @@ impl Buffer {
 
     fn divide(&mut self, now: Millis, leader: NodeId, division: &Division, segments: Vec<Segment>) {
         let Division { task, shuffle, to, .. } = division;
-        let open = self.shuffle(now, *shuffle, Terms { stashes: 1, ranges: 1 });
+        let open = self.shuffle(now, *shuffle, Terms::new(1, 1));
         // The plan names what divisions have written: an order that comes late writes none of these numbers again.
         if open.plan.is_some() {
             return;

@@ -41,7 +41,7 @@ fn leader() -> Leader {
     let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
     leader.handle(Millis(0), Event::Tick);
     leader.synced(0);
-    let terms = Terms { stashes: 1, ranges: 1 };
+    let terms = Terms::new(1, 1);
     leader.handle(Millis(0), Event::Request(1, SHUFFLE, Request::Start(terms)));
     assert!(leader.synced(1).contains(&Effect::Answer(1, Ok(Answer::Started(terms)))));
     leader
@@ -138,7 +138,7 @@ fn x7_a_later_seal_that_names_a_partition_more_is_refused_by_that_partition() {
     let winners = (0..2).map(winner).collect();
     let plan = Arc::new(Plan { shuffle: SHUFFLE, winners, needed: BTreeMap::new(), ranges: Vec::new() });
     let mut decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
-    decisions.push(SHUFFLE, Decision::Start(Terms { stashes: 1, ranges: 1 }), 9);
+    decisions.push(SHUFFLE, Decision::Start(Terms::new(1, 1)), 9);
     decisions.push(SHUFFLE, Decision::Sealed(plan.clone()), 9);
     let mut sealed = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
     sealed.handle(Millis(0), Event::Tick);
@@ -151,13 +151,13 @@ fn x7_a_later_seal_that_names_a_partition_more_is_refused_by_that_partition() {
 #[test]
 fn r1_terms_in_a_log_are_not_believed_beyond_the_limit() {
     let mut decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
-    decisions.push(SHUFFLE, Decision::Start(Terms { stashes: u32::MAX, ranges: u32::MAX }), 9);
+    decisions.push(SHUFFLE, Decision::Start(Terms::new(u32::MAX, u32::MAX)), 9);
     let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
     leader.handle(Millis(0), Event::Tick);
     assert!(!leader.has_begun());
     leader.synced(1);
     assert!(leader.has_begun());
-    let most = Terms { stashes: limits::SHUFFLE_RANGES, ranges: limits::SHUFFLE_RANGES };
+    let most = Terms::new(limits::SHUFFLE_RANGES, limits::SHUFFLE_RANGES);
     let again = leader.handle(Millis(1), Event::Request(2, SHUFFLE, Request::Start(most)));
     assert_eq!(again, [Effect::Answer(2, Ok(Answer::Started(most)))]);
 }
