@@ -239,6 +239,8 @@ pub enum Planted {
     DroppedEarly,
     /// X7: a shuffle is sealed though a partition has no whole attempt.
     SealedWithout,
+    /// R1: a buffer takes a frame whenever its memory has room for it, whatever the share of its shuffle is.
+    NoShares,
 }
 
 impl Planted {
@@ -272,7 +274,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of shuffles must catch.
-    pub const SHUFFLES: [Planted; 10] = [
+    pub const SHUFFLES: [Planted; 11] = [
         Planted::AckedBelowR,
         Planted::TwoWinners,
         Planted::StoredTwice,
@@ -283,6 +285,7 @@ impl Planted {
         Planted::StandInForgotten,
         Planted::DroppedEarly,
         Planted::SealedWithout,
+        Planted::NoShares,
     ];
 
     /// Those that the simulator of dataset nodes must catch.
