@@ -424,8 +424,8 @@ pub const SHUFFLE_RECORD_BYTES: usize = 64 << 20;
 /// Stashes, and ranges, of a shuffle: ten for each of some thousands of followers. Each has an identity, and a key, in the memory
 /// of every node that has to do with the shuffle, and the decision to start it is kept and repeated.
 pub const SHUFFLE_RANGES: u32 = 65_536;
-/// The largest weight of a shuffle; the least is 1. So the smallest share beside one other shuffle is a thousandth of a buffer, which
-/// still is some frames.
+/// The largest weight of a shuffle; the least is 1. So the smallest share beside one other shuffle is a thousandth of a buffer,
+/// which still is some frames.
 pub const SHUFFLE_WEIGHT: u16 = 1_000;
 /// Bytes of the records of one frame of an attempt, with what each takes in memory besides, so that frames of records of nothing
 /// have a limit, too: the largest record, and some beside it. What a frame brings to one range lies together, so a batch has room

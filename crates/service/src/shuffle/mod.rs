@@ -143,8 +143,8 @@ impl Terms {
         Terms { stashes, ranges, weight: 1 }
     }
 
-    /// Whether the ranges are within [`limits::SHUFFLE_RANGES`], and the weight within [`limits::SHUFFLE_WEIGHT`]: who takes terms
-    /// from a client refuses others.
+    /// Whether the ranges are within [`limits::SHUFFLE_RANGES`], and the weight within [`limits::SHUFFLE_WEIGHT`]: who takes
+    /// terms from a client refuses others.
     pub fn are_within_limits(&self) -> bool {
         self.stashes.max(self.ranges) <= limits::SHUFFLE_RANGES
             && (1..=limits::SHUFFLE_WEIGHT).contains(&self.weight)

@@ -87,8 +87,8 @@ fn stopped(_: Closed) -> Refusal {
     refusal(PutError::Stopped)
 }
 
-/// Refuses terms that would take more memory than a node has, or than their share: of a start, which each later leader would go by, and of an attempt,
-/// whose client has them from a handle that somebody may have mistyped.
+/// Refuses terms that would take more memory than a node has, or have no weight: of a start, which each later leader would go by,
+/// and of an attempt, whose client has them from a handle that somebody may have mistyped.
 pub(super) fn check_terms(terms: Terms) -> Result<(), Refusal> {
     if terms.are_within_limits() {
         return Ok(());
@@ -120,7 +120,10 @@ impl Asks {
         let replies = Replies { number: call.number, shuffle: call.shuffle, to: answers };
         match self.answered(call.shuffle, call.what, &replies).await {
             Ok(()) => Ok(()),
-            Err(Ends::Refused(refusal)) => replies.send(Answer::Refused(refusal)).await,
+            Err(Ends::Refused(refusal)) => {
+                self.shared.counters.refused(refusal.word.as_str());
+                replies.send(Answer::Refused(refusal)).await
+            }
             Err(Ends::Gone(closed)) => Err(closed),
         }
     }

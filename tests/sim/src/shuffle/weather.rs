@@ -102,9 +102,9 @@ impl Weather {
         Weather { faults_for: MS, speculated: 0, die: 0, ..none }
     }
 
-    /// The same with a flood and a trickle into one buffer, which has room for two frames of the trickle and is filled faster than
-    /// disks take. Batches are small against those frames: in what comes free with one of them a frame of the flood fits, and none
-    /// of the trickle.
+    /// The same with a flood and a trickle into one buffer, which has room for two frames of the trickle and is filled faster
+    /// than disks take. Batches are small against those frames: in what comes free with one of them a frame of the flood fits,
+    /// and none of the trickle.
     pub fn of_flood(self, draw: &mut Draw) -> Weather {
         let settings = Settings {
             linger_ms: draw.between(1, 10),

@@ -8,8 +8,9 @@
 //! | the same | no | it waits, and room that comes is kept for those that wait, for the one first that waits longest |
 //! | its share | – | it waits until some of what its shuffle has here is stored |
 //!
-//! So memory that comes free goes to shuffles that are below their shares, however often another one asks for it, and what a shuffle
-//! floods a buffer with waits for itself alone. Where the shares of all are smaller than a frame, one frame of each is taken in turn.
+//! So memory that comes free goes to shuffles that are below their shares, however often another one asks for it, and what a
+//! shuffle floods a buffer with waits for itself alone. Where the shares of all are smaller than a frame, one frame of each is
+//! taken in turn.
 //!
 //! What was not done: memory above the shares is not lent while all are below theirs. A shuffle that came back to its share would
 //! have to wait until what was lent is stored.
@@ -21,8 +22,8 @@ use partage_core::base::time::Millis;
 use partage_core::limits;
 use std::collections::BTreeMap;
 
-/// A shuffle whose clients have attempts open and have sent nothing for so long, in milliseconds, leaves its share to others: most
-/// such clients are gone, or compute for long. It has its share again with its next frame.
+/// A shuffle whose clients have attempts open and have sent nothing for so long, in milliseconds, leaves its share to others:
+/// most such clients are gone, or compute for long. It has its share again with its next frame.
 const QUIET_MS: u64 = 1_000;
 
 /// Room is kept for a frame for so long, in milliseconds: its client hands it in again within some tens of them, or is gone.
@@ -149,7 +150,8 @@ impl Buffer {
         most.into_iter().for_each(|shuffle| self.flush(now, shuffle));
     }
 
-    /// Of a shuffle of which more is under way than is held, room comes by itself; sent now, what is held would be many small batches.
+    /// Of a shuffle of which more is under way than is held, room comes by itself; sent now, what is held would be many small
+    /// batches.
     fn is_worth_sending(&self, shuffle: ShuffleId) -> bool {
         let held = self.shuffles.get(&shuffle).map_or(0, Open::memory);
         held > 0 && held >= self.sending.memory_of(shuffle)
