@@ -649,7 +649,7 @@ def shuffle_cases():
 # ── Frames of shuffles ──────────────────────────────────────────────────────────────────────────────────
 
 FRAME_SHUFFLE = bytes(range(1, 17))
-TERMS = ["fixed 0000001e", "fixed 00000280"]
+TERMS = ["fixed 0000001e", "fixed 00000280", "fixed 0003"]
 NO_OPTIONS = ["fixed 01", "fixed 00", "fixed 00", "text "]
 # Of rows of Arrow, with all that may be left out.
 OPTIONS = [

@@ -434,6 +434,9 @@ pub const SHUFFLE_OWNER_BYTES: usize = 64;
 pub const SHUFFLE_SCHEMA_BYTES: usize = 128 << 10;
 /// Columns that the rows of a shuffle are ordered by: nobody names more by hand.
 pub const SHUFFLE_SORT_COLUMNS: usize = 256;
+/// The largest weight of a shuffle; the least is 1. So the smallest share beside one other shuffle is a thousandth of a buffer,
+/// which still is some frames.
+pub const SHUFFLE_WEIGHT: u16 = 1_000;
 /// Bytes of the records of one frame of an attempt, with what each takes in memory besides, so that frames of records of nothing
 /// have a limit, too: the largest record, and some beside it. What a frame brings to one range lies together, so a batch has room
 /// for it.

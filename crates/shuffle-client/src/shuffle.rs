@@ -1,6 +1,7 @@
 //! What a client knows of a shuffle: its handle, and with what it is started.
 
 use crate::{BadShuffleOptions, ShuffleId, Terms};
+use partage_core::limits::SHUFFLE_WEIGHT;
 use partage_shuffle_wire::client::{RecordKind, ShuffleOptions};
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +29,10 @@ pub struct Shuffle {
 
 impl fmt::Display for Shuffle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}", self.id, self.terms.stashes, self.terms.ranges)
+        let Terms { stashes, ranges, weight } = self.terms;
+        write!(f, "{}-{stashes}-{ranges}", self.id)?;
+        // A weight of 1 is not said, so that each handle has one form.
+        if weight == 1 { Ok(()) } else { write!(f, "-{weight}") }
     }
 }
 
@@ -56,13 +60,18 @@ impl FromStr for Shuffle {
     fn from_str(text: &str) -> Result<Shuffle, BadHandle> {
         let bad = || BadHandle(text.chars().take(100).collect());
         let id = shuffle_id(text)?;
-        let mut terms = text.split('-').skip(1).map(|number| number.parse::<u32>().map_err(|_| bad()));
-        match (terms.next(), terms.next(), terms.next()) {
-            (Some(stashes), Some(ranges), None) => {
-                Ok(Shuffle { id, terms: Terms { stashes: stashes?, ranges: ranges? } })
-            }
-            _ => Err(bad()),
+        let terms = text.split('-').skip(1).map(|number| number.parse::<u32>().map_err(|_| bad()));
+        let terms: Vec<u32> = terms.collect::<Result<_, _>>()?;
+        let (stashes, ranges, weight) = match terms[..] {
+            [stashes, ranges] => (stashes, ranges, 1),
+            [stashes, ranges, weight] => (stashes, ranges, weight),
+            _ => return Err(bad()),
+        };
+        let weight = u16::try_from(weight).map_err(|_| bad())?;
+        if !(1..=SHUFFLE_WEIGHT).contains(&weight) {
+            return Err(bad());
         }
+        Ok(Shuffle { id, terms: Terms { stashes, ranges, weight } })
     }
 }
 
@@ -75,6 +84,9 @@ pub struct StartOptions {
     pub bytes: u64,
     /// How many nodes its pool has, about; 0: as many as the client knows.
     pub nodes: u32,
+    /// Its part of the memory of nodes, relative to that of other shuffles: from 1 to 1,000. Others are held back while it has
+    /// less than its part, and it is held back beyond it. A shuffle that writes alone has all memory, whatever its weight.
+    pub weight: u16,
     /// What its records are.
     pub kind: RecordKind,
     /// It ends when it is not sealed and no client has asked for it for so long, 10 s to 30 days; none: what its pool says.
@@ -91,6 +103,7 @@ impl Default for StartOptions {
             partitions: 1,
             bytes: 0,
             nodes: 0,
+            weight: 1,
             kind: RecordKind::Raw,
             ttl: None,
             sealed_ttl: None,
@@ -108,7 +121,7 @@ impl StartOptions {
             .max(self.partitions.saturating_mul(RANGES_A_PARTITION))
             .max(self.bytes.div_ceil(RANGE_BYTES));
         let bounded = |ranges: u64| ranges.clamp(1, MOST_RANGES) as u32;
-        Terms { stashes: bounded(stashes), ranges: bounded(ranges) }
+        Terms { stashes: bounded(stashes), ranges: bounded(ranges), weight: self.weight }
     }
 
     /// Looks whether a shuffle may be started with them, as [`crate::Client::start`] does first.
@@ -137,13 +150,20 @@ mod tests {
 
     #[test]
     fn handles_are_read_as_they_are_printed() {
-        let shuffle = Shuffle { id: ShuffleId(0xab), terms: Terms { stashes: 30, ranges: 64 } };
+        let shuffle = Shuffle { id: ShuffleId(0xab), terms: Terms::new(30, 64) };
         let text = shuffle.to_string();
         assert_eq!(text, "000000000000000000000000000000ab-30-64");
         assert_eq!(text.parse(), Ok(shuffle));
         assert_eq!(shuffle_id(&text), Ok(shuffle.id));
         assert_eq!(shuffle_id(&text[..32]), Ok(shuffle.id));
-        for bad in ["", "ab-1-2", &text[..32], &format!("{text}-1"), &text.replace('6', "x")] {
+        let heavy = Shuffle { terms: Terms { weight: 1_000, ..shuffle.terms }, ..shuffle };
+        assert_eq!(heavy.to_string(), format!("{text}-1000"));
+        assert_eq!(heavy.to_string().parse(), Ok(heavy));
+        assert_eq!(shuffle_id(&heavy.to_string()), Ok(shuffle.id));
+        let behind = ["-0", "-1001", "-70000", "-1-1", "-", "-x"].map(|more| format!("{text}{more}"));
+        let letters = text.replace('6', "x");
+        let others = ["", "ab-1-2", &text[..32], letters.as_str()];
+        for bad in behind.iter().map(String::as_str).chain(others) {
             assert!(bad.parse::<Shuffle>().is_err(), "{bad:?}");
         }
         assert!(shuffle_id("+00000000000000000000000000000ab").is_err());
@@ -152,11 +172,12 @@ mod tests {
     #[test]
     fn ranges_are_for_partitions_nodes_and_bytes() {
         let options = |partitions, bytes| StartOptions { partitions, bytes, ..StartOptions::default() };
-        assert_eq!(options(1, 0).terms(3), Terms { stashes: 30, ranges: 30 });
-        assert_eq!(options(256, 0).terms(3), Terms { stashes: 30, ranges: 2_048 });
-        assert_eq!(options(1, 10 << 30).terms(3), Terms { stashes: 30, ranges: 320 });
+        assert_eq!(options(1, 0).terms(3), Terms::new(30, 30));
+        assert_eq!(options(256, 0).terms(3), Terms::new(30, 2_048));
+        assert_eq!(options(1, 10 << 30).terms(3), Terms::new(30, 320));
         assert_eq!(options(u64::MAX, 0).terms(3).ranges, 65_536);
         assert_eq!(StartOptions { nodes: 7, ..options(1, 0) }.terms(3).stashes, 70);
+        assert_eq!(StartOptions { weight: 9, ..options(1, 0) }.terms(3).weight, 9);
     }
 
     #[test]

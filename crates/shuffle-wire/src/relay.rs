@@ -281,11 +281,7 @@ mod tests {
         let cut = CutAt { record: 4, key: Some(b"k".as_slice().into()) };
         let heavy = HeavyKey { key: b"k".as_slice().into(), first: 2, records: 10 };
         vec![
-            Relay::Request(
-                1,
-                SHUFFLE,
-                Request::Start(Terms { stashes: 30, ranges: 90 }, options().as_ref().clone()),
-            ),
+            Relay::Request(1, SHUFFLE, Request::Start(Terms::new(30, 90), options().as_ref().clone())),
             Relay::Request(2, SHUFFLE, Request::Seal(BTreeSet::from([0, 1, 5]))),
             Relay::Request(3, SHUFFLE, Request::Overview),
             Relay::Answered(3, Ok(Answer::Overview(overview))),

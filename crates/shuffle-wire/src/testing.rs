@@ -77,7 +77,11 @@ fn tags() -> impl Strategy<Value = Tag> + Clone {
 }
 
 fn terms() -> impl Strategy<Value = Terms> + Clone {
-    (any::<u32>(), any::<u32>()).prop_map(|(stashes, ranges)| Terms { stashes, ranges })
+    (any::<u32>(), any::<u32>(), any::<u16>()).prop_map(|(stashes, ranges, weight)| Terms {
+        stashes,
+        ranges,
+        weight,
+    })
 }
 
 fn options() -> impl Strategy<Value = ShuffleOptions> {

@@ -21,9 +21,11 @@
 //! | a node that leaves hands over the slots that it has: what it has taken as a stand-in for others stays on its disk if it ends before their replicas have fetched it | `pool/handler.rs` |
 //! | after 50 s a replica is dropped though its slot has too few replicas; what is left is fetched while the node has an address | `pool/handler.rs` |
 //! | what is told of a slot that was moved says nothing of bytes: the placement knows no sizes | `pool/handler.rs` |
-//! | nothing goes to an object store, and there are no quotas and weights | `pool/disk.rs`, `network/session.rs` |
+//! | batches of shuffles take turns before a disk and before a connection, and not by the weights of the shuffles; what is on its way in a connection has one order | `turns.rs` |
+//! | nothing goes to an object store, and there are no quotas | `pool/disk.rs`, `network/session.rs` |
 #![forbid(unsafe_code)]
 
+mod counted;
 mod forms;
 mod limits;
 pub mod log;
@@ -32,5 +34,6 @@ pub mod node;
 mod pool;
 pub mod server;
 pub mod store;
+mod turns;
 
 pub use pool::{DISK_LIMITS, PoolError};

@@ -26,6 +26,9 @@ pub(crate) const REQUEST_REST_MS: u64 = 20;
 pub(crate) const NOTES: usize = 8;
 /// A frame that found no room comes again after so long, in milliseconds: a buffer gets room with each batch that is stored.
 pub(crate) const FULL_REST_MS: u64 = 5;
+/// Each time that it finds none it rests twice as long, but no longer than this: frames of many clients that are held back leave
+/// the way to the buffer to others. Far less than the time for which a buffer keeps room for a frame.
+pub(crate) const LONGEST_FULL_REST_MS: u64 = 40;
 /// What is read of a file of sorted records at once, and written: large against a record, small against the memory for ranges.
 pub(crate) const RUN_BUFFER_BYTES: usize = 32 << 10;
 /// What a run takes in memory that is merged: what is read of it at once, and its first key.
@@ -44,7 +47,7 @@ pub(crate) const REWRITTEN_BYTES: u64 = 4 << 20;
 pub(crate) const ANSWERS: usize = 4;
 /// A reader looks for the end of its node at least so often, in milliseconds.
 pub(crate) const READER_LOOK_MS: u64 = 200;
-/// Batches and answers with records that wait for one other node.
+/// Batches and answers with records that wait for one other node. The last eighth is for shuffles of which few wait.
 pub(crate) const BULK_PACKETS: usize = 1_024;
 /// What their records take in memory: while so much waits, further ones are dropped, and sent again later. As much as a
 /// connection keeps.

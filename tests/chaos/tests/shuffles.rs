@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 const NODES: [&str; 3] = ["s1", "s2", "s3"];
-const TERMS: Terms = Terms { stashes: 30, ranges: 48 };
+const TERMS: Terms = Terms::new(30, 48);
 const PARTITIONS: u32 = 6;
 /// Records of each input partition, and of each piece of an attempt.
 const RECORDS: u64 = 20_000;

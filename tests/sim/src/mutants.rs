@@ -46,6 +46,8 @@ enum Hunt {
     Replication,
     /// Runs of shuffles.
     Shuffles,
+    /// Runs of a shuffle that floods, and one that trickles.
+    Floods,
 }
 
 /// How a bug was seen.
@@ -135,6 +137,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         }
         Planted::FreeName => Hunt::Scenario(alone::a_deleted_name_is_not_given_out_at_once),
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
+        Planted::NoShares => Hunt::Floods,
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
         bug if Planted::REPLICATION.contains(&bug) => Hunt::Replication,
         bug if Planted::SHUFFLES.contains(&bug) => Hunt::Shuffles,
@@ -161,6 +164,7 @@ pub fn hunt(bug: Planted) -> Result<Caught, String> {
         Hunt::Metadata => by_outcome(bug, |seed| metadata::run(seed).broken),
         Hunt::Replication => by_outcome(bug, |seed| replication::run(seed).broken),
         Hunt::Shuffles => by_outcome(bug, |seed| shuffle::run(seed).broken),
+        Hunt::Floods => by_outcome(bug, |seed| shuffle::run_flood(seed, None).0.broken),
     }
 }
 

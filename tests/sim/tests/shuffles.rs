@@ -2,7 +2,7 @@
 
 use partage_core::base::planted::Planted;
 use sim::mutants::{self, Caught};
-use sim::shuffle::{Outcome, run, run_interrupted};
+use sim::shuffle::{Outcome, run, run_flood, run_interrupted};
 
 /// Seeds of the suite; `--shuffles` has more.
 const SEEDS: u64 = 100;
@@ -28,6 +28,24 @@ fn d6_x7_l1_what_is_read_is_the_input_once_in_order_and_every_shuffle_ends() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     assert_eq!(run(7), run(7));
+    assert_eq!(run_flood(7, None), run_flood(7, None));
+}
+
+/// Seeds of floods; `--floods` has more.
+const FLOODS: u64 = 30;
+
+#[test]
+fn r1_a_shuffle_that_floods_does_not_stop_one_that_trickles() {
+    let mut all = Outcome::default();
+    for seed in 0..FLOODS {
+        let (outcome, _) = run_flood(seed, None);
+        assert_eq!(outcome.broken, None, "seed {seed} after {} steps", outcome.steps);
+        all.add(&outcome);
+    }
+    println!("{all}");
+    // Each attempt of the trickle was acknowledged, the other shuffle was a flood, and it got on too.
+    assert!(all.stored >= 5 * FLOODS, "{all}");
+    assert!(all.held_back > 200 * FLOODS && all.taken > 200 * FLOODS, "{all}");
 }
 
 /// Of each so many messages and syncs one is a moment at which a process is killed.

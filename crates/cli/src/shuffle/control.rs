@@ -6,6 +6,7 @@ use crate::admin::Yes;
 use crate::client::DryRun;
 use crate::output::{Failure, Output};
 use clap::Args;
+use partage_core::limits::SHUFFLE_WEIGHT;
 use partage_shuffle_client::{Sealed, ShuffleId, Stage, StartOptions, Status};
 use serde_json::json;
 use std::time::Duration;
@@ -34,6 +35,10 @@ pub struct StartArgs {
     /// Whose the shuffle is, for lists and quotas: letters, digits, dots, hyphens and underscores [default: nobody's]
     #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
     owner: String,
+    /// Its part of the memory of nodes, relative to that of other shuffles; beyond it its clients wait, while others write
+    #[arg(long, default_value_t = 1, value_name = "1..1000",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(SHUFFLE_WEIGHT)))]
+    weight: u16,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -65,7 +70,7 @@ impl StartArgs {
         if output.is_json() {
             return output.json(&json!({
                 "dry_run": false, "shuffle": started.id.to_string(), "handle": started.to_string(),
-                "stashes": started.terms.stashes, "ranges": started.terms.ranges,
+                "stashes": started.terms.stashes, "ranges": started.terms.ranges, "weight": started.terms.weight,
             }));
         }
         output.text(&started.to_string());

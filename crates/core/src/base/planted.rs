@@ -241,6 +241,8 @@ pub enum Planted {
     SealedWithout,
     /// X13: of a slot's replicas only the first one cuts partitions where the order of the range says.
     OwnCut,
+    /// R1: a buffer takes a frame whenever its memory has room for it, whatever the share of its shuffle is.
+    NoShares,
 }
 
 impl Planted {
@@ -286,6 +288,7 @@ impl Planted {
         Planted::DroppedEarly,
         Planted::SealedWithout,
         Planted::OwnCut,
+        Planted::NoShares,
     ];
 
     /// Those that the simulator of dataset nodes must catch.

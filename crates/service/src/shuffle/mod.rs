@@ -125,24 +125,41 @@ pub enum Writer {
 }
 
 /// What a shuffle is started with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Terms {
     /// Ranges before anything is known of keys: ten for each follower (X3).
     pub stashes: u32,
     /// About so many ranges afterwards.
     pub ranges: u32,
+    /// Its part of a buffer's memory, relative to that of other shuffles: from 1, which is what most have, to
+    /// [`limits::SHUFFLE_WEIGHT`].
+    pub weight: u16,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms::new(0, 0)
+    }
 }
 
 impl Terms {
-    /// Whether both numbers are within [`limits::SHUFFLE_RANGES`]: who takes terms from a client refuses others.
-    pub fn are_within_limits(&self) -> bool {
-        self.stashes.max(self.ranges) <= limits::SHUFFLE_RANGES
+    /// Of weight 1.
+    pub const fn new(stashes: u32, ranges: u32) -> Terms {
+        Terms { stashes, ranges, weight: 1 }
     }
 
-    /// The terms that a machine goes by, whatever it was told, or a log says: each number is 1 at least, and within the limit.
+    /// Whether the ranges are within [`limits::SHUFFLE_RANGES`], and the weight within [`limits::SHUFFLE_WEIGHT`]: who takes
+    /// terms from a client refuses others.
+    pub fn are_within_limits(&self) -> bool {
+        self.stashes.max(self.ranges) <= limits::SHUFFLE_RANGES
+            && (1..=limits::SHUFFLE_WEIGHT).contains(&self.weight)
+    }
+
+    /// The terms that a machine goes by, whatever it was told, or a log says: each number is 1 at least, and within its limit.
     pub fn bounded(self) -> Terms {
         let within = |count: u32| count.clamp(1, limits::SHUFFLE_RANGES);
-        Terms { stashes: within(self.stashes), ranges: within(self.ranges) }
+        let weight = self.weight.clamp(1, limits::SHUFFLE_WEIGHT);
+        Terms { stashes: within(self.stashes), ranges: within(self.ranges), weight }
     }
 }
 

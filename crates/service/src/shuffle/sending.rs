@@ -1,8 +1,9 @@
 //! Batches under way to their nodes, until R of them have each on disk (rules 1 and 2).
 
+use super::ShuffleId;
 use super::message::Message;
 use super::pool::PoolMap;
-use super::record::{Batch, BatchKey, Stream};
+use super::record::{Batch, BatchKey, MEMORY_OF_RECORD, Stream};
 use super::settings::Settings;
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
@@ -13,6 +14,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 struct UnderWay {
     batch: Arc<Batch>,
+    bytes: u64,
+    records: u64,
     /// Since when a node has had it to store, and when it was sent to it last.
     targets: BTreeMap<NodeId, (Millis, Millis)>,
     stored: BTreeSet<NodeId>,
@@ -22,10 +25,55 @@ struct UnderWay {
 #[derive(Debug, Clone, Default)]
 pub struct Sending {
     batches: BTreeMap<BatchKey, UnderWay>,
-    bytes: u64,
-    records: u64,
+    load: Load,
     /// When each node was last heard to have stored something.
     heard: BTreeMap<NodeId, Millis>,
+    counts: SentCounts,
+}
+
+/// What is under way, in all, and the memory of each shuffle.
+#[derive(Debug, Clone, Default)]
+struct Load {
+    bytes: u64,
+    records: u64,
+    of: BTreeMap<ShuffleId, u64>,
+}
+
+impl Load {
+    fn add(&mut self, shuffle: ShuffleId, sent: &UnderWay) {
+        self.bytes += sent.bytes;
+        self.records += sent.records;
+        *self.of.entry(shuffle).or_default() += sent.memory();
+    }
+
+    fn remove(&mut self, shuffle: ShuffleId, sent: &UnderWay) {
+        self.bytes -= sent.bytes;
+        self.records -= sent.records;
+        if let Some(memory) = self.of.get_mut(&shuffle) {
+            *memory -= sent.memory();
+            if *memory == 0 {
+                self.of.remove(&shuffle);
+            }
+        }
+    }
+}
+
+/// What was sent since the process started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SentCounts {
+    /// Records, to each node and each time.
+    pub records: u64,
+    /// Their keys and values, in bytes.
+    pub bytes: u64,
+    /// Batches that went to a stand-in.
+    pub stand_ins: u64,
+}
+
+impl SentCounts {
+    fn add(&mut self, times: usize, sent: &UnderWay) {
+        self.records += times as u64 * sent.records;
+        self.bytes += times as u64 * sent.bytes;
+    }
 }
 
 /// So many times as long a node has for a batch that goes on storing others: it is busy, and a stand-in would make more of the
@@ -35,12 +83,22 @@ const BUSY_TIMES: u64 = 10;
 impl Sending {
     /// Keys and values under way, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.load.bytes
     }
 
     /// Records under way.
     pub fn records(&self) -> u64 {
-        self.records
+        self.load.records
+    }
+
+    /// What there is under way of a shuffle takes in memory, in bytes.
+    pub fn memory_of(&self, shuffle: ShuffleId) -> u64 {
+        self.load.of.get(&shuffle).copied().unwrap_or(0)
+    }
+
+    /// What was sent so far.
+    pub fn counts(&self) -> SentCounts {
+        self.counts
     }
 
     /// Whether nothing of a stream is under way up to that number.
@@ -52,11 +110,12 @@ impl Sending {
 
     /// Sends a batch to the replicas of its slot.
     pub fn send(&mut self, now: Millis, map: &PoolMap, batch: Batch, out: &mut Vec<(NodeId, Message)>) {
-        let (key, batch) = (batch.key.clone(), Arc::new(batch));
-        self.bytes += batch.bytes();
-        self.records += batch.records();
-        let mut sent = UnderWay { batch, targets: BTreeMap::new(), stored: BTreeSet::new() };
+        let (key, bytes, records) = (batch.key.clone(), batch.bytes(), batch.records());
+        let (batch, targets, stored) = (Arc::new(batch), BTreeMap::new(), BTreeSet::new());
+        let mut sent = UnderWay { batch, bytes, records, targets, stored };
         sent.add_replicas(now, map, out);
+        self.load.add(key.stream.shuffle, &sent);
+        self.counts.add(sent.targets.len(), &sent);
         self.batches.insert(key, sent);
     }
 
@@ -76,8 +135,7 @@ impl Sending {
         let have = sent.stored.iter().filter(|node| !is_loading(node)).count();
         let is_enough = have >= map.replicas - usize::from(planted::is(Planted::AckedBelowR));
         if is_enough && let Some(done) = self.batches.remove(key) {
-            self.bytes -= done.batch.bytes();
-            self.records -= done.batch.records();
+            self.load.remove(key.stream.shuffle, &done);
         }
         is_enough
     }
@@ -89,11 +147,12 @@ impl Sending {
 
     /// What there is of these streams is not sent any more.
     pub fn forget(&mut self, is_over: impl Fn(&Stream) -> bool) {
-        let (bytes, records) = (&mut self.bytes, &mut self.records);
+        let load = &mut self.load;
         self.batches.retain(|key, sent| {
             let stays = !is_over(&key.stream);
-            *bytes -= if stays { 0 } else { sent.batch.bytes() };
-            *records -= if stays { 0 } else { sent.batch.records() };
+            if !stays {
+                load.remove(key.stream.shuffle, sent);
+            }
             stays
         });
     }
@@ -108,8 +167,11 @@ impl Sending {
     ) {
         self.heard.retain(|node, _| map.nodes.contains(node));
         for sent in self.batches.values_mut() {
+            let before = out.len();
             sent.add_replicas(now, map, out);
+            let replicas = out.len();
             sent.add_stand_ins(now, map, (settings, &self.heard), out);
+            self.counts.stand_ins += (out.len() - replicas) as u64;
             let batch = sent.batch.clone();
             let waiting = sent.targets.iter_mut().filter(|(node, (_, last))| {
                 !sent.stored.contains(*node)
@@ -120,6 +182,7 @@ impl Sending {
                 *last = now;
                 out.push((node.clone(), Message::Batch(batch.clone())));
             }
+            self.counts.add(out.len() - before, sent);
         }
     }
 
@@ -132,6 +195,10 @@ impl Sending {
 }
 
 impl UnderWay {
+    fn memory(&self) -> u64 {
+        self.bytes + MEMORY_OF_RECORD * self.records
+    }
+
     fn add(&mut self, now: Millis, node: &NodeId, out: &mut Vec<(NodeId, Message)>) {
         if !self.targets.contains_key(node) {
             self.targets.insert(node.clone(), (now, now));
@@ -178,7 +245,7 @@ mod tests {
     use super::*;
     use crate::shuffle::pool::SlotPlace;
     use crate::shuffle::record::{Body, Tagged};
-    use crate::shuffle::{BufferId, PoolSlot, ShuffleId, Writer};
+    use crate::shuffle::{BufferId, PoolSlot, Writer};
     use partage_core::base::id::{Epoch, Incarnation};
 
     fn node(name: &str) -> NodeId {

@@ -70,7 +70,7 @@ fields! {
     BufferId, "a buffer", { node: NodeId, incarnation: Incarnation };
     AttemptKey, "an attempt of a buffer", { buffer: BufferId, number: u64 };
     TaskId, "a task", { epoch: Epoch, number: u64 };
-    Terms, "the terms of a shuffle", { stashes: u32, ranges: u32 };
+    Terms, "the terms of a shuffle", { stashes: u32, ranges: u32, weight: u16 };
     ArrowKind, "a kind of rows", { encoding: u16, schema: Bytes, order: Vec<SortColumn> };
     SortColumn, "a column", { column: u32, descends: bool, nulls_first: bool };
     ShuffleOptions, "the options of a shuffle", {

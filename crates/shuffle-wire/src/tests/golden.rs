@@ -270,7 +270,7 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
 }
 
 fn terms() -> Terms {
-    Terms { stashes: 30, ranges: 640 }
+    Terms { stashes: 30, ranges: 640, weight: 3 }
 }
 
 /// Of rows of Arrow, with all that may be left out.

@@ -47,7 +47,7 @@ fn the_largest_batch_that_core_makes_fits_a_frame() {
     for (id, frame) in (0..).zip(frames) {
         let attempt = Attempt { shuffle: ShuffleId(1), partition: 1, id: AttemptId(id) };
         let mut client = |input| buffer.handle(Millis(1), Event::Client(attempt, input));
-        client(Input::Open(Terms { stashes: 1, ranges: 1 }));
+        client(Input::Open(Terms::new(1, 1)));
         let is_too_large = id == 1;
         let effects = client(Input::Frame(1, frame));
         let refused = effects

@@ -10,7 +10,7 @@
 
 use super::options::{options, put_options};
 use super::plan::{bounds, plan, put_bounds, put_plan, put_upto, upto};
-use super::{VERSION, items, put_count, put_writer, slot, u8, u32, u64, u128, writer};
+use super::{VERSION, items, put_count, put_writer, slot, u8, u16, u32, u64, u128, writer};
 use bytes::BufMut;
 use partage_core::base::id::Epoch;
 use partage_service::shuffle::bounds::Tag;
@@ -109,6 +109,7 @@ fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
             out.put_u32(terms.stashes);
             out.put_u32(terms.ranges);
             put_options(out, options);
+            out.put_u16(terms.weight);
         }
         Decision::Bounds(bounds) => {
             out.put_u8(BOUNDS);
@@ -138,7 +139,7 @@ fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
 fn decision(from: &mut &[u8]) -> Option<Decision> {
     Some(match u8(from)? {
         START => {
-            let terms = Terms { stashes: u32(from)?, ranges: u32(from)? };
+            let terms = Terms { stashes: u32(from)?, ranges: u32(from)?, weight: u16(from)? };
             Decision::Start(terms, options(from)?.into())
         }
         BOUNDS => Decision::Bounds(bounds(from)?.into()),
@@ -249,7 +250,7 @@ mod tests {
         };
         let differs = Failure::Differs { found: 1, found_bytes: 2, acknowledged: 3, acknowledged_bytes: 4 };
         vec![
-            Decision::Start(Terms { stashes: 3, ranges: 8 }, started_with.into()),
+            Decision::Start(Terms { stashes: 3, ranges: 8, weight: 500 }, started_with.into()),
             Decision::Bounds(Bounds::stashes(2).into()),
             Decision::Superseded(superseded.into()),
             Decision::Sealed(plan().into()),

@@ -1,6 +1,6 @@
 //! One attempt of a client on the network: what [`Put`](crate::node::client::Put) is in the process.
 
-use crate::limits::{FULL_REST_MS, NOTES};
+use crate::limits::{FULL_REST_MS, LONGEST_FULL_REST_MS, NOTES};
 use crate::node::client::PutError;
 use crate::node::hears::Hears;
 use crate::node::inbox::{Closed, Event, Note};
@@ -58,6 +58,7 @@ impl OpenAttempt {
 
     /// Returns when the buffer has the records. It waits while the buffer has no room.
     pub(super) async fn put(&mut self, frame: u64, records: Vec<Record>) -> Result<(), Refusal> {
+        let mut rest_ms = FULL_REST_MS;
         loop {
             while let Ok(note) = self.notes.try_recv() {
                 self.hear(&note);
@@ -68,7 +69,11 @@ impl OpenAttempt {
             self.push(Input::Frame(frame, records.clone())).await?;
             match self.note_on(frame).await {
                 Some(Note::Taken(_)) => return Ok(()),
-                Some(Note::Full(_)) => sleep(Duration::from_millis(FULL_REST_MS)).await,
+                // Its connection is not read meanwhile.
+                Some(Note::Full(_)) => {
+                    sleep(Duration::from_millis(rest_ms)).await;
+                    rest_ms = (2 * rest_ms).min(LONGEST_FULL_REST_MS);
+                }
                 // It has ended, or there is no answer: the buffer ignores a frame that it has.
                 _ => {}
             }
@@ -154,7 +159,7 @@ mod tests {
         let settings = NodeSettings::default();
         let shared = Arc::new(Shared::new(Arc::clone(&inbox), Clock::start(), settings, Arc::new(map)));
         let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
-        let mut open = OpenAttempt::open(shared, attempt, Terms { stashes: 1, ranges: 1 }).await.unwrap();
+        let mut open = OpenAttempt::open(shared, attempt, Terms::new(1, 1)).await.unwrap();
         assert_eq!(pushed(&inbox), 1);
         let hears = open.hears.clone();
         let buffer = async {

@@ -7,7 +7,7 @@ use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
-use partage_core::limits::SHUFFLE_RANGES;
+use partage_core::limits::{SHUFFLE_RANGES, SHUFFLE_WEIGHT};
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{self, ShuffleOverview};
 use partage_service::shuffle::message::Word;
@@ -85,15 +85,16 @@ fn stopped(_: Closed) -> Refusal {
     refusal(PutError::Stopped)
 }
 
-/// Refuses terms that would take more memory than a node has: of a start, which each later leader would go by, and of an attempt,
-/// whose client has them from a handle that somebody may have mistyped.
+/// Refuses terms that would take more memory than a node has, or have no weight: of a start, which each later leader would go by,
+/// and of an attempt, whose client has them from a handle that somebody may have mistyped.
 pub(super) fn check_terms(terms: Terms) -> Result<(), Refusal> {
     if terms.are_within_limits() {
         return Ok(());
     }
-    let (Terms { stashes, ranges }, most) = (terms, SHUFFLE_RANGES);
-    let why =
-        format!("a shuffle of {stashes} stashes and {ranges} ranges cannot be: {most} of each are the most");
+    let (Terms { stashes, ranges, weight }, most, heaviest) = (terms, SHUFFLE_RANGES, SHUFFLE_WEIGHT);
+    let why = format!(
+        "a shuffle of {stashes} stashes, {ranges} ranges and weight {weight} cannot be: {most} of each are the most, and the weight is from 1 to {heaviest}"
+    );
     Err(Refusal::new(RefusalWord::BadFrame, Again::No, why))
 }
 
@@ -117,7 +118,10 @@ impl Asks {
         let replies = Replies { number: call.number, shuffle: call.shuffle, to: answers };
         match self.answered(call.shuffle, call.what, &replies).await {
             Ok(()) => Ok(()),
-            Err(Ends::Refused(refusal)) => replies.send(Answer::Refused(refusal)).await,
+            Err(Ends::Refused(refusal)) => {
+                self.shared.counters.refused(refusal.word.as_str());
+                replies.send(Answer::Refused(refusal)).await
+            }
             Err(Ends::Gone(closed)) => Err(closed),
         }
     }

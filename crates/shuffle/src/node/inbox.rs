@@ -222,6 +222,11 @@ impl Inbox {
         if state.is_closed { Err(Closed) } else { Ok(()) }
     }
 
+    /// What records in events that wait take in memory, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().is_closed
     }

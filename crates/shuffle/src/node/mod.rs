@@ -23,9 +23,11 @@
 //! What was not done: a shuffle with durability `memory`, as the machines' terms do not have it.
 
 pub mod client;
+pub(crate) mod counters;
 mod event_loop;
 pub(crate) mod hears;
 pub(crate) mod inbox;
+mod orders;
 mod reading;
 mod settings;
 pub(crate) mod shared;
@@ -38,7 +40,7 @@ pub use shared::NodeStatus;
 pub use transport::{Packet, SeekOf, SliceOf, Transport};
 
 use crate::log::{DecisionLog, DecisionSettings, DecisionsError};
-use crate::store::{Store, StoreError};
+use crate::store::{BatchReader, Store, StoreError};
 use event_loop::EventLoop;
 use inbox::{Done, EndsAtPanic, Event, Inbox};
 use partage_clock::Clock;
@@ -103,6 +105,7 @@ pub enum NodeError {
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
+    reader: BatchReader,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -160,7 +163,8 @@ impl Node {
             status.unfit = decisions.unfit().collect();
         });
         let folder = sorting_folder(config.disk.as_ref(), &config.folder)?;
-        let reading = Reading::start(&store.reader(), &inbox, clock, &settings.reading(folder))?;
+        let reader = store.reader();
+        let reading = Reading::start(&reader, &inbox, clock, &settings.reading(folder))?;
         let storing = Storing::start(store, inbox, (settings.storing_orders, settings.group_bytes))?;
         let name = config.id.node.clone();
         let who = (name.clone(), config.id.incarnation);
@@ -171,9 +175,9 @@ impl Node {
             leaders: BTreeMap::new(),
             local: VecDeque::new(),
             attempts: BTreeMap::new(),
+            ending: BTreeMap::new(),
             questions: Default::default(),
-            stored_soon: BTreeMap::new(),
-            storing_bytes: 0,
+            stored_soon: Default::default(),
             not_led: Vec::new(),
             leads_wait: false,
             full_until: Millis(0),
@@ -194,7 +198,7 @@ impl Node {
             drop(guard);
         };
         let thread = std::thread::Builder::new().name("shuffle-node".to_owned()).spawn(work)?;
-        Ok(Node { shared, thread: Some(thread) })
+        Ok(Node { shared, reader, thread: Some(thread) })
     }
 
     /// A client of this node.
@@ -265,6 +269,16 @@ impl Node {
         let (sender, has) = oneshot::channel();
         self.shared.inbox.push_when_room(Event::HasSlot(slot, sender)).await.ok()?;
         has.await.ok()
+    }
+
+    /// Bytes of batches on its disk, also of those that are not wanted any more.
+    pub fn disk_bytes(&self) -> u64 {
+        self.reader.bytes()
+    }
+
+    /// Records that were read from its disk, and the bytes of the frames that had them.
+    pub(crate) fn disk_reads(&self) -> (u64, u64) {
+        self.reader.reads()
     }
 
     pub(crate) fn shared(&self) -> Arc<Shared> {

@@ -1,10 +1,12 @@
 //! What the thread of a node, its clients and those who bring packets share.
 
+use super::counters::Counters;
 use super::inbox::Inbox;
 use super::settings::NodeSettings;
 use crate::store::Damage;
 use partage_clock::Clock;
 use partage_service::shuffle::PoolSlot;
+use partage_service::shuffle::buffer::BufferCounts;
 use partage_service::shuffle::pool::PoolMap;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +40,10 @@ pub struct NodeStatus {
     pub reading_peak_bytes: u64,
     /// Files of ranges that are larger than the memory for them and were sorted on disk, in bytes.
     pub sorted_file_bytes: u64,
+    /// What its buffer has takes in memory, in bytes.
+    pub buffer_memory: u64,
+    /// What its buffer has done since it started.
+    pub buffer: BufferCounts,
 }
 
 #[derive(Debug)]
@@ -49,12 +55,13 @@ pub(crate) struct Shared {
     status: Mutex<NodeStatus>,
     /// The disk is at the limit that its owner has set.
     is_at_limit: AtomicBool,
+    pub(crate) counters: Counters,
 }
 
 impl Shared {
     pub(crate) fn new(inbox: Arc<Inbox>, clock: Clock, settings: NodeSettings, map: Arc<PoolMap>) -> Shared {
-        let (status, is_at_limit) = Default::default();
-        Shared { inbox, clock, settings, map: Mutex::new(map), status, is_at_limit }
+        let (status, is_at_limit, counters) = Default::default();
+        Shared { inbox, clock, settings, map: Mutex::new(map), status, is_at_limit, counters }
     }
 
     pub(crate) fn map(&self) -> Arc<PoolMap> {

@@ -65,7 +65,7 @@ impl Job {
     }
 
     pub fn start_of(cluster: &Cluster, keys: Keys, partitions: u32, records: u64) -> Job {
-        let shuffle = cluster.client(0).start(Terms { stashes: 30, ranges: 48 }).unwrap();
+        let shuffle = cluster.client(0).start(Terms::new(30, 48)).unwrap();
         let all =
             (0..partitions).flat_map(|partition| (0..records).map(move |at| record(keys, partition, at)));
         let mut expected: Vec<_> = all.collect();

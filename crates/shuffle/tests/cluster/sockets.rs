@@ -2,7 +2,7 @@
 
 use crate::job::Job;
 use crate::nodes::{Cluster, NODES, pause, until};
-use partage_core::limits::SHUFFLE_RANGES;
+use partage_core::limits::{SHUFFLE_RANGES, SHUFFLE_WEIGHT};
 use partage_service::shuffle::{AttemptId, ShuffleId, Terms};
 use partage_shuffle::network::{PoolService, WireTransport};
 use partage_shuffle::node::Node;
@@ -207,7 +207,7 @@ fn piece(partition: u32, keys: std::ops::Range<u32>) -> PackedRecords {
 
 fn call_one_node_after_the_other(cluster: &Cluster) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let terms = Terms { stashes: 30, ranges: 48 };
+    let terms = Terms::new(30, 48);
     runtime.block_on(async {
         let mut callers = Vec::new();
         for node in 0..NODES {
@@ -267,11 +267,15 @@ fn any_node_takes_any_call_of_a_client() {
 fn r1_terms_that_no_node_has_memory_for_are_refused_and_cost_nothing() {
     let cluster = Cluster::start_over_sockets();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let terms = Terms { stashes: 30, ranges: 48 };
+    let terms = Terms::new(30, 48);
     runtime.block_on(async {
         let mut caller = Caller::connect(&cluster.address(0), ShuffleId(79)).await;
-        let large =
-            [Terms { stashes: 4_000_000_000, ranges: 48 }, Terms { stashes: 30, ranges: SHUFFLE_RANGES + 1 }];
+        let large = [
+            Terms::new(4_000_000_000, 48),
+            Terms::new(30, SHUFFLE_RANGES + 1),
+            Terms { weight: 0, ..terms },
+            Terms { weight: SHUFFLE_WEIGHT + 1, ..terms },
+        ];
         for large in large {
             let refused = caller.refused(Request::Start(large, ShuffleOptions::default())).await;
             assert_eq!((refused.word, refused.again), (RefusalWord::BadFrame, Again::No), "{refused}");
@@ -291,7 +295,7 @@ fn r1_terms_that_no_node_has_memory_for_are_refused_and_cost_nothing() {
 fn an_attempt_of_a_client_that_goes_away_is_given_up() {
     let cluster = Cluster::start_over_sockets();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let terms = Terms { stashes: 30, ranges: 48 };
+    let terms = Terms::new(30, 48);
     runtime.block_on(async {
         let mut caller = Caller::connect(&cluster.address(0), ShuffleId(78)).await;
         assert_eq!(

@@ -21,11 +21,18 @@ use std::sync::Arc;
 /// What has no answer after this time is asked again.
 const PATIENCE: True = 300 * MS;
 
+/// What a buffer had no room for is handed in again after this time.
+const FULL_REST: True = 20 * MS;
+
 /// An attempt that has not ended after this time is given up, though it may go on.
 const ATTEMPT: True = 3_000 * MS;
 
 /// How a shuffle is read, one after the other: by partitions that are cut so, or by intervals of keys.
 const READS: [Option<CutBy>; 4] = [Some(CutBy::Records), None, Some(CutBy::Bytes), Some(CutBy::Keys)];
+
+/// Beside a flood an attempt of two frames is acknowledged within this time: what was flooded before is stored, then its first
+/// frame, its second one, and its mark, each behind at most the flood's share. Each of these takes some tens of writes.
+const BESIDE_FLOOD: True = 3_000 * MS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -90,6 +97,12 @@ pub struct Job {
     deletes: bool,
     seals_early: bool,
     alive_at: True,
+    /// After how long an attempt is given up.
+    patience: True,
+    /// Partitions that are written at a time.
+    at_once: usize,
+    /// Within what time each attempt must be acknowledged.
+    bound: Option<True>,
 }
 
 /// By its number: one shuffle in four lives for less long than the settings say, and one for longer.
@@ -109,7 +122,7 @@ impl Job {
         Job {
             number,
             shuffle,
-            terms: Terms { stashes: draw.between(1, 8) as u32, ranges: draw.between(1, 9) as u32 },
+            terms: Terms::new(draw.between(1, 8) as u32, draw.between(1, 9) as u32),
             options: options_of(shuffle),
             partitions,
             given: Given::drawn(partitions, draw),
@@ -123,6 +136,56 @@ impl Job {
             deletes: draw.chance(700),
             seals_early: draw.chance(300),
             alive_at: 0,
+            patience: ATTEMPT,
+            at_once: usize::MAX,
+            bound: None,
+        }
+    }
+
+    /// One that floods a buffer: a hundred attempts at a time, in frames of one record.
+    pub fn flood(number: usize, draw: &mut Draw) -> Job {
+        let (partitions, terms) = (100, Terms::new(30, 30));
+        let given = Given::even(partitions, (80, 1), draw);
+        let patience = 1_000 * ATTEMPT;
+        Job { partitions, terms, given, patience, seals_early: false, ..Job::new(number, draw) }
+    }
+
+    /// One that trickles: one attempt after the other, of two frames of twelve records.
+    pub fn trickle(number: usize, draw: &mut Draw) -> Job {
+        let (partitions, terms) = (5, Terms::new(1, 1));
+        let given = Given::even(partitions, (24, 12), draw);
+        let (at_once, bound) = (1, Some(BESIDE_FLOOD));
+        let patience = 1_000 * ATTEMPT;
+        Job {
+            partitions,
+            terms,
+            given,
+            patience,
+            at_once,
+            bound,
+            seals_early: false,
+            ..Job::new(number, draw)
+        }
+    }
+
+    /// Whether it trickled beside a flood, and all that it wrote is acknowledged.
+    pub fn has_trickled(&self) -> bool {
+        self.bound.is_some() && !matches!(self.phase, Phase::Starting | Phase::Writing)
+    }
+
+    /// R1: what others send to a buffer does not hold it up.
+    fn is_in_time(&self, now: True) -> Result<(), String> {
+        let Some(bound) = self.bound else { return Ok(()) };
+        let is_late = |one: &&Try| one.state != TryState::Stored && now > one.begun + bound;
+        match self.tries.iter().find(is_late) {
+            Some(late) => Err(format!(
+                "R1: beside a flood {:?} is {:?}, frame {}, after {} ms",
+                late.attempt,
+                late.state,
+                late.next,
+                bound / MS
+            )),
+            None => Ok(()),
         }
     }
 
@@ -145,8 +208,7 @@ impl Job {
             return;
         }
         if is_full {
-            // It is sent again when it has no answer.
-            one.sent = now;
+            one.sent = (now + FULL_REST).saturating_sub(PATIENCE);
             return;
         }
         one.state = TryState::New;
@@ -212,7 +274,7 @@ impl World {
             }
             Phase::Writing => {
                 self.write(&mut job);
-                Ok(())
+                job.is_in_time(self.now)
             }
             Phase::Sealing => {
                 self.write(&mut job);
@@ -258,16 +320,19 @@ impl World {
     }
 
     fn write(&mut self, job: &mut Job) {
+        let mut unstored = 0;
         for partition in 0..job.partitions {
             let own = job.tries.iter().filter(|one| one.attempt.partition == partition);
             let hopeful = own.filter(|one| {
                 matches!(one.state, TryState::New | TryState::Sending | TryState::Ending)
-                    && self.now < one.begun + ATTEMPT
+                    && self.now < one.begun + job.patience
                     && self.now >= one.paused
             });
             let is_speculated = self.draw.chance(self.weather.speculated / 50);
-            if !job.has_stored(partition) && (hopeful.count() == 0 || is_speculated) && job.tries.len() < 400
-            {
+            let wants_more = hopeful.count() == 0 || is_speculated;
+            unstored += usize::from(!job.has_stored(partition));
+            let is_its_turn = !job.has_stored(partition) && unstored <= job.at_once;
+            if is_its_turn && wants_more && job.tries.len() < 400 {
                 let new = self.new_try(job, partition);
                 job.tries.push(new);
             }
@@ -300,7 +365,7 @@ impl World {
         let frames = job.given.frames(partition, id, &mut self.draw);
         let up: Vec<usize> =
             (0..self.nodes.len()).filter(|node| self.nodes[*node].process.is_some()).collect();
-        let node = self.draw.pick(&up).copied().unwrap_or(0);
+        let node = self.draw.pick(&up).copied().filter(|_| !self.weather.floods).unwrap_or(0);
         self.oracle.opens(attempt, records_of(&frames));
         let (begun, sent) = (self.now, self.now);
         Try {

@@ -14,6 +14,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Given {
     partitions: Vec<Vec<Vec<u8>>>,
+    /// Records of a frame; none: any number.
+    frame: Option<usize>,
 }
 
 impl Given {
@@ -24,7 +26,16 @@ impl Given {
             let count = draw.between(0, most);
             (0..count).map(|i| key(kind, partition, i, draw)).collect()
         });
-        Given { partitions: keys.collect() }
+        Given { partitions: keys.collect(), frame: None }
+    }
+
+    /// So many partitions of so many records with random keys, and so many records in a frame.
+    pub fn even(partitions: u32, (records, frame): (u64, usize), draw: &mut Draw) -> Given {
+        let keys = (0..partitions).map(|_| {
+            let keys = (0..records).map(|_| draw.bits().to_be_bytes().to_vec());
+            keys.collect()
+        });
+        Given { partitions: keys.collect(), frame: Some(frame) }
     }
 
     /// An attempt of a partition, in frames. The values say which attempt they are of, and where they stand in it; they have up
@@ -38,7 +49,7 @@ impl Given {
                 .into(),
         };
         let records: Vec<Record> = keys.iter().enumerate().map(record).collect();
-        let size = draw.between(1, 12) as usize;
+        let size = self.frame.unwrap_or_else(|| draw.between(1, 12) as usize);
         records.chunks(size).map(<[Record]>::to_vec).collect()
     }
 }

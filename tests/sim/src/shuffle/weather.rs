@@ -32,6 +32,8 @@ pub struct Weather {
     /// How many of a thousand attempts have a second one beside them, and how many die.
     pub speculated: u64,
     pub die: u64,
+    /// Whether one shuffle floods a buffer into which another one trickles.
+    pub floods: bool,
 }
 
 impl Weather {
@@ -92,6 +94,7 @@ impl Weather {
             dead_after: draw.between(500, 2_500) * MS,
             speculated: *draw.pick(&[0, 100, 500]).unwrap_or(&100),
             die: *draw.pick(&[0, 20, 100]).unwrap_or(&20),
+            floods: false,
         }
     }
 
@@ -99,5 +102,26 @@ impl Weather {
     pub fn calm(self) -> Weather {
         let none = Weather { jobs: 1, fault_every: 0, lost: 0, doubled: 0, late: 0, busy: 0, ..self };
         Weather { faults_for: MS, speculated: 0, die: 0, ..none }
+    }
+
+    /// The same with a flood and a trickle into one buffer, which has room for two frames of the trickle and is filled faster
+    /// than disks take. Batches are small against those frames: in what comes free with one of them a frame of the flood fits,
+    /// and none of the trickle.
+    pub fn of_flood(self, draw: &mut Draw) -> Weather {
+        let settings = Settings {
+            linger_ms: draw.between(1, 10),
+            buffer_bytes: draw.between(2_400, 3_000),
+            chunk_bytes: 4_000,
+            first_sample: u64::MAX,
+            // Disks are slow, and no node is replaced for that.
+            stand_in_ms: 20_000,
+            resend_ms: 10_000,
+            give_up_ms: 30_000,
+            silent_ms: 30_000,
+            ..self.settings.clone()
+        };
+        let (sync, delay) = (draw.between(10_000, 16_000), draw.between(100, 1_000));
+        let size = Weather { nodes: 3, first: 3, slots: 6, replicas: 2, ..self.calm() };
+        Weather { jobs: 2, settings, sync, delay, floods: true, ..size }
     }
 }

@@ -12,14 +12,15 @@
 //!
 //! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits for
 //! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag.
-//! The same streams carry what a division writes: that is a writer of its own, without an end mark.
+//! The same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`).
+//! How much of its memory each shuffle may fill, `share` says.
 
 use super::bounds::{Bounds, Tag};
 use super::message::{Message, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
 use super::record::{
-    Batch, BatchKey, Body, EndMark, MEMORY_OF_RECORD, Record, Segment, Stream, Tagged, divide, in_batches,
+    Batch, BatchKey, Body, EndMark, MEMORY_OF_RECORD, Record, Segment, Stream, divide, in_batches,
 };
 use super::sending::Sending;
 use super::settings::Settings;
@@ -31,11 +32,16 @@ use partage_core::limits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+mod counts;
+mod dividing;
 mod failed;
 mod open;
+mod share;
 
+pub use counts::BufferCounts;
 pub use failed::Failed;
-use open::{Divided, Held, Open, State};
+use open::{Held, Open, State};
+use share::Waits;
 
 /// What a client calls an attempt by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,7 +107,9 @@ pub struct Buffer {
     map: Arc<PoolMap>,
     sending: Sending,
     shuffles: BTreeMap<ShuffleId, Open>,
+    waits: Waits,
     attempts: u64,
+    counts: BufferCounts,
     out: Vec<(NodeId, Message)>,
     effects: Vec<Effect>,
 }
@@ -109,9 +117,8 @@ pub struct Buffer {
 impl Buffer {
     /// A buffer that has just started.
     pub fn new(id: BufferId, settings: Settings, map: Arc<PoolMap>) -> Buffer {
-        let sending = Sending::default();
-        let (shuffles, out, effects) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Buffer { id, settings, map, sending, shuffles, attempts: 0, out, effects }
+        let (sending, shuffles, waits, counts, out, effects) = Default::default();
+        Buffer { id, settings, map, sending, shuffles, waits, attempts: 0, counts, out, effects }
     }
 
     /// Whether nothing of a shuffle is left in memory.
@@ -133,6 +140,13 @@ impl Buffer {
     pub fn memory(&self) -> u64 {
         let held: u64 = self.shuffles.values().map(|open| open.records).sum();
         self.bytes() + MEMORY_OF_RECORD * (held + self.sending.records())
+    }
+
+    /// What it has done since it started.
+    pub fn counts(&self) -> BufferCounts {
+        let sent = self.sending.counts();
+        let (sent_records, sent_bytes, stand_ins) = (sent.records, sent.bytes, sent.stand_ins);
+        BufferCounts { sent_records, sent_bytes, stand_ins, ..self.counts }
     }
 
     /// Takes in what has come; the effects are to be carried out in their order.
@@ -168,10 +182,8 @@ impl Buffer {
     }
 
     fn fail(&mut self, attempt: Attempt, why: Failed) {
-        if let Some(open) = self.shuffles.get_mut(&attempt.shuffle)
-            && let Some(held) = open.attempts.remove(&(attempt.partition, attempt.id))
-        {
-            open.drop_records(held.number);
+        if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
+            open.remove((attempt.partition, attempt.id));
         }
         self.answer(attempt, Err(why));
     }
@@ -192,6 +204,9 @@ impl Buffer {
             chunks: BTreeMap::new(),
             bytes: 0,
             records: 0,
+            weight: 1,
+            writing: 0,
+            heard: now,
             flush_at: Millis::NEVER,
             divisions: BTreeMap::new(),
             sketch: Sketch::new(k, seed),
@@ -208,6 +223,7 @@ impl Buffer {
         if open.plan.is_some() {
             return self.answer_sealed(attempt);
         }
+        (open.weight, open.heard) = (u64::from(terms.bounded().weight), now);
         let key = (attempt.partition, attempt.id);
         match open.attempts.get(&key).map(|held| held.state.clone()) {
             // The same opening, once more.
@@ -217,6 +233,7 @@ impl Buffer {
                 let state = State::Writing { at: now, frames: 0 };
                 let held = Held { number, state, records: 0, bytes: 0, last: BTreeMap::new() };
                 open.attempts.insert(key, held);
+                open.writing += 1;
                 self.attempts = number;
             }
         }
@@ -236,24 +253,28 @@ impl Buffer {
         if memory > limits::SHUFFLE_FRAME_BYTES as u64 {
             return self.fail(attempt, Failed::FrameTooLarge { bytes: memory });
         }
-        let before = self.memory();
         let buffer = self.id.clone();
-        let has_room = before == 0 || before + memory <= self.settings.buffer_bytes;
+        if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
+            open.heard = now;
+        }
         let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
         let State::Writing { at, frames } = &mut held.state else { return };
         *at = now;
-        match number.cmp(&(*frames + 1)) {
+        let expected = *frames + 1;
+        match number.cmp(&expected) {
             std::cmp::Ordering::Less => return self.effects.push(Effect::Taken(attempt, number)),
             std::cmp::Ordering::Greater => {
-                let expected = *frames + 1;
                 return self.fail(attempt, Failed::FrameMissing { expected, found: number });
             }
-            std::cmp::Ordering::Equal if !has_room => {
-                self.make_room(now);
+            std::cmp::Ordering::Equal if !self.has_room(now, attempt.shuffle, memory) => {
                 return self.effects.push(Effect::Full(attempt, number));
             }
-            std::cmp::Ordering::Equal => *frames = number,
+            std::cmp::Ordering::Equal => {}
         }
+        self.counts.taken_records += records.len() as u64;
+        self.counts.taken_bytes += bytes;
+        let Some(held) = self.held(attempt) else { return };
+        held.state = State::Writing { at: now, frames: number };
         held.records += records.len() as u64;
         held.bytes += bytes;
         let key = AttemptKey { buffer, number: held.number };
@@ -288,6 +309,7 @@ impl Buffer {
             State::Writing { .. } if (held.records, held.bytes) == said => {
                 held.state = State::Ended { at: now, is_out: false };
                 if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
+                    open.writing -= 1;
                     open.flush_at = open.flush_at.min(now + linger);
                 }
             }
@@ -310,25 +332,15 @@ impl Buffer {
     fn abort(&mut self, attempt: Attempt) {
         let is_open = self.held(attempt).is_some_and(|held| matches!(held.state, State::Writing { .. }));
         if is_open && let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
-            let held = open.attempts.remove(&(attempt.partition, attempt.id));
-            held.into_iter().for_each(|held| open.drop_records(held.number));
+            open.remove((attempt.partition, attempt.id));
         }
-    }
-
-    /// What is held of the shuffle that holds most goes out.
-    fn make_room(&mut self, now: Millis) {
-        let most = self
-            .shuffles
-            .iter()
-            .max_by_key(|(_, open)| open.bytes + MEMORY_OF_RECORD * open.records)
-            .map(|(shuffle, _)| *shuffle);
-        most.into_iter().for_each(|shuffle| self.flush(now, shuffle));
     }
 
     /// What is held of a shuffle goes out.
     fn flush(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         open.flush_at = Millis::NEVER;
+        self.counts.flushes += u64::from(open.records > 0);
         (open.bytes, open.records) = (0, 0);
         let (writer, most) = (Writer::Buffer(self.id.clone()), self.settings.batch_bytes);
         let chunks = std::mem::take(&mut open.chunks).into_iter();
@@ -421,54 +433,6 @@ impl Buffer {
         }
     }
 
-    fn divide(&mut self, now: Millis, leader: NodeId, division: &Division, segments: Vec<Segment>) {
-        let Division { task, shuffle, to, .. } = division;
-        let open = self.shuffle(now, *shuffle, Terms { stashes: 1, ranges: 1 });
-        // The plan names what divisions have written: an order that comes late writes none of these numbers again.
-        if open.plan.is_some() {
-            return;
-        }
-        if open.divisions.contains_key(task) {
-            return self.end_division(*shuffle, *task);
-        }
-        // Without room it is not begun: the leader orders it again.
-        let memory: u64 = segments.iter().flat_map(|segment| &segment.records).map(Record::memory).sum();
-        let before = self.memory();
-        if before > 0 && before + memory > self.settings.buffer_bytes {
-            return self.make_room(now);
-        }
-        let parts = divide(segments, to, |tag: Tag| self.map.slot_of(*shuffle, tag.range));
-        let most = self.settings.batch_bytes;
-        let parts: Vec<(PoolSlot, Vec<Tagged>)> =
-            parts.into_iter().map(|(slot, tagged)| (slot, in_batches(tagged, most))).collect();
-        let last = parts.iter().map(|(slot, batches)| (*slot, batches.len() as u64)).collect();
-        if let Some(open) = self.shuffles.get_mut(shuffle) {
-            open.divisions.insert(*task, Divided { leader, last });
-        }
-        for (slot, batches) in parts {
-            let stream = Stream { shuffle: *shuffle, slot, writer: Writer::Division(*task, self.id.clone()) };
-            for (number, tagged) in (1..).zip(batches) {
-                let key = BatchKey { stream: stream.clone(), number };
-                let batch = Batch { key, body: Body::Records(tagged) };
-                self.sending.send(now, &self.map, batch, &mut self.out);
-            }
-        }
-        self.end_division(*shuffle, *task);
-    }
-
-    /// Tells the leader, if all that the division has written is stored.
-    fn end_division(&mut self, shuffle: ShuffleId, task: TaskId) {
-        let Some(divided) = self.shuffles.get(&shuffle).and_then(|open| open.divisions.get(&task)) else {
-            return;
-        };
-        let writer = Writer::Division(task, self.id.clone());
-        let stream = |slot: &PoolSlot| Stream { shuffle, slot: *slot, writer: writer.clone() };
-        if divided.last.iter().all(|(slot, last)| self.sending.has_stored(&stream(slot), *last)) {
-            let message = Message::Divided(shuffle, task, self.id.clone(), divided.last.clone());
-            self.out.push((divided.leader.clone(), message));
-        }
-    }
-
     fn word(&mut self, now: Millis, shuffle: ShuffleId, word: Word) {
         match word {
             Word::Open(bounds) => self.bounds(now, shuffle, bounds),
@@ -502,8 +466,9 @@ impl Buffer {
         open.plan = Some(plan);
         open.chunks.clear();
         open.divisions.clear();
-        (open.bytes, open.records) = (0, 0);
+        (open.bytes, open.records, open.writing) = (0, 0, 0);
         (open.flush_at, open.sample_at) = (Millis::NEVER, now + grace);
+        self.waits.remove(shuffle);
         let waiting = std::mem::take(&mut open.attempts).into_iter();
         let waiting = waiting.filter(|(_, held)| held.state != State::Whole);
         let waiting: Vec<_> =
@@ -522,6 +487,7 @@ impl Buffer {
     /// Nothing of the shuffle is left here.
     fn over(&mut self, shuffle: ShuffleId, why: Failed) {
         self.sending.forget(|stream| stream.shuffle == shuffle);
+        self.waits.remove(shuffle);
         let Some(open) = self.shuffles.remove(&shuffle) else { return };
         for ((partition, id), held) in open.attempts {
             if held.state != State::Whole {

@@ -2,7 +2,7 @@
 
 use crate::shuffle::bounds::Bounds;
 use crate::shuffle::plan::Plan;
-use crate::shuffle::record::{BatchKey, Tagged};
+use crate::shuffle::record::{BatchKey, MEMORY_OF_RECORD, Tagged};
 use crate::shuffle::sketch::Sketch;
 use crate::shuffle::{AttemptId, PoolSlot, TaskId};
 use partage_core::base::name::NodeId;
@@ -60,6 +60,12 @@ pub(super) struct Open {
     /// Keys and values in chunks, in bytes, and how many records have them.
     pub(super) bytes: u64,
     pub(super) records: u64,
+    /// As the attempt said that was opened last.
+    pub(super) weight: u64,
+    /// Attempts that have not ended.
+    pub(super) writing: usize,
+    /// When a client opened an attempt or sent a frame last.
+    pub(super) heard: Millis,
     pub(super) flush_at: Millis,
     pub(super) divisions: BTreeMap<TaskId, Divided>,
     pub(super) sketch: Sketch,
@@ -69,6 +75,18 @@ pub(super) struct Open {
 }
 
 impl Open {
+    /// What is held takes in memory, in bytes.
+    pub(super) fn memory(&self) -> u64 {
+        self.bytes + MEMORY_OF_RECORD * self.records
+    }
+
+    /// An attempt ends without success: what is still held of it need not go out.
+    pub(super) fn remove(&mut self, attempt: (u32, AttemptId)) {
+        let Some(held) = self.attempts.remove(&attempt) else { return };
+        self.writing -= usize::from(matches!(held.state, State::Writing { .. }));
+        self.drop_records(held.number);
+    }
+
     pub(super) fn add(&mut self, parts: BTreeMap<PoolSlot, Tagged>) {
         for (slot, tagged) in parts {
             let chunk = self.chunks.entry(slot).or_default();
@@ -78,8 +96,7 @@ impl Open {
         }
     }
 
-    /// What is still held of an attempt that ends without success need not go out.
-    pub(super) fn drop_records(&mut self, number: u64) {
+    fn drop_records(&mut self, number: u64) {
         for tagged in self.chunks.values_mut() {
             for segments in tagged.values_mut() {
                 segments.retain(|segment| segment.attempt.number != number);

@@ -36,7 +36,7 @@ impl Buffer {
 
     /// Opens an attempt, and sends a frame.
     fn writes(&mut self, id: u128) {
-        self.client(0, id, Input::Open(Terms { stashes: 1, ranges: 1 }));
+        self.client(0, id, Input::Open(Terms::new(1, 1)));
         let effects = self.client(0, id, Input::Frame(1, vec![record("k")]));
         assert!(effects.contains(&Effect::Taken(attempt(id), 1)), "{effects:?}");
     }
@@ -107,7 +107,7 @@ fn what_a_client_does_wrong_is_named_and_each_error_says_what_to_do() {
     let unknown = answers(&buffer.client(0, 9, Input::End(0, 0)));
     assert_eq!(unknown, [Err(Failed::Unknown)]);
     buffer.writes(1);
-    let twice = answers(&buffer.client(1, 1, Input::Open(Terms { stashes: 1, ranges: 1 })));
+    let twice = answers(&buffer.client(1, 1, Input::Open(Terms::new(1, 1))));
     assert_eq!(twice, [Err(Failed::IdTwice)]);
     let doubled = buffer.client(1, 1, Input::Frame(1, vec![record("k")]));
     assert_eq!((answers(&doubled), buffer.bytes()), (vec![], 2), "a frame that comes twice is taken once");

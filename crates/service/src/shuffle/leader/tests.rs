@@ -143,7 +143,7 @@ fn x7_a_later_seal_that_names_a_partition_more_is_refused_by_that_partition() {
     let winners = (0..2).map(winner).collect();
     let plan = Arc::new(Plan { shuffle: SHUFFLE, winners, needed: BTreeMap::new(), ranges: Vec::new() });
     let mut decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
-    decisions.push(SHUFFLE, Decision::Start(Terms { stashes: 1, ranges: 1 }, Arc::default()), 9);
+    decisions.push(SHUFFLE, Decision::Start(Terms::new(1, 1), Arc::default()), 9);
     decisions.push(SHUFFLE, Decision::Sealed(plan.clone()), 9);
     let mut sealed = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
     sealed.handle(Millis(0), Event::Tick);
@@ -156,17 +156,13 @@ fn x7_a_later_seal_that_names_a_partition_more_is_refused_by_that_partition() {
 #[test]
 fn r1_terms_in_a_log_are_not_believed_beyond_the_limit() {
     let mut decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
-    decisions.push(
-        SHUFFLE,
-        Decision::Start(Terms { stashes: u32::MAX, ranges: u32::MAX }, Arc::default()),
-        9,
-    );
+    decisions.push(SHUFFLE, Decision::Start(Terms::new(u32::MAX, u32::MAX), Arc::default()), 9);
     let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
     leader.handle(Millis(0), Event::Tick);
     assert!(!leader.has_begun());
     leader.synced(1);
     assert!(leader.has_begun());
-    let most = Terms { stashes: limits::SHUFFLE_RANGES, ranges: limits::SHUFFLE_RANGES };
+    let most = Terms::new(limits::SHUFFLE_RANGES, limits::SHUFFLE_RANGES);
     let again =
         leader.handle(Millis(1), Event::Request(2, SHUFFLE, Request::Start(most, ShuffleOptions::default())));
     assert_eq!(again, [Effect::Answer(2, Ok(Answer::Started(most)))]);

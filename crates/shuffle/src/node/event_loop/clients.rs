@@ -96,7 +96,16 @@ impl EventLoop {
             return Ok(());
         }
         match &input {
-            Input::Abort => drop(self.attempts.remove(&attempt)),
+            Input::Abort => {
+                self.attempts.remove(&attempt);
+                self.ending.remove(&attempt);
+            }
+            Input::End(..) => {
+                let now = self.now();
+                self.attempts.insert(attempt, client);
+                // A client that has no answer asks again.
+                self.ending.entry(attempt).or_insert(now);
+            }
             _ => drop(self.attempts.insert(attempt, client)),
         }
         self.buffer(buffer::Event::Client(attempt, input))
@@ -255,12 +264,22 @@ impl EventLoop {
 
     pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<Placed>, NotRead>) {
         match self.questions.reads.remove(&number) {
-            Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Answer(asked, answer)),
+            Some((Reader::Client(asked, client), _)) => {
+                self.count_read(&answer);
+                client.tell(ReadAnswer::Answer(asked, answer));
+            }
             Some((Reader::Node(node, asked), _)) => {
+                self.count_read(&answer);
                 self.transport.send(&node, Packet::Records(asked, answer));
             }
             None => {}
         }
+    }
+
+    fn count_read(&self, answer: &std::result::Result<Vec<Placed>, NotRead>) {
+        let records = answer.as_deref().unwrap_or_default();
+        let bytes = records.iter().map(|one| (one.key.len() + one.value.len()) as u64).sum();
+        self.shared.counters.to_readers.add(records.len() as u64, bytes);
     }
 
     /// A client wants the state of a shuffle: the leader says it, unless the shuffle is sealed.

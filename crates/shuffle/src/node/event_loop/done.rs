@@ -34,8 +34,13 @@ impl EventLoop {
     }
 
     fn written(&mut self, written: Written) -> Result {
-        for key in written.stored.iter().chain(&written.refused) {
-            self.storing_bytes -= self.stored_soon.remove(key).unwrap_or(0);
+        for key in &written.stored {
+            if let Some(size) = self.stored_soon.remove(key) {
+                self.shared.counters.stored.add(size.records, size.bytes);
+            }
+        }
+        for key in &written.refused {
+            self.stored_soon.remove(key);
         }
         if !written.refused.is_empty() {
             self.full_until = self.now() + self.config.settings.full_ms;

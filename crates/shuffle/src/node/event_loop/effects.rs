@@ -18,6 +18,11 @@ impl EventLoop {
             match effect {
                 buffer::Effect::Send(to, message) => self.send(to, message),
                 buffer::Effect::Answer(attempt, answer) => {
+                    if let Some(since) = self.ending.remove(&attempt)
+                        && answer.is_ok()
+                    {
+                        self.shared.counters.acknowledged.add(now.since(since));
+                    }
                     if let Some(client) = self.attempts.remove(&attempt) {
                         client.tell(Note::Answer(answer));
                     }
@@ -62,9 +67,7 @@ impl EventLoop {
     }
 
     fn store(&mut self, batch: Arc<Batch>) {
-        let bytes = batch.memory();
-        let before = self.stored_soon.insert(batch.key.clone(), bytes);
-        self.storing_bytes = self.storing_bytes + bytes - before.unwrap_or(0);
+        self.stored_soon.insert(&batch);
         self.storing.order(Order::Store(batch));
     }
 

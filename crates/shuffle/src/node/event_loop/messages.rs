@@ -1,6 +1,7 @@
 //! Which machine a message is for.
 
 use super::{Ends, EventLoop, Result};
+use crate::node::counters::Counters;
 use crate::node::transport::Packet;
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
@@ -41,7 +42,10 @@ impl EventLoop {
                 self.holder(holder::Event::Message(from, message))
             }
             // Its sender sends it again.
-            Message::Batch(_) if self.storing_bytes >= self.config.settings.storing_bytes => Ok(()),
+            Message::Batch(ref batch) if !self.has_room_to_store(batch.key.stream.shuffle) => {
+                Counters::add(&self.shared.counters.not_stored, 1);
+                Ok(())
+            }
             Message::Appended(slot, ..) | Message::NotAppended(slot, ..) => {
                 self.leader(slot, leader::Event::Message(from, message))
             }
@@ -55,6 +59,10 @@ impl EventLoop {
             }
             message => self.holder(holder::Event::Message(from, message)),
         }
+    }
+
+    fn has_room_to_store(&self, shuffle: ShuffleId) -> bool {
+        self.stored_soon.has_room(shuffle, self.config.settings.storing_bytes)
     }
 
     /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan, be it that it is

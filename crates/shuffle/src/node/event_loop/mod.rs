@@ -14,6 +14,7 @@ mod done;
 mod effects;
 mod messages;
 mod plans;
+mod stored_soon;
 
 use super::hears::Hears;
 use super::inbox::{Event, Note};
@@ -34,11 +35,11 @@ use partage_service::shuffle::leader::{self, Leader};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::pool::PoolMap;
-use partage_service::shuffle::record::BatchKey;
 use plans::Plans;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use stored_soon::StoredSoon;
 
 /// The node cannot go on.
 pub(super) struct Ends(pub(super) String);
@@ -65,10 +66,10 @@ pub(super) struct EventLoop {
     pub(super) local: VecDeque<Message>,
     /// Where the client of each attempt listens.
     pub(super) attempts: BTreeMap<Attempt, Hears<Note>>,
+    /// Since when the client of an attempt waits for its acknowledgement.
+    pub(super) ending: BTreeMap<Attempt, Millis>,
     pub(super) questions: Questions,
-    /// Batches that are being stored, and their bytes.
-    pub(super) stored_soon: BTreeMap<BatchKey, u64>,
-    pub(super) storing_bytes: u64,
+    pub(super) stored_soon: StoredSoon,
     /// Until when new attempts are refused, as the disk was full.
     pub(super) full_until: Millis,
     pub(super) plans: Plans,
@@ -214,7 +215,9 @@ impl EventLoop {
         self.shared.tell(|status| {
             status.is_full = is_full;
             status.buffered_bytes = self.buffer.bytes();
-            status.storing_bytes = self.storing_bytes;
+            status.buffer_memory = self.buffer.memory();
+            status.buffer = self.buffer.counts();
+            status.storing_bytes = self.stored_soon.memory();
             status.reading_bytes = reading.memory;
             status.reading_peak_bytes = reading.peak;
             status.sorted_file_bytes = reading.files;

@@ -207,12 +207,15 @@ impl World {
         let now = self.millis();
         let Some(process) = self.process(node) else { return Ok(()) };
         let effects = process.buffer.handle(now, event);
-        let bytes = process.buffer.bytes();
+        let (bytes, memory) = (process.buffer.bytes(), process.buffer.memory());
         // A frame has up to 12 records of 40 bytes; what is more than the limit may be alone, or one division.
         let settings = &self.weather.settings;
         let batch = settings.chunk_bytes + 12 * 40;
         if bytes > settings.buffer_bytes + settings.division_batches * batch {
             return Err(format!("R1: a buffer has {bytes} bytes"));
+        }
+        if self.weather.floods && memory > settings.buffer_bytes {
+            return Err(format!("R1: a buffer that is flooded has {memory} bytes in memory"));
         }
         for effect in effects {
             match effect {
@@ -238,8 +241,14 @@ impl World {
                         self.after(delay, Happening::Stored { attempt, answer });
                     }
                 }
-                buffer::Effect::Taken(attempt, frame) => self.taken(attempt, frame, false),
-                buffer::Effect::Full(attempt, frame) => self.taken(attempt, frame, true),
+                buffer::Effect::Taken(attempt, frame) => {
+                    self.outcome.taken += 1;
+                    self.taken(attempt, frame, false);
+                }
+                buffer::Effect::Full(attempt, frame) => {
+                    self.outcome.held_back += 1;
+                    self.taken(attempt, frame, true);
+                }
             }
         }
         Ok(())

@@ -73,10 +73,14 @@ pub struct Outcome {
     pub divisions: u64,
     /// Slots that were dropped.
     pub dropped: u64,
+    /// Frames that buffers took.
+    pub taken: u64,
+    /// Those for which they had no room, each time.
+    pub held_back: u64,
 }
 
 impl Outcome {
-    fn numbers(&mut self) -> [(&'static str, &mut u64); 19] {
+    fn numbers(&mut self) -> [(&'static str, &mut u64); 21] {
         [
             ("steps", &mut self.steps),
             ("shuffles", &mut self.jobs),
@@ -96,6 +100,8 @@ impl Outcome {
             ("replicas ready", &mut self.ready),
             ("divisions", &mut self.divisions),
             ("slots dropped", &mut self.dropped),
+            ("frames taken", &mut self.taken),
+            ("held back", &mut self.held_back),
             ("", &mut self.hash),
         ]
     }
@@ -241,10 +247,14 @@ pub fn run(seed: u64) -> Outcome {
 
 /// One seed, and its last events in words.
 pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>) {
-    let mut world = World::new(seed, words);
-    world.run();
-    let told = world.trace.words().cloned().collect();
-    (Outcome { broken: world.broken, hash: world.trace.hash(), ..world.outcome }, told)
+    World::new(seed, words).told()
+}
+
+/// A run of a shuffle that floods one buffer and of another one that trickles into it. It ends when that has written all.
+pub fn run_flood(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>) {
+    let mut draw = Draw::new(seed ^ 0xf100_d000);
+    let weather = Weather::drawn(&mut draw).of_flood(&mut draw);
+    World::of(weather, draw, words).told()
 }
 
 /// A run of one shuffle in which nothing goes wrong, but that a process may be killed before one of its messages and syncs. The
@@ -260,6 +270,13 @@ pub fn run_interrupted(seed: u64, kill: Option<(usize, u64)>) -> (Outcome, u64) 
 }
 
 impl World {
+    /// Runs it. What it has shown, and its last events in words.
+    fn told(mut self) -> (Outcome, Vec<String>) {
+        self.run();
+        let told = self.trace.words().cloned().collect();
+        (Outcome { broken: self.broken, hash: self.trace.hash(), ..self.outcome }, told)
+    }
+
     fn new(seed: u64, words: Option<usize>) -> World {
         let mut draw = Draw::new(seed ^ 0x5ff1_e000);
         let weather = Weather::drawn(&mut draw);
@@ -272,7 +289,10 @@ impl World {
         let first = names.get(..weather.first).unwrap_or(&names);
         let pool = Pool::new(first, weather.slots, weather.replicas);
         let nodes = names.iter().cloned().map(Node::new).collect();
-        let jobs: Vec<_> = (0..weather.jobs).map(|number| Some(Job::new(number, &mut draw))).collect();
+        let jobs: Vec<_> = match weather.floods {
+            true => vec![Some(Job::flood(0, &mut draw)), Some(Job::trickle(1, &mut draw))],
+            false => (0..weather.jobs).map(|number| Some(Job::new(number, &mut draw))).collect(),
+        };
         let mut world = World {
             now: 0,
             draw,
@@ -322,7 +342,8 @@ impl World {
                 self.trace.event(self.now, 0, || why.clone());
                 self.broken = Some(why);
             }
-            if is_over || self.broken.is_some() {
+            let has_trickled = || self.jobs.iter().flatten().any(Job::has_trickled);
+            if is_over || self.broken.is_some() || (self.weather.floods && has_trickled()) {
                 return;
             }
         }
