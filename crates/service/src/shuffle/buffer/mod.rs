@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | – | open | writing |
 //! | writing | frame that follows | writing; one that came before is ignored, one that is ahead fails the attempt |
-//! | writing | end, with the count that was seen | ended: its records wait for company, then go out in batches |
+//! | writing | end, with the count that was seen | ended: its records go out in batches, at once if no other attempt is being written, else after a while with what others have by then |
 //! | ended | R nodes have all batches up to its last in each slot | marking: its end mark goes out as a batch |
 //! | marking | R nodes have the mark | whole: the client is told |
 //! | any but whole | the shuffle ends, or is sealed; the client goes, or is silent; no R nodes in time | gone: its records are never read |
@@ -31,6 +31,7 @@ use partage_core::limits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+mod ending;
 mod failed;
 mod open;
 
@@ -169,7 +170,7 @@ impl Buffer {
 
     fn fail(&mut self, attempt: Attempt, why: Failed) {
         if let Some(open) = self.shuffles.get_mut(&attempt.shuffle)
-            && let Some(held) = open.attempts.remove(&(attempt.partition, attempt.id))
+            && let Some(held) = open.remove(&(attempt.partition, attempt.id))
         {
             open.drop_records(held.number);
         }
@@ -186,6 +187,7 @@ impl Buffer {
         self.shuffles.entry(shuffle).or_insert_with(|| Open {
             bounds: Bounds::stashes(terms.stashes).into(),
             attempts: BTreeMap::new(),
+            writing: 0,
             out: BTreeSet::new(),
             marking: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -198,6 +200,7 @@ impl Buffer {
             seen: 0,
             // It hears of later bounds when it reports.
             sample_at: now,
+            reported: 0,
             plan: None,
         })
     }
@@ -217,6 +220,7 @@ impl Buffer {
                 let state = State::Writing { at: now, frames: 0 };
                 let held = Held { number, state, records: 0, bytes: 0, last: BTreeMap::new() };
                 open.attempts.insert(key, held);
+                open.writing += 1;
                 self.attempts = number;
             }
         }
@@ -282,14 +286,11 @@ impl Buffer {
     }
 
     fn end(&mut self, now: Millis, attempt: Attempt, said: (u64, u64)) {
-        let linger = self.settings.linger_ms;
         let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
         match held.state {
             State::Writing { .. } if (held.records, held.bytes) == said => {
                 held.state = State::Ended { at: now, is_out: false };
-                if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
-                    open.flush_at = open.flush_at.min(now + linger);
-                }
+                self.ended(now, attempt.shuffle);
             }
             State::Writing { .. } => {
                 let seen = (held.records, held.bytes);
@@ -310,7 +311,7 @@ impl Buffer {
     fn abort(&mut self, attempt: Attempt) {
         let is_open = self.held(attempt).is_some_and(|held| matches!(held.state, State::Writing { .. }));
         if is_open && let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
-            let held = open.attempts.remove(&(attempt.partition, attempt.id));
+            let held = open.remove(&(attempt.partition, attempt.id));
             held.into_iter().for_each(|held| open.drop_records(held.number));
         }
     }
@@ -489,7 +490,7 @@ impl Buffer {
         let held: Vec<Segment> = held.flatten().collect();
         open.add(divide(held, &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
         if open.flush_at != Millis::NEVER {
-            open.flush_at = now;
+            self.flush(now, shuffle);
         }
     }
 
@@ -503,7 +504,7 @@ impl Buffer {
         open.plan = Some(plan);
         open.chunks.clear();
         open.divisions.clear();
-        (open.bytes, open.records) = (0, 0);
+        (open.bytes, open.records, open.writing) = (0, 0, 0);
         (open.flush_at, open.sample_at) = (Millis::NEVER, now + grace);
         let waiting = std::mem::take(&mut open.attempts).into_iter();
         let waiting = waiting.filter(|(_, held)| held.state != State::Whole);
@@ -550,6 +551,7 @@ impl Buffer {
         let rest = if is_writing { self.settings.sample_ms } else { self.settings.grace_ms };
         open.sample_at = now + rest;
         let Some(leader) = self.map.live(self.map.home(shuffle)).first() else { return };
+        open.reported = open.sketch.count();
         let sketch = Arc::new(open.sketch.clone());
         let BufferId { node, incarnation } = self.id.clone();
         self.out.push((leader.clone(), Message::Sample(shuffle, node, incarnation, sketch)));

@@ -50,6 +50,8 @@ pub(super) struct Divided {
 pub(super) struct Open {
     pub(super) bounds: Arc<Bounds>,
     pub(super) attempts: BTreeMap<(u32, AttemptId), Held>,
+    /// How many of them are being written.
+    pub(super) writing: usize,
     /// Those of them that have ended and are out: what is stored may make them whole. Most others are whole.
     pub(super) out: BTreeSet<(u32, AttemptId)>,
     /// Those whose mark is under way, by its batch.
@@ -65,10 +67,25 @@ pub(super) struct Open {
     pub(super) sketch: Sketch,
     pub(super) seen: u64,
     pub(super) sample_at: Millis,
+    /// Keys of the sample that was reported last.
+    pub(super) reported: u64,
     pub(super) plan: Option<Arc<Plan>>,
 }
 
 impl Open {
+    /// An attempt goes.
+    pub(super) fn remove(&mut self, attempt: &(u32, AttemptId)) -> Option<Held> {
+        let held = self.attempts.remove(attempt)?;
+        self.writing -= usize::from(matches!(held.state, State::Writing { .. }));
+        Some(held)
+    }
+
+    /// Whether the leader knows less than half of the sample.
+    pub(super) fn has_new_sample(&self) -> bool {
+        let count = self.sketch.count();
+        count > 0 && count >= self.reported.saturating_mul(2)
+    }
+
     pub(super) fn add(&mut self, parts: BTreeMap<PoolSlot, Tagged>) {
         for (slot, tagged) in parts {
             let chunk = self.chunks.entry(slot).or_default();
