@@ -32,6 +32,8 @@ pub struct Weather {
     /// How many of a thousand attempts have a second one beside them, and how many die.
     pub speculated: u64,
     pub die: u64,
+    /// While its one shuffle is under way no machine is called with a tick, and its job goes on as soon as it has an answer.
+    pub is_lone: bool,
 }
 
 impl Weather {
@@ -90,6 +92,7 @@ impl Weather {
             dead_after: draw.between(500, 2_500) * MS,
             speculated: *draw.pick(&[0, 100, 500]).unwrap_or(&100),
             die: *draw.pick(&[0, 20, 100]).unwrap_or(&20),
+            is_lone: false,
         }
     }
 
@@ -97,5 +100,18 @@ impl Weather {
     pub fn calm(self) -> Weather {
         let none = Weather { jobs: 1, fault_every: 0, lost: 0, doubled: 0, late: 0, busy: 0, ..self };
         Weather { faults_for: MS, speculated: 0, die: 0, ..none }
+    }
+
+    /// One shuffle on three nodes in one network, by the numbers that nodes run by, without faults and without ticks. Only that
+    /// what has ended goes is sooner.
+    pub fn lone(self) -> Weather {
+        let ends = Settings {
+            grace_ms: 3_000,
+            unsealed_ttl_ms: 30_000,
+            sealed_ttl_ms: 30_000,
+            ..Settings::default()
+        };
+        let calm = Weather { nodes: 3, first: 3, slots: 16, replicas: 2, settings: ends, ..self.calm() };
+        Weather { delay: 200, sync: 500, is_lone: true, ..calm }
     }
 }
