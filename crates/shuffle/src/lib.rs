@@ -18,7 +18,6 @@
 //! | the records of a range that is read are in memory as a whole: one that is larger than the memory for ranges is not parted | `node/reading.rs` |
 //! | a node without a slot is not known to the others, so it neither stands in nor takes its share before the coordinator has placed something on it | `pool/map.rs` |
 //! | records of Arrow, and partitions that are cut at bytes or between keys, are refused | `network/calls.rs` |
-//! | a node that leaves hands over the slots that it has: what it has taken as a stand-in for others stays on its disk if it ends before their replicas have fetched it | `pool/handler.rs` |
 //! | after 50 s a replica is dropped though its slot has too few replicas; what is left is fetched while the node has an address | `pool/handler.rs` |
 //! | what is told of a slot that was moved says nothing of bytes: the placement knows no sizes | `pool/handler.rs` |
 //! | nothing goes to an object store, and there are no quotas and weights | `pool/disk.rs`, `network/session.rs` |

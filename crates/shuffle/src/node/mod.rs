@@ -259,6 +259,13 @@ impl Node {
         has.await.ok()
     }
 
+    /// Whether something of any slot is here, also of one for which the node stands in. None: the node has ended.
+    pub async fn has_slots(&self) -> Option<bool> {
+        let (sender, has) = oneshot::channel();
+        self.shared.inbox.push_when_room(Event::HasSlots(sender)).await.ok()?;
+        has.await.ok()
+    }
+
     pub(crate) fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }
