@@ -19,7 +19,6 @@
 //! | a node without a slot is not known to the others, so it neither stands in nor takes its share before the coordinator has placed something on it | `pool/map.rs` |
 //! | records of Arrow, and partitions that are cut at bytes or between keys, are refused | `network/calls.rs` |
 //! | after 50 s a replica is dropped though its slot has too few replicas; what is left is fetched while the node has an address | `pool/handler.rs` |
-//! | what is told of a slot that was moved says nothing of bytes: the placement knows no sizes | `pool/handler.rs` |
 //! | nothing goes to an object store, and there are no quotas and weights | `pool/disk.rs`, `network/session.rs` |
 #![forbid(unsafe_code)]
 

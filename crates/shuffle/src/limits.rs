@@ -12,6 +12,9 @@ pub(crate) const CALLBACK_MS: u64 = 60_000;
 const _: () = assert!(CALLBACK_MS > 1_000 * HAND_OVER.as_secs());
 /// Between two looks whether it is so.
 pub(crate) const HAND_OVER_LOOK: Duration = Duration::from_millis(200);
+/// What a slot has on disk is told to the coordinator in steps of so many bytes: what is less comes and goes with shuffles of
+/// minutes, and to move a slot because of it would be more work than it saves.
+pub(crate) const TOLD_BYTES: u64 = 256 << 20;
 /// Answers that wait for the disk, for each slot.
 pub(crate) const LOGGED_WAITING: usize = 256;
 /// How often a read looks for a batch whose file was written anew meanwhile.

@@ -38,7 +38,7 @@ pub use shared::NodeStatus;
 pub use transport::{Packet, SeekOf, SliceOf, Transport};
 
 use crate::log::{DecisionLog, DecisionSettings, DecisionsError};
-use crate::store::{Store, StoreError};
+use crate::store::{BatchReader, Store, StoreError};
 use event_loop::EventLoop;
 use inbox::{Done, EndsAtPanic, Event, Inbox};
 use partage_clock::Clock;
@@ -95,6 +95,7 @@ pub enum NodeError {
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
+    reader: BatchReader,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -152,7 +153,8 @@ impl Node {
             status.unfit = decisions.unfit().collect();
         });
         let jobs = (settings.reading_jobs, settings.reading_threads, settings.range_bytes);
-        let reading = Reading::start(&store.reader(), &inbox, jobs)?;
+        let reader = store.reader();
+        let reading = Reading::start(&reader, &inbox, jobs)?;
         let storing = Storing::start(store, inbox, (settings.storing_orders, settings.group_bytes))?;
         let name = config.id.node.clone();
         let who = (name.clone(), config.id.incarnation);
@@ -186,7 +188,7 @@ impl Node {
             drop(guard);
         };
         let thread = std::thread::Builder::new().name("shuffle-node".to_owned()).spawn(work)?;
-        Ok(Node { shared, thread: Some(thread) })
+        Ok(Node { shared, reader, thread: Some(thread) })
     }
 
     /// A client of this node.
@@ -257,6 +259,11 @@ impl Node {
         let (sender, has) = oneshot::channel();
         self.shared.inbox.push_when_room(Event::HasSlot(slot, sender)).await.ok()?;
         has.await.ok()
+    }
+
+    /// Bytes of the batches of a slot that are on disk here.
+    pub fn slot_bytes(&self, slot: PoolSlot) -> u64 {
+        self.reader.slot_bytes(slot)
     }
 
     /// Whether something of any slot is here, also of one for which the node stands in. None: the node has ended.

@@ -11,8 +11,8 @@
 //!
 //! Of a replica that was moved the machines delete the data themselves, when each replica in `Live` has all of it. They need to
 //! be reached for that: the map has the address of a node as long as it names a replica there, and it names one until the order
-//! to drop it is carried out. So what the node has taken as a stand-in for others is fetched as long as it has a replica: the last
-//! one goes when others have all of that, be it that the node leaves or that its slots were moved.
+//! to drop it is carried out. So what the node has taken as a stand-in for others is fetched as long as it has a replica: the
+//! last one goes when others have all of that, be it that the node leaves or that its slots were moved.
 
 use super::map::slot_of;
 use super::{Running, Starting, running};
@@ -23,8 +23,8 @@ use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_service::shuffle::PoolSlot;
 use partage_worker::{
-    Assignment, Damaged, DropReason, Epoch, Failure, Handler, Membership, Memberships, Peer, Role, Stored,
-    StoredReplicas, async_trait,
+    Assignment, Damaged, DropReason, Epoch, Failure, Handler, Load, Membership, Memberships, Peer, Role,
+    Stored, StoredReplicas, async_trait,
 };
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -152,6 +152,18 @@ impl Handler for PoolHandler {
         }
         Ok(self.members.remove(&shard.replica).await?)
     }
+
+    /// The bytes of the slot, in large steps: moves are paced by them, and nodes get about equal shares.
+    async fn report(&self, shard: &Assignment) -> Option<Load> {
+        let slot = slot_of(&shard.bounds).filter(|_| *shard.keyspace() == self.pool)?;
+        let running = self.starting.borrow().clone()?;
+        Some(Load { size_bytes: told(running.node.slot_bytes(slot)), ..Load::default() })
+    }
+}
+
+/// Whole steps of so many bytes.
+fn told(bytes: u64) -> u64 {
+    bytes - bytes % limits::TOLD_BYTES
 }
 
 #[cfg(test)]
@@ -191,6 +203,12 @@ mod tests {
             settings: NodeSettings::default(),
         };
         (Node::start(config, Arc::new(map), Arc::new(Silent)).unwrap(), other)
+    }
+
+    #[test]
+    fn the_bytes_of_a_slot_are_told_in_steps() {
+        let step = limits::TOLD_BYTES;
+        assert_eq!([0, step - 1, step, 3 * step + 1].map(told), [0, 0, step, 3 * step]);
     }
 
     fn soon() -> Instant {
