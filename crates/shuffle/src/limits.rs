@@ -36,9 +36,10 @@ pub(crate) const ANSWER_BYTES: u64 = 8 << 20;
 pub(crate) const ANSWERS: usize = 4;
 /// A reader looks for the end of its node at least so often, in milliseconds.
 pub(crate) const READER_LOOK_MS: u64 = 200;
-/// Batches and answers with records that wait for one other node.
-pub(crate) const BULK_PACKETS: usize = 1_024;
-/// What their records take in memory: while so much waits, further ones are dropped, and sent again later. As much as a
+/// Batches and answers with records that wait for one other node. As many as small batches that one shuffle divides into at a
+/// time: of those that the buffer holds little more than their names wait.
+pub(crate) const BULK_PACKETS: usize = 16_384;
+/// What the records take in memory that nobody but the lane holds: while so much waits, further ones are refused. As much as a
 /// connection keeps.
 pub(crate) const BULK_BYTES: u64 = 32 << 20;
 /// Calls of one client that are being answered at a time; beyond that its connection is not read.

@@ -1,16 +1,25 @@
 //! The packets of a node as frames to others.
 //!
 //! Batches and records are bulk: the thread of the node hands them to a lane of the other node, which is bounded, and a task
-//! encodes them there and waits until the connection has room. What does not fit is dropped, as the machines send again what was
-//! not answered; a batch that waits already is not added again.
+//! encodes them there and waits until the connection has room. A batch that waits already is not added again.
+//!
+//! | in a lane | its bound, and what becomes of what is beyond it |
+//! |---|---|
+//! | a batch that its buffer holds too, until enough nodes have stored it | that of the buffer. The lane takes no memory for it, and sends nothing of it when the buffer has let it go |
+//! | records for a reader | bytes. As many go as fit, as the reader goes on where they end; if none does, the reader hears that this node is busy, and asks another one |
+//! | a batch that was read for another node | bytes. It is dropped, and asked for again |
+//!
+//! So what has to wait goes on when there is room, and nobody waits for a timer because a lane was full.
 
 use crate::limits::{BULK_BYTES, BULK_PACKETS};
 use crate::node::{Packet, Transport};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::PoolSlot;
+use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::message::Message;
-use partage_service::shuffle::record::BatchKey;
+use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_shuffle_wire::FrameError;
 use partage_shuffle_wire::frame::Frame;
 use partage_shuffle_wire::node::{Peer, frame};
@@ -18,8 +27,9 @@ use partage_shuffle_wire::relay::Relay;
 use partage_shuffle_wire::transport::{Address, Peers, SendCounts, Timing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
@@ -55,10 +65,73 @@ struct Waiting {
     bytes: u64,
 }
 
+/// One thing that waits in a lane.
+#[derive(Debug)]
+enum Bulk {
+    /// A batch that its buffer holds.
+    Held(BatchKey, Weak<Batch>),
+    /// What is here alone, and what it takes in memory.
+    Own(Packet, u64),
+}
+
+impl Bulk {
+    fn of(packet: Packet) -> Bulk {
+        match &packet {
+            Packet::Message(Message::Batch(batch)) if Arc::strong_count(batch) > 1 => {
+                Bulk::Held(batch.key.clone(), Arc::downgrade(batch))
+            }
+            _ => {
+                let bytes = packet.bytes();
+                Bulk::Own(packet, bytes)
+            }
+        }
+    }
+
+    fn key(&self) -> Option<BatchKey> {
+        match self {
+            Bulk::Held(key, _) => Some(key.clone()),
+            Bulk::Own(Packet::Message(Message::Batch(batch)), _) => Some(batch.key.clone()),
+            Bulk::Own(..) => None,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Bulk::Held(..) => 0,
+            Bulk::Own(_, bytes) => *bytes,
+        }
+    }
+
+    /// None: its buffer has let it go.
+    fn packet(self) -> Option<Packet> {
+        match self {
+            Bulk::Held(_, batch) => batch.upgrade().map(|batch| Packet::Message(Message::Batch(batch))),
+            Bulk::Own(packet, _) => Some(packet),
+        }
+    }
+}
+
+/// Of records as many as have room in so many bytes of memory, and one at least.
+fn within(packet: Packet, room: u64) -> Packet {
+    match packet {
+        Packet::Records(number, Ok(mut placed)) => {
+            let mut bytes = 0;
+            let mut has_room = |one: &&Placed| {
+                bytes += one.memory();
+                bytes <= room
+            };
+            let count = placed.iter().take_while(&mut has_room).count();
+            placed.truncate(count.max(1));
+            Packet::Records(number, Ok(placed))
+        }
+        packet => packet,
+    }
+}
+
 /// What waits for another node, and the task that sends it.
 #[derive(Debug)]
 struct Lane {
-    packets: mpsc::Sender<Packet>,
+    packets: mpsc::Sender<Bulk>,
     waiting: Arc<Mutex<Waiting>>,
     task: AbortHandle,
 }
@@ -128,17 +201,42 @@ impl WireTransport {
     }
 
     fn send_bulk(&self, to: &NodeId, packet: Packet) {
+        if let Some(Packet::Records(number, _)) = self.add_bulk(to, packet) {
+            self.send_short(to, Packet::Records(number, Err(NotRead::Busy)));
+        }
+    }
+
+    /// What is given back finds no room.
+    fn add_bulk(&self, to: &NodeId, packet: Packet) -> Option<Packet> {
         let mut lanes = lock(&self.lanes);
         let others = lanes.len() as u64 + u64::from(!lanes.contains_key(to));
         let most = (self.lanes_bytes / others).min(BULK_BYTES);
         let lane = lanes.entry(to.clone()).or_insert_with(|| self.lane(to.clone()));
         let mut waiting = lock(&lane.waiting);
-        let (key, bytes) = (batch_key(&packet), packet.bytes());
-        let has_room = waiting.bytes == 0 || waiting.bytes + bytes <= most;
-        let is_new = key.as_ref().is_none_or(|key| !waiting.batches.contains(key));
-        if has_room && is_new && lane.packets.try_send(packet).is_ok() {
-            waiting.bytes += bytes;
-            waiting.batches.extend(key);
+        let room = if waiting.bytes == 0 { u64::MAX } else { most.saturating_sub(waiting.bytes) };
+        let bulk = Bulk::of(within(packet, room));
+        let (key, bytes) = (bulk.key(), bulk.bytes());
+        if key.as_ref().is_some_and(|key| waiting.batches.contains(key)) {
+            return None;
+        }
+        if bytes > room {
+            return bulk.packet();
+        }
+        match lane.packets.try_send(bulk) {
+            Ok(()) => {
+                waiting.bytes += bytes;
+                waiting.batches.extend(key);
+                None
+            }
+            Err(TrySendError::Full(bulk) | TrySendError::Closed(bulk)) => bulk.packet(),
+        }
+    }
+
+    fn send_short(&self, to: &NodeId, packet: Packet) {
+        match frame_of(packet) {
+            // It is sent again if it was dropped and is needed.
+            Ok(frame) => drop(self.peers.send(to, frame)),
+            Err(error) => tracing::error!(node = %to, %error, "a message cannot be sent"),
         }
     }
 
@@ -153,28 +251,22 @@ impl WireTransport {
 async fn send_all(
     peers: Arc<Peers>,
     to: NodeId,
-    mut lane: mpsc::Receiver<Packet>,
+    mut lane: mpsc::Receiver<Bulk>,
     waiting: Arc<Mutex<Waiting>>,
 ) {
-    while let Some(packet) = lane.recv().await {
-        let (key, bytes) = (batch_key(&packet), packet.bytes());
-        match frame_of(packet) {
+    while let Some(bulk) = lane.recv().await {
+        let (key, bytes) = (bulk.key(), bulk.bytes());
+        match bulk.packet().map(frame_of) {
             // A node that is not reached gets nothing; the machines find another one.
-            Ok(frame) => drop(peers.send_bulk(&to, frame).await),
-            Err(error) => tracing::error!(node = %to, %error, "a batch or an answer cannot be sent"),
+            Some(Ok(frame)) => drop(peers.send_bulk(&to, frame).await),
+            Some(Err(error)) => tracing::error!(node = %to, %error, "a batch or an answer cannot be sent"),
+            None => {}
         }
         let mut waiting = lock(&waiting);
         waiting.bytes -= bytes;
         if let Some(key) = key {
             waiting.batches.remove(&key);
         }
-    }
-}
-
-fn batch_key(packet: &Packet) -> Option<BatchKey> {
-    match packet {
-        Packet::Message(Message::Batch(batch)) => Some(batch.key.clone()),
-        _ => None,
     }
 }
 
@@ -198,11 +290,7 @@ impl Transport for WireTransport {
         ) {
             return self.send_bulk(to, packet);
         }
-        match frame_of(packet) {
-            // It is sent again if it was dropped and is needed.
-            Ok(frame) => drop(self.peers.send(to, frame)),
-            Err(error) => tracing::error!(node = %to, %error, "a message cannot be sent"),
-        }
+        self.send_short(to, packet);
     }
 
     fn ready(&self, slot: PoolSlot, _: Epoch) {
@@ -214,15 +302,28 @@ impl Transport for WireTransport {
 mod tests {
     use super::*;
     use partage_core::base::id::Incarnation;
-    use partage_service::shuffle::plan::Placed;
-    use partage_service::shuffle::record::{Batch, Body, Stream, Tagged};
+    use partage_service::shuffle::record::{Body, Stream, Tagged};
     use partage_service::shuffle::{BufferId, ShuffleId, Writer};
 
-    fn batch(number: u64) -> Packet {
+    fn held(number: u64) -> Arc<Batch> {
         let node = NodeId::new("a").unwrap();
         let writer = Writer::Buffer(BufferId { node, incarnation: Incarnation(1) });
         let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer }, number };
-        Packet::Message(Message::Batch(Arc::new(Batch { key, body: Body::Records(Tagged::new()) })))
+        Arc::new(Batch { key, body: Body::Records(Tagged::new()) })
+    }
+
+    fn batch(number: u64) -> Packet {
+        Packet::Message(Message::Batch(held(number)))
+    }
+
+    fn placed(memory: u64) -> Placed {
+        Placed {
+            key: Vec::new().into(),
+            partition: 0,
+            frame: 1,
+            index: 0,
+            value: vec![0; usize::try_from(memory - Placed::AROUND).unwrap()].into(),
+        }
     }
 
     #[tokio::test]
@@ -247,13 +348,6 @@ mod tests {
     async fn r1_what_waits_for_all_nodes_has_one_bound_and_one_packet_always_may_wait() {
         let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
         let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 4_000);
-        let placed = |memory: u64| Placed {
-            key: Vec::new().into(),
-            partition: 0,
-            frame: 1,
-            index: 0,
-            value: vec![0; usize::try_from(memory - Placed::AROUND).unwrap()].into(),
-        };
         let send = |to: &str, memory: u64| {
             transport.send(&NodeId::new(to).unwrap(), Packet::Records(1, Ok(vec![placed(memory)])));
             transport.waiting_bytes()
@@ -264,6 +358,35 @@ mod tests {
         assert_eq!(send("c", 600), 10_600);
         assert_eq!(send("c", 400), 11_000);
         assert_eq!(send("c", 100), 11_000, "half of 2,000 bytes wait for each of two nodes");
+    }
+
+    #[tokio::test]
+    async fn r1_a_batch_that_its_buffer_holds_takes_no_room_and_is_not_sent_when_the_buffer_lets_it_go() {
+        let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
+        let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 8);
+        let to = NodeId::new("b").unwrap();
+        let of_buffer: Vec<Arc<Batch>> = (1..=100).map(held).collect();
+        for batch in &of_buffer {
+            transport.send(&to, Packet::Message(Message::Batch(Arc::clone(batch))));
+        }
+        let waiting = || lock(&lock(&transport.lanes)[&to].waiting).batches.len();
+        assert_eq!((waiting(), transport.waiting_bytes()), (100, 0));
+        transport.send(&to, batch(101));
+        transport.send(&to, batch(102));
+        assert_eq!(waiting(), 101, "of what nobody else holds one always may wait");
+        drop(of_buffer);
+        let let_go = Bulk::of(Packet::Message(Message::Batch(Arc::clone(&held(1)))));
+        assert!(let_go.packet().is_none());
+    }
+
+    #[test]
+    fn r1_of_an_answer_go_as_many_records_as_have_room_and_one_at_least() {
+        let count = |room: u64| match within(Packet::Records(1, Ok(vec![placed(500); 5])), room) {
+            Packet::Records(1, Ok(placed)) => placed.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([0, 499, 500, 1_499, 2_500, u64::MAX].map(count), [1, 1, 1, 2, 5, 5]);
+        assert_eq!(within(Packet::Records(1, Ok(Vec::new())), 0), Packet::Records(1, Ok(Vec::new())));
     }
 
     #[tokio::test]
