@@ -8,8 +8,8 @@
 //!
 //! Of each shuffle one decision is under way at a time, or one for each division that is done: these go together, in one write of
 //! each replica. A step of a shuffle begins when the last thing comes that it waits for; ticks are for what was lost, and for
-//! what ends by time. All else that a leader knows of a shuffle (end marks, samples, divisions under way, how far a seal is) is gone
-//! with it; its successor gathers marks and begins anew, which changes nothing that counts.
+//! what ends by time. All else that a leader knows of a shuffle (end marks, samples, divisions under way, how far a seal is) is
+//! gone with it; its successor gathers marks and begins anew, which changes nothing that counts.
 
 use super::log::{Append, Decision, Decisions, Refused, What};
 use super::message::{Message, Word};

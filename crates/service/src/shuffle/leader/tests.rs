@@ -1,5 +1,5 @@
-//! How a leader gathers the marks of whole attempts from a node that has more than one message may have, and what it has under way
-//! at a time while it seals.
+//! How a leader gathers the marks of whole attempts from a node that has more than one message may have, and what it has under
+//! way at a time while it seals.
 
 use super::*;
 use crate::shuffle::holder::{self, Holder};
