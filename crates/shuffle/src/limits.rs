@@ -42,6 +42,8 @@ pub(crate) const BULK_PACKETS: usize = 16_384;
 /// What the records take in memory that nobody but the lane holds: while so much waits, further ones are refused. As much as a
 /// connection keeps.
 pub(crate) const BULK_BYTES: u64 = 32 << 20;
+/// Of a lane that is half full an answer to a reader takes so much, so that the answers to many readers have room.
+pub(crate) const LEAST_ANSWER_BYTES: u64 = 16 << 10;
 /// Calls of one client that are being answered at a time; beyond that its connection is not read.
 pub(crate) const CALLS_AT_ONCE: usize = 64;
 /// Attempts that are open on one connection.

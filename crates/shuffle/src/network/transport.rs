@@ -6,12 +6,12 @@
 //! | in a lane | its bound, and what becomes of what is beyond it |
 //! |---|---|
 //! | a batch that its buffer holds too, until enough nodes have stored it | that of the buffer. The lane takes no memory for it, and sends nothing of it when the buffer has let it go |
-//! | records for a reader | bytes. As many go as fit, as the reader goes on where they end; if none does, the reader hears that this node is busy, and asks another one |
+//! | records, or keys that were sought, for a reader | bytes. Of records as many go as fit into half of them, and then a few in turn for each reader, which goes on where they end; if none does, the reader hears that this node is busy, and asks another one |
 //! | a batch that was read for another node | bytes. It is dropped, and asked for again |
 //!
-//! So what has to wait goes on when there is room, and nobody waits for a timer because a lane was full.
+//! So what has to wait goes on when there is room: no writer and no reader waits for a timer because a lane was full.
 
-use crate::limits::{BULK_BYTES, BULK_PACKETS};
+use crate::limits::{BULK_BYTES, BULK_PACKETS, LEAST_ANSWER_BYTES};
 use crate::node::{Packet, Transport};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
@@ -111,6 +111,15 @@ impl Bulk {
     }
 }
 
+/// What one more packet may take where so much waits, and how much of that records for a reader.
+fn room(most: u64, waiting: u64) -> (u64, u64) {
+    if waiting == 0 {
+        return (u64::MAX, u64::MAX);
+    }
+    let left = most.saturating_sub(waiting);
+    (left, (most / 2).saturating_sub(waiting).max(left.min(LEAST_ANSWER_BYTES)))
+}
+
 /// Of records as many as have room in so many bytes of memory, and one at least.
 fn within(packet: Packet, room: u64) -> Packet {
     match packet {
@@ -201,7 +210,7 @@ impl WireTransport {
     }
 
     fn send_bulk(&self, to: &NodeId, packet: Packet) {
-        if let Some(Packet::Records(number, _)) = self.add_bulk(to, packet) {
+        if let Some(Packet::Records(number, _) | Packet::Found(number, _)) = self.add_bulk(to, packet) {
             self.send_short(to, Packet::Records(number, Err(NotRead::Busy)));
         }
     }
@@ -213,8 +222,8 @@ impl WireTransport {
         let most = (self.lanes_bytes / others).min(BULK_BYTES);
         let lane = lanes.entry(to.clone()).or_insert_with(|| self.lane(to.clone()));
         let mut waiting = lock(&lane.waiting);
-        let room = if waiting.bytes == 0 { u64::MAX } else { most.saturating_sub(waiting.bytes) };
-        let bulk = Bulk::of(within(packet, room));
+        let (room, share) = room(most, waiting.bytes);
+        let bulk = Bulk::of(within(packet, share));
         let (key, bytes) = (bulk.key(), bulk.bytes());
         if key.as_ref().is_some_and(|key| waiting.batches.contains(key)) {
             return None;
@@ -387,6 +396,12 @@ mod tests {
         };
         assert_eq!([0, 499, 500, 1_499, 2_500, u64::MAX].map(count), [1, 1, 1, 2, 5, 5]);
         assert_eq!(within(Packet::Records(1, Ok(Vec::new())), 0), Packet::Records(1, Ok(Vec::new())));
+        let (most, least) = (100 * LEAST_ANSWER_BYTES, LEAST_ANSWER_BYTES);
+        assert_eq!(room(most, 0), (u64::MAX, u64::MAX), "one always may wait");
+        assert_eq!(room(most, 10 * least), (90 * least, 40 * least));
+        assert_eq!(room(most, 60 * least), (40 * least, least), "many readers get some");
+        assert_eq!(room(most, most - 1), (1, 1));
+        assert_eq!(room(most, 2 * most), (0, 0));
     }
 
     #[tokio::test]
