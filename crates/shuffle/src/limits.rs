@@ -12,6 +12,9 @@ pub(crate) const CALLBACK_MS: u64 = 60_000;
 const _: () = assert!(CALLBACK_MS > 1_000 * HAND_OVER.as_secs());
 /// Between two looks whether it is so.
 pub(crate) const HAND_OVER_LOOK: Duration = Duration::from_millis(200);
+/// What a slot has on disk is told to the coordinator in steps of so many bytes: what is less comes and goes with shuffles of
+/// minutes, and to move a slot because of it would be more work than it saves.
+pub(crate) const TOLD_BYTES: u64 = 256 << 20;
 /// Answers that wait for the disk, for each slot.
 pub(crate) const LOGGED_WAITING: usize = 256;
 /// How often a read looks for a batch whose file was written anew meanwhile.
@@ -47,11 +50,15 @@ pub(crate) const REWRITTEN_BYTES: u64 = 4 << 20;
 pub(crate) const ANSWERS: usize = 4;
 /// A reader looks for the end of its node at least so often, in milliseconds.
 pub(crate) const READER_LOOK_MS: u64 = 200;
-/// Batches and answers with records that wait for one other node. The last eighth is for shuffles of which few wait.
-pub(crate) const BULK_PACKETS: usize = 1_024;
-/// What their records take in memory: while so much waits, further ones are dropped, and sent again later. As much as a
+/// Batches and answers with records that wait for one other node. As many as small batches that one shuffle divides into at a
+/// time: of those that the buffer holds little more than their names wait. The last eighth is for shuffles of
+/// which few wait.
+pub(crate) const BULK_PACKETS: usize = 16_384;
+/// What the records take in memory that nobody but the lane holds: while so much waits, further ones are refused. As much as a
 /// connection keeps.
 pub(crate) const BULK_BYTES: u64 = 32 << 20;
+/// Of a lane that is half full an answer to a reader takes so much, so that the answers to many readers have room.
+pub(crate) const LEAST_ANSWER_BYTES: u64 = 16 << 10;
 /// Calls of one client that are being answered at a time; beyond that its connection is not read.
 pub(crate) const CALLS_AT_ONCE: usize = 64;
 /// Attempts that are open on one connection.

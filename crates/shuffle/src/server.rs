@@ -175,7 +175,8 @@ impl ShuffleNode {
         };
         let (disk, members) = open_members(config.folder.clone()).await?;
         let (starting, started) = watch::channel(None);
-        let handler = PoolHandler { pool: pool.clone(), members, starting: started.clone() };
+        let handler =
+            PoolHandler { pool: pool.clone(), members, starting: started.clone(), last: Default::default() };
         let worker = builder(&config, &announced).start_shared(Arc::new(handler)).await?;
         let (tell, seen) = watch::channel(None);
         let (close, closed) = watch::channel(false);

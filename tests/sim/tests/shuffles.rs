@@ -2,7 +2,7 @@
 
 use partage_core::base::planted::Planted;
 use sim::mutants::{self, Caught};
-use sim::shuffle::{Outcome, run, run_flood, run_interrupted};
+use sim::shuffle::{Outcome, run, run_flood, run_interrupted, run_lone};
 
 /// Seeds of the suite; `--shuffles` has more.
 const SEEDS: u64 = 100;
@@ -67,6 +67,24 @@ fn d6_l1_a_shuffle_ends_whichever_process_is_killed_and_at_whichever_step() {
             assert!(killed > 10, "{killed} kills");
         }
     }
+}
+
+/// Where a message takes some 0.2 ms, and a sync some 0.5 ms; of both one in fifty takes up to twenty times as long.
+#[test]
+fn l1_a_lone_shuffle_waits_for_no_tick_from_its_start_to_its_last_record() {
+    let (mut first_taken, mut all_read) = (Vec::new(), Vec::new());
+    for seed in 0..40 {
+        let lone = run_lone(seed);
+        assert_eq!(lone.outcome.broken, None, "seed {seed} after {} steps", lone.outcome.steps);
+        first_taken.extend(lone.first_taken);
+        all_read.extend(lone.all_read);
+    }
+    first_taken.sort_unstable();
+    all_read.sort_unstable();
+    println!("microseconds to the first record: {first_taken:?}; to the last one: {all_read:?}");
+    assert!(first_taken.len() > 25 && all_read.len() == 40);
+    assert!(first_taken[first_taken.len() / 2] <= 5_000, "{first_taken:?}");
+    assert!(all_read[39] <= 150_000, "{all_read:?}");
 }
 
 #[test]

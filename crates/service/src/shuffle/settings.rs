@@ -3,7 +3,7 @@
 /// Times are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// An attempt that has ended waits so long for others, so that they share batches.
+    /// An attempt that has ended waits so long for others that are being written, so that they share batches.
     pub linger_ms: u64,
     /// A node that has not stored a batch after this time is replaced by a stand-in. One that has stored another batch within
     /// this time is busy: it is replaced after ten times as long.

@@ -1,17 +1,26 @@
 //! The packets of a node as frames to others.
 //!
 //! Batches and records are bulk: the thread of the node hands them to a lane of the other node, which is bounded, and a task
-//! encodes them there and waits until the connection has room. What does not fit is dropped, as the machines send again what was
-//! not answered; a batch that waits already is not added again. In a lane the batches of shuffles, and records for readers, take
-//! turns, and an eighth of its room is for those of which little waits.
+//! encodes them there and waits until the connection has room. A batch that waits already is not added again. In a lane the batches of
+//! shuffles, and records for readers, take turns, and an eighth of its room is for those of which little waits.
+//!
+//! | in a lane | its bound, and what becomes of what is beyond it |
+//! |---|---|
+//! | a batch that its buffer holds too, until enough nodes have stored it | that of the buffer. The lane takes no memory for it, and sends nothing of it when the buffer has let it go |
+//! | records, or keys that were sought, for a reader | bytes. Of records as many go as fit into half of them, and then a few in turn for each reader, which goes on where they end; if none does, the reader hears that this node is busy, and asks another one |
+//! | a batch that was read for another node | bytes. It is dropped, and asked for again |
+//!
+//! So what has to wait goes on when there is room: no writer and no reader waits for a timer because a lane was full.
 
-use crate::limits::{BULK_BYTES, BULK_PACKETS};
+use crate::limits::{BULK_BYTES, BULK_PACKETS, LEAST_ANSWER_BYTES};
 use crate::node::{Packet, Transport};
 use crate::turns::{Turns, may_wait};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
+use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::message::Message;
-use partage_service::shuffle::record::BatchKey;
+use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use partage_shuffle_wire::FrameError;
 use partage_shuffle_wire::frame::Frame;
@@ -20,7 +29,7 @@ use partage_shuffle_wire::relay::Relay;
 use partage_shuffle_wire::transport::{Address, Peers, SendCounts, Timing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -50,11 +59,57 @@ impl ReadySlots {
     }
 }
 
+/// One thing that waits in a lane.
+#[derive(Debug)]
+enum Bulk {
+    /// A batch that its buffer holds.
+    Held(BatchKey, Weak<Batch>),
+    /// What is here alone, and what it takes in memory.
+    Own(Packet, u64),
+}
+
+impl Bulk {
+    fn of(packet: Packet) -> Bulk {
+        match &packet {
+            Packet::Message(Message::Batch(batch)) if Arc::strong_count(batch) > 1 => {
+                Bulk::Held(batch.key.clone(), Arc::downgrade(batch))
+            }
+            _ => {
+                let bytes = packet.bytes();
+                Bulk::Own(packet, bytes)
+            }
+        }
+    }
+
+    fn key(&self) -> Option<BatchKey> {
+        match self {
+            Bulk::Held(key, _) => Some(key.clone()),
+            Bulk::Own(Packet::Message(Message::Batch(batch)), _) => Some(batch.key.clone()),
+            Bulk::Own(..) => None,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Bulk::Held(..) => 0,
+            Bulk::Own(_, bytes) => *bytes,
+        }
+    }
+
+    /// None: its buffer has let it go.
+    fn packet(self) -> Option<Packet> {
+        match self {
+            Bulk::Held(_, batch) => batch.upgrade().map(|batch| Packet::Message(Message::Batch(batch))),
+            Bulk::Own(packet, _) => Some(packet),
+        }
+    }
+}
+
 /// What waits in a lane.
 #[derive(Debug, Default)]
 struct Waiting {
     /// Records for readers are of no shuffle.
-    packets: Turns<Option<ShuffleId>, Packet>,
+    packets: Turns<Option<ShuffleId>, Bulk>,
     batches: BTreeSet<BatchKey>,
     /// With the one that is being sent.
     bytes: u64,
@@ -70,13 +125,13 @@ impl Waiting {
         (self.bytes == 0 || fits) && may_wait((packets, BULK_PACKETS as u64), (own_packets, shuffles), 1)
     }
 
-    fn add(&mut self, packet: Packet) {
-        let (key, bytes) = (batch_key(&packet), packet.bytes());
+    fn add(&mut self, bulk: Bulk) {
+        let (key, bytes) = (bulk.key(), bulk.bytes());
         let of = key.as_ref().map(|key| key.stream.shuffle);
         self.bytes += bytes;
         *self.of.entry(of).or_default() += bytes;
         self.batches.extend(key);
-        self.packets.push(of, packet);
+        self.packets.push(of, bulk);
     }
 
     /// It was sent, or dropped.
@@ -91,6 +146,32 @@ impl Waiting {
         if let Some(key) = key {
             self.batches.remove(&key);
         }
+    }
+}
+
+/// How much of the records for a reader one more packet may take where so much waits.
+fn share(most: u64, waiting: u64) -> u64 {
+    if waiting == 0 {
+        return u64::MAX;
+    }
+    let left = most.saturating_sub(waiting);
+    (most / 2).saturating_sub(waiting).max(left.min(LEAST_ANSWER_BYTES))
+}
+
+/// Of records as many as have room in so many bytes of memory, and one at least.
+fn within(packet: Packet, room: u64) -> Packet {
+    match packet {
+        Packet::Records(number, Ok(mut placed)) => {
+            let mut bytes = 0;
+            let mut has_room = |one: &&Placed| {
+                bytes += one.memory();
+                bytes <= room
+            };
+            let count = placed.iter().take_while(&mut has_room).count();
+            placed.truncate(count.max(1));
+            Packet::Records(number, Ok(placed))
+        }
+        packet => packet,
     }
 }
 
@@ -167,17 +248,37 @@ impl WireTransport {
     }
 
     fn send_bulk(&self, to: &NodeId, packet: Packet) {
+        if let Some(Packet::Records(number, _) | Packet::Found(number, _)) = self.add_bulk(to, packet) {
+            self.send_short(to, Packet::Records(number, Err(NotRead::Busy)));
+        }
+    }
+
+    /// What is given back finds no room.
+    fn add_bulk(&self, to: &NodeId, packet: Packet) -> Option<Packet> {
         let mut lanes = lock(&self.lanes);
         let others = lanes.len() as u64 + u64::from(!lanes.contains_key(to));
         let most = (self.lanes_bytes / others).min(BULK_BYTES);
         let lane = lanes.entry(to.clone()).or_insert_with(|| self.lane(to.clone()));
         let mut waiting = lock(&lane.waiting);
-        let (key, bytes) = (batch_key(&packet), packet.bytes());
-        let of = key.as_ref().map(|key| key.stream.shuffle);
-        let is_new = key.as_ref().is_none_or(|key| !waiting.batches.contains(key));
-        if is_new && waiting.has_room(&of, most, bytes) {
-            waiting.add(packet);
-            lane.filled.notify_one();
+        let bulk = Bulk::of(within(packet, share(most, waiting.bytes)));
+        let key = bulk.key();
+        if key.as_ref().is_some_and(|key| waiting.batches.contains(key)) {
+            return None;
+        }
+        let of = key.map(|key| key.stream.shuffle);
+        if !waiting.has_room(&of, most, bulk.bytes()) {
+            return bulk.packet();
+        }
+        waiting.add(bulk);
+        lane.filled.notify_one();
+        None
+    }
+
+    fn send_short(&self, to: &NodeId, packet: Packet) {
+        match frame_of(packet) {
+            // It is sent again if it was dropped and is needed.
+            Ok(frame) => drop(self.peers.send(to, frame)),
+            Err(error) => tracing::error!(node = %to, %error, "a message cannot be sent"),
         }
     }
 
@@ -192,24 +293,18 @@ impl WireTransport {
 async fn send_all(peers: Arc<Peers>, to: NodeId, filled: Arc<Notify>, waiting: Arc<Mutex<Waiting>>) {
     loop {
         let next = lock(&waiting).packets.pop();
-        let Some(packet) = next else {
+        let Some(bulk) = next else {
             filled.notified().await;
             continue;
         };
-        let (key, bytes) = (batch_key(&packet), packet.bytes());
-        match frame_of(packet) {
+        let (key, bytes) = (bulk.key(), bulk.bytes());
+        match bulk.packet().map(frame_of) {
             // A node that is not reached gets nothing; the machines find another one.
-            Ok(frame) => drop(peers.send_bulk(&to, frame).await),
-            Err(error) => tracing::error!(node = %to, %error, "a batch or an answer cannot be sent"),
+            Some(Ok(frame)) => drop(peers.send_bulk(&to, frame).await),
+            Some(Err(error)) => tracing::error!(node = %to, %error, "a batch or an answer cannot be sent"),
+            None => {}
         }
         lock(&waiting).is_sent(key, bytes);
-    }
-}
-
-fn batch_key(packet: &Packet) -> Option<BatchKey> {
-    match packet {
-        Packet::Message(Message::Batch(batch)) => Some(batch.key.clone()),
-        _ => None,
     }
 }
 
@@ -233,11 +328,7 @@ impl Transport for WireTransport {
         ) {
             return self.send_bulk(to, packet);
         }
-        match frame_of(packet) {
-            // It is sent again if it was dropped and is needed.
-            Ok(frame) => drop(self.peers.send(to, frame)),
-            Err(error) => tracing::error!(node = %to, %error, "a message cannot be sent"),
-        }
+        self.send_short(to, packet);
     }
 
     fn ready(&self, slot: PoolSlot, _: Epoch) {
@@ -249,15 +340,28 @@ impl Transport for WireTransport {
 mod tests {
     use super::*;
     use partage_core::base::id::Incarnation;
-    use partage_service::shuffle::plan::Placed;
-    use partage_service::shuffle::record::{Batch, Body, Stream, Tagged};
+    use partage_service::shuffle::record::{Body, Stream, Tagged};
     use partage_service::shuffle::{BufferId, Writer};
 
-    fn batch(number: u64) -> Packet {
+    fn held(number: u64) -> Arc<Batch> {
         let node = NodeId::new("a").unwrap();
         let writer = Writer::Buffer(BufferId { node, incarnation: Incarnation(1) });
         let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer }, number };
-        Packet::Message(Message::Batch(Arc::new(Batch { key, body: Body::Records(Tagged::new()) })))
+        Arc::new(Batch { key, body: Body::Records(Tagged::new()) })
+    }
+
+    fn batch(number: u64) -> Packet {
+        Packet::Message(Message::Batch(held(number)))
+    }
+
+    fn placed(memory: u64) -> Placed {
+        Placed {
+            key: Vec::new().into(),
+            partition: 0,
+            frame: 1,
+            index: 0,
+            value: vec![0; usize::try_from(memory - Placed::AROUND).unwrap()].into(),
+        }
     }
 
     #[tokio::test]
@@ -282,13 +386,6 @@ mod tests {
     async fn r1_what_waits_for_all_nodes_has_one_bound_and_one_packet_always_may_wait() {
         let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
         let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 4_000);
-        let placed = |memory: u64| Placed {
-            key: Vec::new().into(),
-            partition: 0,
-            frame: 1,
-            index: 0,
-            value: vec![0; usize::try_from(memory - Placed::AROUND).unwrap()].into(),
-        };
         let send = |to: &str, memory: u64| {
             transport.send(&NodeId::new(to).unwrap(), Packet::Records(1, Ok(vec![placed(memory)])));
             transport.waiting_bytes()
@@ -304,13 +401,45 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn r1_a_batch_that_its_buffer_holds_takes_no_room_and_is_not_sent_when_the_buffer_lets_it_go() {
+        let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
+        let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 8);
+        let to = NodeId::new("b").unwrap();
+        let of_buffer: Vec<Arc<Batch>> = (1..=100).map(held).collect();
+        for batch in &of_buffer {
+            transport.send(&to, Packet::Message(Message::Batch(Arc::clone(batch))));
+        }
+        let waiting = || lock(&lock(&transport.lanes)[&to].waiting).batches.len();
+        assert_eq!((waiting(), transport.waiting_bytes()), (100, 0));
+        transport.send(&to, batch(101));
+        transport.send(&to, batch(102));
+        assert_eq!(waiting(), 101, "of what nobody else holds one always may wait");
+        drop(of_buffer);
+        let let_go = Bulk::of(Packet::Message(Message::Batch(Arc::clone(&held(1)))));
+        assert!(let_go.packet().is_none());
+    }
+
+    #[test]
+    fn r1_of_an_answer_go_as_many_records_as_have_room_and_one_at_least() {
+        let count = |room: u64| match within(Packet::Records(1, Ok(vec![placed(500); 5])), room) {
+            Packet::Records(1, Ok(placed)) => placed.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([0, 499, 500, 1_499, 2_500, u64::MAX].map(count), [1, 1, 1, 2, 5, 5]);
+        assert_eq!(within(Packet::Records(1, Ok(Vec::new())), 0), Packet::Records(1, Ok(Vec::new())));
+        let (most, least) = (100 * LEAST_ANSWER_BYTES, LEAST_ANSWER_BYTES);
+        assert_eq!(share(most, 0), u64::MAX, "one always may wait");
+        assert_eq!(share(most, 10 * least), 40 * least);
+        assert_eq!(share(most, 60 * least), least, "many readers get some");
+        assert_eq!((share(most, most - 1), share(most, 2 * most)), (1, 0));
+    }
+
+    #[tokio::test]
     async fn r1_a_batch_finds_room_beside_much_else_and_its_turn_comes() {
         let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
         let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 80_000);
         let to = NodeId::new("b").unwrap();
-        let value = vec![0; 1_000].into();
-        let one = Placed { key: Vec::new().into(), partition: 0, frame: 1, index: 0, value };
-        (0..100).for_each(|number| transport.send(&to, Packet::Records(number, Ok(vec![one.clone()]))));
+        (0..100).for_each(|number| transport.send(&to, Packet::Records(number, Ok(vec![placed(1_080)]))));
         let before = transport.waiting_bytes();
         assert!(before <= 35_000 && before > 33_000, "{before} of 40,000");
         transport.send(&to, batch(1));
@@ -318,8 +447,9 @@ mod tests {
         // No task has run between.
         let lanes = lock(&transport.lanes);
         let mut waiting = lock(&lanes[&to].waiting);
-        assert!(matches!(waiting.packets.pop(), Some(Packet::Records(0, _))));
-        assert_eq!(waiting.packets.pop(), Some(batch(1)));
+        let mut next = || waiting.packets.pop().and_then(Bulk::packet);
+        assert!(matches!(next(), Some(Packet::Records(0, _))));
+        assert_eq!(next(), Some(batch(1)));
     }
 
     #[tokio::test]

@@ -65,6 +65,8 @@ pub(crate) enum Event {
     SlotDeleted(PoolSlot),
     /// Whether something of the slot is here.
     HasSlot(PoolSlot, oneshot::Sender<bool>),
+    /// Whether something of any slot is here.
+    HasSlots(oneshot::Sender<bool>),
 }
 
 impl Event {

@@ -281,6 +281,18 @@ impl Node {
         self.reader.reads()
     }
 
+    /// Bytes of the batches of a slot that are on disk here.
+    pub fn slot_bytes(&self, slot: PoolSlot) -> u64 {
+        self.reader.slot_bytes(slot)
+    }
+
+    /// Whether something of any slot is here, also of one for which the node stands in. None: the node has ended.
+    pub async fn has_slots(&self) -> Option<bool> {
+        let (sender, has) = oneshot::channel();
+        self.shared.inbox.push_when_room(Event::HasSlots(sender)).await.ok()?;
+        has.await.ok()
+    }
+
     pub(crate) fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }

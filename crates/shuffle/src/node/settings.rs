@@ -22,7 +22,7 @@ pub struct NodeSettings {
     /// What records in events that wait take in memory: a frame of each of many clients. As much again comes on connections, of
     /// nodes and of clients a half each.
     pub inbox_bytes: u64,
-    /// What waits for all other nodes together. The longest frame, and some beside it.
+    /// What waits for all other nodes together, besides batches that the buffer holds. The longest frame, and some beside it.
     pub sending_bytes: u64,
     /// Messages of the node to itself that wait; beyond it they are lost, as the network may lose them.
     pub local_messages: usize,

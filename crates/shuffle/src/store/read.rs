@@ -128,6 +128,11 @@ impl BatchReader {
         self.read.get()
     }
 
+    /// Bytes of the frames of a slot.
+    pub fn slot_bytes(&self, slot: PoolSlot) -> u64 {
+        lock(&self.index).slot_bytes(slot)
+    }
+
     /// Bytes of all frames, also of those that are not wanted any more.
     pub fn bytes(&self) -> u64 {
         lock(&self.index).bytes()

@@ -23,4 +23,4 @@ mod pool;
 mod weather;
 mod world;
 
-pub use world::{Outcome, run, run_flood, run_interrupted, run_with_words};
+pub use world::{Lone, Outcome, run, run_flood, run_interrupted, run_lone, run_with_words};

@@ -34,6 +34,8 @@ pub struct Weather {
     pub die: u64,
     /// Whether one shuffle floods a buffer into which another one trickles.
     pub floods: bool,
+    /// While its one shuffle is under way no machine is called with a tick, and its job goes on as soon as it has an answer.
+    pub is_lone: bool,
 }
 
 impl Weather {
@@ -95,6 +97,7 @@ impl Weather {
             speculated: *draw.pick(&[0, 100, 500]).unwrap_or(&100),
             die: *draw.pick(&[0, 20, 100]).unwrap_or(&20),
             floods: false,
+            is_lone: false,
         }
     }
 
@@ -123,5 +126,18 @@ impl Weather {
         let (sync, delay) = (draw.between(10_000, 16_000), draw.between(100, 1_000));
         let size = Weather { nodes: 3, first: 3, slots: 6, replicas: 2, ..self.calm() };
         Weather { jobs: 2, settings, sync, delay, floods: true, ..size }
+    }
+
+    /// One shuffle on three nodes in one network, by the numbers that nodes run by, without faults and without ticks. Only that
+    /// what has ended goes is sooner.
+    pub fn lone(self) -> Weather {
+        let ends = Settings {
+            grace_ms: 3_000,
+            unsealed_ttl_ms: 30_000,
+            sealed_ttl_ms: 30_000,
+            ..Settings::default()
+        };
+        let calm = Weather { nodes: 3, first: 3, slots: 16, replicas: 2, settings: ends, ..self.calm() };
+        Weather { delay: 200, sync: 500, is_lone: true, ..calm }
     }
 }

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | – | open | writing |
 //! | writing | frame that follows | writing; one that came before is ignored, one that is ahead fails the attempt |
-//! | writing | end, with the count that was seen | ended: its records wait for company, then go out in batches |
+//! | writing | end, with the count that was seen | ended: its records go out in batches, at once if no other attempt is being written, else after a while with what others have by then |
 //! | ended | R nodes have all batches up to its last in each slot | marking: its end mark goes out as a batch |
 //! | marking | R nodes have the mark | whole: the client is told |
 //! | any but whole | the shuffle ends, or is sealed; the client goes, or is silent; no R nodes in time | gone: its records are never read |
@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 mod counts;
 mod dividing;
+mod ending;
 mod failed;
 mod open;
 mod share;
@@ -198,6 +199,7 @@ impl Buffer {
         self.shuffles.entry(shuffle).or_insert_with(|| Open {
             bounds: Bounds::stashes(terms.stashes).into(),
             attempts: BTreeMap::new(),
+            writing: 0,
             out: BTreeSet::new(),
             marking: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -213,6 +215,7 @@ impl Buffer {
             seen: 0,
             // It hears of later bounds when it reports.
             sample_at: now,
+            reported: 0,
             plan: None,
         })
     }
@@ -303,15 +306,11 @@ impl Buffer {
     }
 
     fn end(&mut self, now: Millis, attempt: Attempt, said: (u64, u64)) {
-        let linger = self.settings.linger_ms;
         let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
         match held.state {
             State::Writing { .. } if (held.records, held.bytes) == said => {
                 held.state = State::Ended { at: now, is_out: false };
-                if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
-                    open.writing -= 1;
-                    open.flush_at = open.flush_at.min(now + linger);
-                }
+                self.ended(now, attempt.shuffle);
             }
             State::Writing { .. } => {
                 let seen = (held.records, held.bytes);
@@ -452,7 +451,7 @@ impl Buffer {
         let held: Vec<Segment> = held.flatten().collect();
         open.add(divide(held, &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
         if open.flush_at != Millis::NEVER {
-            open.flush_at = now;
+            self.flush(now, shuffle);
         }
     }
 
@@ -515,6 +514,7 @@ impl Buffer {
         let rest = if is_writing { self.settings.sample_ms } else { self.settings.grace_ms };
         open.sample_at = now + rest;
         let Some(leader) = self.map.live(self.map.home(shuffle)).first() else { return };
+        open.reported = open.sketch.count();
         let sketch = Arc::new(open.sketch.clone());
         let BufferId { node, incarnation } = self.id.clone();
         self.out.push((leader.clone(), Message::Sample(shuffle, node, incarnation, sketch)));

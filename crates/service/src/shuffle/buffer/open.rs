@@ -71,6 +71,8 @@ pub(super) struct Open {
     pub(super) sketch: Sketch,
     pub(super) seen: u64,
     pub(super) sample_at: Millis,
+    /// Keys of the sample that was reported last.
+    pub(super) reported: u64,
     pub(super) plan: Option<Arc<Plan>>,
 }
 
@@ -85,6 +87,12 @@ impl Open {
         let Some(held) = self.attempts.remove(&attempt) else { return };
         self.writing -= usize::from(matches!(held.state, State::Writing { .. }));
         self.drop_records(held.number);
+    }
+
+    /// Whether the leader knows less than half of the sample.
+    pub(super) fn has_new_sample(&self) -> bool {
+        let count = self.sketch.count();
+        count > 0 && count >= self.reported.saturating_mul(2)
     }
 
     pub(super) fn add(&mut self, parts: BTreeMap<PoolSlot, Tagged>) {

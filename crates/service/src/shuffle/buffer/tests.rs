@@ -65,6 +65,7 @@ fn sent(effects: &[Effect]) -> BTreeMap<BatchKey, Vec<NodeId>> {
 fn an_attempt_is_acknowledged_when_two_nodes_have_its_batches_and_then_its_mark() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
+    buffer.client(0, 2, Input::Open(Terms { stashes: 1, ranges: 1 }));
     assert!(sent(&buffer.client(0, 1, Input::End(1, 2))).is_empty(), "it waits for company");
     let batches = sent(&buffer.handle(Millis(5), Event::Tick));
     let (key, nodes) = batches.first_key_value().unwrap();
@@ -85,12 +86,56 @@ fn an_attempt_is_acknowledged_when_two_nodes_have_its_batches_and_then_its_mark(
     assert_eq!(buffer.bytes(), 0);
 }
 
+/// How many keys the leader hears of.
+fn sampled(effects: &[Effect]) -> Option<u64> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Send(_, Message::Sample(_, _, _, sketch)) => Some(sketch.count()),
+        _ => None,
+    })
+}
+
+#[test]
+fn an_attempt_without_company_goes_out_at_once_and_its_sample_with_it() {
+    let mut buffer = buffer(Settings { sample_every: 1, ..Settings::default() });
+    buffer.writes(1);
+    assert_eq!(
+        sampled(&buffer.handle(Millis(0), Event::Tick)),
+        Some(1),
+        "a shuffle that is new here is told of"
+    );
+    for (id, company) in [(2, None), (3, Some(4)), (5, None)] {
+        buffer.writes(id);
+        if let Some(other) = company {
+            buffer.writes(other);
+            buffer.client(0, other, Input::Abort);
+        }
+        // The first attempt is given up: nothing is written any more but this one.
+        buffer.client(0, 1, Input::Abort);
+        assert_eq!(sent(&buffer.client(1, id, Input::End(1, 2))).len(), 1, "{id}");
+    }
+    buffer.writes(6);
+    let wrong = buffer.client(1, 6, Input::End(9, 9));
+    assert_eq!(answers(&wrong).len(), 1);
+    buffer.writes(7);
+    assert_eq!(sent(&buffer.client(1, 7, Input::End(1, 2))).len(), 1, "one that failed is no company");
+    // Of 1, then of 2, then of 4 and more keys: each time twice as many at least.
+    let mut known = 4;
+    for id in 8..40 {
+        buffer.writes(id);
+        let now = sampled(&buffer.client(1, id, Input::End(1, 2)));
+        assert!(
+            now.is_none_or(|now| now >= 2 * known) && id as u64 <= 2 * known + 2,
+            "{id}: {now:?} after {known}"
+        );
+        known = now.unwrap_or(known);
+    }
+}
+
 #[test]
 fn a_stand_in_gets_what_a_node_does_not_store_in_time() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
-    buffer.client(0, 1, Input::End(1, 2));
-    let batches = sent(&buffer.handle(Millis(5), Event::Tick));
+    let batches = sent(&buffer.client(0, 1, Input::End(1, 2)));
     let key = batches.first_key_value().unwrap().0.clone();
     buffer.handle(Millis(6), Event::Stored(node("a"), key.clone()));
     let again = sent(&buffer.handle(Millis(300), Event::Tick));

@@ -239,6 +239,11 @@ impl Holder {
             || self.storing.keys().any(|key| key.stream.slot == slot)
     }
 
+    /// Whether something of any slot is here.
+    pub fn has_slots(&self) -> bool {
+        !(self.logged.is_empty() && self.streams.is_empty() && self.storing.is_empty())
+    }
+
     fn send(&mut self, to: NodeId, message: Message) {
         self.effects.push(Effect::Send(to, message));
     }

@@ -83,6 +83,13 @@ impl Led {
         (heaviest > limit && !is_same).then_some(next)
     }
 
+    /// The divisions that are done and not decided yet: they are decided together.
+    pub(super) fn take_done(&mut self) -> Vec<Superseded> {
+        let most = if planted::is(Planted::TwoSteps) { 1 } else { usize::MAX };
+        let count = self.done.len().min(most);
+        self.done.drain(..count).collect()
+    }
+
     /// Up to which batch each stream is needed, by these attempts and by the divisions that count.
     pub(super) fn needed<'a>(&self, attempts: impl Iterator<Item = &'a EndMark>) -> Needed {
         let mut needed = Needed::new();
@@ -194,7 +201,8 @@ impl Leader {
         !led.done.is_empty() || !led.to_divide(needed, |tag| self.map.slot_of(shuffle, tag.range)).is_empty()
     }
 
-    /// A division is on R nodes: one decision replaces what it has read by what it has written.
+    /// A division is on R nodes: one decision replaces what it has read by what it has written. Those that are done while others
+    /// are being decided are decided together, next.
     pub(super) fn divided(
         &mut self,
         now: Millis,

@@ -43,7 +43,8 @@ pub(super) struct Led {
     pub(super) samples: BTreeMap<NodeId, (Incarnation, Arc<Sketch>)>,
     /// Keys that the last bounds were made from.
     pub(super) sampled: u64,
-    pub(super) is_deciding: bool,
+    /// Decisions on it that are under way.
+    pub(super) deciding: usize,
     pub(super) dividing: BTreeMap<PoolSlot, UnderWay>,
     pub(super) divide_at: Millis,
     /// Divisions that are done and not decided yet.
@@ -89,7 +90,7 @@ impl Led {
             asked: BTreeMap::new(),
             samples: BTreeMap::new(),
             sampled: 0,
-            is_deciding: false,
+            deciding: 0,
             dividing: BTreeMap::new(),
             divide_at: now,
             done: VecDeque::new(),

@@ -6,8 +6,10 @@
 //! | leading | | decides; each decision counts when all of these have it |
 //! | deposed | | nothing any more: a replica has heard of a later epoch |
 //!
-//! Of each shuffle one decision is under way at a time. All else that it knows of a shuffle (end marks, samples, divisions under
-//! way, how far a seal is) is gone with it; its successor gathers marks and begins anew, which changes nothing that counts.
+//! Of each shuffle one decision is under way at a time, or one for each division that is done: these go together, in one write of
+//! each replica. A step of a shuffle begins when the last thing comes that it waits for; ticks are for what was lost, and for
+//! what ends by time. All else that a leader knows of a shuffle (end marks, samples, divisions under way, how far a seal is) is
+//! gone with it; its successor gathers marks and begins anew, which changes nothing that counts.
 
 use super::log::{Append, Decision, Decisions, Refused, What};
 use super::message::{Message, Word};
@@ -379,14 +381,22 @@ impl Leader {
 
     /// A decision goes to all replicas.
     fn decide(&mut self, now: Millis, shuffle: ShuffleId, decision: Decision) {
+        self.decide_all(now, shuffle, vec![decision]);
+    }
+
+    /// Decisions on a shuffle, each of which holds without the others, go to all replicas at once.
+    fn decide_all(&mut self, now: Millis, shuffle: ShuffleId, decisions: Vec<Decision>) {
         if let Some(led) = self.shuffles.get_mut(&shuffle) {
-            led.is_deciding = true;
+            led.deciding += decisions.len();
         }
-        self.decisions.push(shuffle, decision.clone(), self.settings.ended_kept);
-        self.recent.push_back((self.decisions.sequence, shuffle, decision));
-        if self.recent.len() > RECENT {
-            self.recent.pop_front();
+        for decision in decisions {
+            self.decisions.push(shuffle, decision.clone(), self.settings.ended_kept);
+            self.recent.push_back((self.decisions.sequence, shuffle, decision));
         }
+        // What does not count yet is kept: it is carried out when it does.
+        let counted = self.counted.unwrap_or(0);
+        let counts = |(number, ..): &mut (u64, ShuffleId, Decision)| *number <= counted;
+        while self.recent.len() > RECENT && self.recent.pop_front_if(counts).is_some() {}
         self.append_to_all(now, true);
     }
 
@@ -477,7 +487,7 @@ impl Leader {
             }
             decision => {
                 let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
-                led.is_deciding = false;
+                led.deciding = led.deciding.saturating_sub(1);
                 led.apply(decision);
                 let word = Message::Word(shuffle, led.word());
                 self.end_seal(shuffle);
@@ -492,14 +502,21 @@ impl Leader {
         self.advance(now, shuffle);
     }
 
-    /// The next step of a shuffle, unless a decision on it is under way.
+    /// The next step of a shuffle, unless decisions on it are under way.
     fn advance(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
-        if led.is_deciding || led.state != State::Open {
+        if led.deciding > 0 || led.state != State::Open {
             return;
         }
-        if let Some(superseded) = led.done.pop_front() {
-            return self.decide(now, shuffle, Decision::Superseded(superseded.into()));
+        let (done, is_sealing) = (led.take_done(), led.is_sealing());
+        if !done.is_empty() {
+            let superseded = done.into_iter().map(|one| Decision::Superseded(one.into())).collect();
+            self.decide_all(now, shuffle, superseded);
+            // A seal waits for all divisions: the next ones need not wait for these decisions.
+            if is_sealing {
+                self.order_divisions(now, shuffle);
+            }
+            return;
         }
         if let Some(bounds) = led.next_bounds(&self.settings) {
             return self.decide(now, shuffle, Decision::Bounds(bounds.into()));
@@ -534,7 +551,7 @@ impl Leader {
 
     fn expire(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(led) = self.shuffles.get(&shuffle) else { return };
-        if !led.is_deciding && led.ends_in_ms(now, &self.settings) == 0 {
+        if led.deciding == 0 && led.ends_in_ms(now, &self.settings) == 0 {
             self.decide(now, shuffle, Decision::Ended(Ended::Expired));
         }
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | gathering | a whole attempt of each partition expected, told in parts; after a time those that lack one are listed, and nothing is sealed |
 //! | dividing | bounds, if there are none, and all that the winners need to lie where it is wanted |
-//! | counting | records and bytes of each range, from a replica of each slot |
+//! | counting | records and bytes of each range, from a replica of each slot, some slots at a time |
 //! | deciding | if the counts are those of the winners: the plan. Else the shuffle fails by name (D6) |
 //!
 //! A later request to seal that names a partition more than the first one is refused, in any of these steps and after them.
@@ -24,6 +24,52 @@ use std::sync::Arc;
 /// Records and bytes of ranges.
 type Counts = BTreeMap<RangeId, (u64, u64)>;
 
+/// Slots of one shuffle whose counts are asked for at a time: enough to keep the threads of many nodes busy that read, few
+/// against the jobs that may wait for them.
+const COUNTS_AT_ONCE: usize = 32;
+
+/// The plan without counts, and how far the counts are.
+#[derive(Debug, Clone)]
+struct Draft {
+    plan: Arc<Plan>,
+    /// Slots that are not counted yet.
+    open: BTreeSet<PoolSlot>,
+    /// Of those that replicas were asked for: how often before, and when last.
+    asked: BTreeMap<PoolSlot, (usize, Millis)>,
+}
+
+impl Draft {
+    fn new(plan: Plan) -> Draft {
+        let open = plan.ranges.iter().map(|range| range.slot).collect();
+        Draft { plan: Arc::new(plan), open, asked: BTreeMap::new() }
+    }
+
+    /// What is to be asked for now, of the first open slots, and how often each was asked for before.
+    fn ask(&mut self, now: Millis, every_ms: u64) -> Vec<(PoolSlot, usize)> {
+        let Draft { open, asked, .. } = self;
+        let is_due = |slot: &&PoolSlot| asked.get(*slot).is_none_or(|(_, at)| now.since(*at) >= every_ms);
+        let due: Vec<PoolSlot> = open.iter().take(COUNTS_AT_ONCE).filter(is_due).copied().collect();
+        let ask = |slot: PoolSlot| {
+            let before = asked.get(&slot).map_or(0, |(before, _)| before + 1);
+            asked.insert(slot, (before, now));
+            (slot, before)
+        };
+        due.into_iter().map(ask).collect()
+    }
+}
+
+/// What a plan says of one slot: a replica needs no more to count it.
+fn of_slot(plan: &Plan, slot: PoolSlot) -> Plan {
+    let needed = plan.needed.get(&slot).map(|needed| (slot, needed.clone()));
+    let ranges = plan.ranges.iter().filter(|range| range.slot == slot).cloned();
+    Plan {
+        shuffle: plan.shuffle,
+        winners: plan.winners.clone(),
+        needed: needed.into_iter().collect(),
+        ranges: ranges.collect(),
+    }
+}
+
 /// How far a seal is.
 #[derive(Debug, Clone)]
 pub(super) struct Sealing {
@@ -33,8 +79,7 @@ pub(super) struct Sealing {
     since: Millis,
     /// Those that win, when each partition has one.
     winners: Option<Vec<EndMark>>,
-    /// The plan without counts, how many rounds replicas were asked for them, and when.
-    draft: Option<(Arc<Plan>, usize, Millis)>,
+    draft: Option<Draft>,
     counts: BTreeMap<PoolSlot, Counts>,
 }
 
@@ -204,42 +249,48 @@ impl Leader {
         self.advance(now, shuffle);
     }
 
+    /// Asks for the counts of slots, of some at a time: the next ones are asked for when others have come.
     fn ask_counts(&mut self, now: Millis, shuffle: ShuffleId) {
-        let map = self.map.clone();
-        let (every, settings) = (self.settings.resend_ms, &self.settings);
-        let Some(led) = self.shuffles.get(&shuffle) else { return };
-        let Some(Sealing { winners: Some(winners), draft, .. }) = &led.seal else { return };
-        let (plan, rounds) = match draft {
-            Some((_, _, at)) if now.since(*at) < every => return,
-            Some((plan, rounds, _)) => (plan.clone(), rounds + 1),
-            None => (Arc::new(led.draft(shuffle, winners, |range| map.slot_of(shuffle, range))), 0),
-        };
+        let (map, epoch) = (self.map.clone(), self.epoch);
+        let every = self.settings.resend_ms;
         // So many rounds go to one replica: it may have to fetch a gap.
-        let patience = (settings.task_ms / every.max(1)).max(1) as usize;
-        let Some(sealing) = self.shuffles.get_mut(&shuffle).and_then(|led| led.seal.as_mut()) else { return };
-        sealing.draft = Some((plan.clone(), rounds, now));
-        let slots: BTreeSet<PoolSlot> = plan.ranges.iter().map(|range| range.slot).collect();
-        let open: Vec<PoolSlot> =
-            slots.into_iter().filter(|slot| !sealing.counts.contains_key(slot)).collect();
-        for slot in open {
+        let patience = (self.settings.task_ms / every.max(1)).max(1) as usize;
+        let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
+        let Some(Sealing { winners: Some(winners), draft, .. }) = &led.seal else { return };
+        let drafted = match draft {
+            Some(_) => None,
+            None => Some(led.draft(shuffle, winners, |range| map.slot_of(shuffle, range))),
+        };
+        let Some(sealing) = led.seal.as_mut() else { return };
+        if let Some(plan) = drafted {
+            sealing.draft = Some(Draft::new(plan));
+        }
+        let Some(draft) = &mut sealing.draft else { return };
+        let plan = draft.plan.clone();
+        for (slot, before) in draft.ask(now, every) {
             let live = map.live(slot);
-            if let Some(node) = live.get((rounds / patience) % live.len().max(1)) {
-                self.send(node.clone(), Message::Count(self.epoch, plan.clone(), slot));
+            if let Some(node) = live.get((before / patience) % live.len().max(1)) {
+                let count = Message::Count(epoch, Arc::new(of_slot(&plan, slot)), slot);
+                self.effects.push(Effect::Send(node.clone(), count));
             }
         }
     }
 
     /// A replica has counted. With the last slot it is decided.
     pub(super) fn count(&mut self, now: Millis, shuffle: ShuffleId, slot: PoolSlot, counts: Counts) {
-        let Some(led) = self.shuffles.get_mut(&shuffle).filter(|led| !led.is_deciding) else { return };
+        let Some(led) = self.shuffles.get_mut(&shuffle).filter(|led| led.deciding == 0) else { return };
         let Some(sealing) = led.seal.as_mut().filter(|_| led.state == State::Open) else { return };
-        let Some((draft, ..)) = &sealing.draft else { return };
-        sealing.counts.insert(slot, counts);
-        let all = &sealing.counts;
-        if !draft.ranges.iter().all(|range| all.contains_key(&range.slot)) {
+        let Some(draft) = &mut sealing.draft else { return };
+        // An answer may come twice.
+        if !draft.open.remove(&slot) {
             return;
         }
-        let mut plan = draft.as_ref().clone();
+        sealing.counts.insert(slot, counts);
+        if !draft.open.is_empty() {
+            return self.ask_counts(now, shuffle);
+        }
+        let all = &sealing.counts;
+        let mut plan = draft.plan.as_ref().clone();
         for range in &mut plan.ranges {
             let counted = all.get(&range.slot).and_then(|counts| counts.get(&range.id));
             (range.records, range.bytes) = counted.copied().unwrap_or_default();

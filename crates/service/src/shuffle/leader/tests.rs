@@ -1,11 +1,13 @@
-//! How a leader gathers the marks of whole attempts from a node that has more than one message may have.
+//! How a leader gathers the marks of whole attempts from a node that has more than one message may have, and what it has under
+//! way at a time while it seals.
 
 use super::*;
 use crate::shuffle::holder::{self, Holder};
 use crate::shuffle::plan::Winner;
 use crate::shuffle::pool::SlotPlace;
 use crate::shuffle::record::{BatchKey, EndMark, Stream};
-use crate::shuffle::{AttemptId, AttemptKey, BufferId, Writer};
+use crate::shuffle::sketch::Sketch;
+use crate::shuffle::{AttemptId, AttemptKey, BufferId, RangeId, TaskId, Writer};
 use partage_core::base::id::Incarnation;
 use partage_core::limits;
 
@@ -260,4 +262,106 @@ fn a_start_with_the_same_number_is_the_same_shuffle_or_says_in_what_it_differs()
     let started = Effect::Answer(3, Ok(Answer::Started(TERMS)));
     assert_eq!(leader.handle(Millis(1), start(3, "one")), [started]);
     assert_eq!(leader.handle(Millis(1), start(4, "two")), [Effect::Answer(4, Err(differs))]);
+}
+
+/// A leader that seals a shuffle of one attempt, in so many stashes, and the orders to divide them. `a` has all 256 slots.
+fn dividing(stashes: u32) -> (Leader, Vec<TaskId>) {
+    let place = SlotPlace { epoch: Epoch(1), live: vec![node("a")], loading: Vec::new() };
+    let nodes = vec![node("a")];
+    let map = Arc::new(PoolMap { generation: 1, replicas: 1, places: vec![place; 256], nodes });
+    let decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
+    let mut leader = Leader::begin(Millis(0), SLOT, settings(), map.clone(), decisions);
+    leader.handle(Millis(0), Event::Tick);
+    leader.synced(0);
+    let terms = Terms { stashes, ranges: 100 };
+    leader.handle(Millis(0), Event::Request(1, SHUFFLE, Request::Start(terms, ShuffleOptions::default())));
+    leader.synced(1);
+    let mut sketch = Sketch::new(1_600, 1);
+    (0..1_000_u32).for_each(|key| sketch.insert(&key.to_be_bytes()));
+    let sample = Message::Sample(SHUFFLE, node("a"), Incarnation(1), Arc::new(sketch));
+    leader.handle(Millis(0), Event::Message(node("a"), sample));
+    let last = (0..stashes).map(|range| (map.slot_of(SHUFFLE, RangeId(range.into())), 1)).collect();
+    let buffer = BufferId { node: node("a"), incarnation: Incarnation(1) };
+    let attempt = AttemptKey { buffer, number: 1 };
+    let mark = EndMark { attempt, partition: 0, id: AttemptId(1), records: 0, bytes: 0, last };
+    let marks = Message::Marks { shuffle: SHUFFLE, after: None, marks: vec![mark], has_more: false };
+    leader.handle(Millis(0), Event::Message(node("a"), marks));
+    leader.handle(Millis(0), seal(1));
+    let orders = leader.synced(2);
+    let task = |effect: &Effect| match effect {
+        Effect::Send(_, Message::Divide(division)) => Some(division.task),
+        _ => None,
+    };
+    let tasks = orders.iter().filter_map(task).collect();
+    (leader, tasks)
+}
+
+/// What is decided.
+fn decided(effects: &[Effect]) -> Vec<Decision> {
+    let decisions = |effect: &Effect| match effect {
+        Effect::Send(_, Message::Append(Append { what: What::After(_, decisions), .. })) => decisions.clone(),
+        _ => Vec::new(),
+    };
+    effects.iter().flat_map(decisions).map(|(_, decision)| decision).collect()
+}
+
+/// What is to be counted.
+fn counts(effects: &[Effect]) -> Vec<(PoolSlot, Arc<Plan>)> {
+    let count = |effect: &Effect| match effect {
+        Effect::Send(_, Message::Count(_, plan, slot)) => Some((*slot, plan.clone())),
+        _ => None,
+    };
+    effects.iter().filter_map(count).collect()
+}
+
+#[test]
+fn x5_divisions_that_are_done_while_others_are_decided_are_decided_together() {
+    let (mut leader, tasks) = dividing(6);
+    assert!(tasks.len() > 3, "{tasks:?}");
+    let buffer = BufferId { node: node("a"), incarnation: Incarnation(1) };
+    let mut done = |task: &TaskId| {
+        let message = Message::Divided(SHUFFLE, *task, buffer.clone(), BTreeMap::new());
+        decided(&leader.handle(Millis(0), Event::Message(node("a"), message))).len()
+    };
+    let at_once: Vec<usize> = tasks.iter().map(&mut done).collect();
+    assert_eq!(at_once.iter().sum::<usize>(), 1, "the others wait for the first: {at_once:?}");
+    let rest = decided(&leader.synced(3));
+    assert!(rest.iter().all(|decision| matches!(decision, Decision::Superseded(_))));
+    assert_eq!(rest.len(), tasks.len() - 1);
+    assert_eq!(counts(&leader.synced(2 + tasks.len() as u64 - 1)), [], "one of them is not synced yet");
+    let counted = counts(&leader.synced(2 + tasks.len() as u64));
+    assert!(!counted.is_empty(), "with the last one it goes on, without a tick");
+}
+
+#[test]
+fn r1_some_slots_are_counted_at_a_time_each_by_what_the_plan_says_of_it() {
+    let (mut leader, tasks) = dividing(1);
+    let buffer = BufferId { node: node("a"), incarnation: Incarnation(1) };
+    let [task] = tasks[..] else { panic!("{tasks:?}") };
+    let done = Message::Divided(SHUFFLE, task, buffer, BTreeMap::new());
+    leader.handle(Millis(0), Event::Message(node("a"), done));
+    let mut open = counts(&leader.synced(3));
+    let most = open.len();
+    let mut ranges = 0;
+    let last = loop {
+        let (slot, plan) = open.pop().unwrap();
+        assert!(plan.ranges.iter().all(|range| range.slot == slot) && plan.winners.len() == 1);
+        assert!(plan.needed.keys().all(|needed| *needed == slot));
+        ranges += plan.ranges.len();
+        let none = plan.ranges.iter().map(|range| (range.id, (0, 0))).collect();
+        let counted = Message::Counted(SHUFFLE, Epoch(1), slot, none);
+        let effects = leader.handle(Millis(0), Event::Message(node("a"), counted.clone()));
+        let again = leader.handle(Millis(0), Event::Message(node("a"), counted));
+        assert_eq!(again, [], "an answer that comes twice asks for nothing");
+        open.extend(counts(&effects));
+        assert!(open.len() <= most);
+        if open.is_empty() {
+            break effects;
+        }
+    };
+    assert!(most < ranges, "{most} at a time, {ranges} ranges");
+    match &decided(&last)[..] {
+        [Decision::Sealed(plan)] => assert_eq!(plan.ranges.len(), ranges),
+        other => panic!("{other:?}"),
+    }
 }

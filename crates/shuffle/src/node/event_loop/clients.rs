@@ -11,10 +11,9 @@ use partage_service::shuffle::buffer::{self, Attempt, Input};
 use partage_service::shuffle::holder::{self, NotRead, Slice};
 use partage_service::shuffle::leader::{self, Answer, Failed, OwnerUse, QuotaUsedUp, Request};
 use partage_service::shuffle::message::{Message, Word};
-use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::plan::Placed;
 use partage_service::shuffle::seek::{Found, Seek};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Who waits for an answer of a leader.
 enum Asker {
@@ -38,11 +37,24 @@ pub(in crate::node) struct Questions {
     reads: BTreeMap<u64, (Reader, Millis)>,
     /// Who waits for the state of a shuffle.
     looks: BTreeMap<ShuffleId, Vec<(Hears<Word>, Millis)>>,
+    /// What clients of other nodes want of a shuffle whose plan is still to come.
+    unplanned: BTreeMap<ShuffleId, Vec<Unplanned>>,
 }
+
+/// What a client of another node wants of a range.
+enum OfRange {
+    Read(SliceOf),
+    Seek(SeekOf),
+}
+
+/// Which node asks and by which number, for what, and since when.
+type Unplanned = ((NodeId, u64), OfRange, Millis);
 
 impl Questions {
     fn len(&self) -> usize {
-        self.requests.len() + self.reads.len() + self.looks.values().map(Vec::len).sum::<usize>()
+        let looks: usize = self.looks.values().map(Vec::len).sum();
+        let unplanned: usize = self.unplanned.values().map(Vec::len).sum();
+        self.requests.len() + self.reads.len() + looks + unplanned
     }
 
     fn request(&mut self, now: Millis, asker: Asker) -> u64 {
@@ -74,6 +86,10 @@ impl Questions {
             looks.retain(|(_, since)| is_fresh(since));
         }
         self.looks.retain(|_, looks| !looks.is_empty());
+        for wanted in self.unplanned.values_mut() {
+            wanted.retain(|(_, _, since)| is_fresh(since));
+        }
+        self.unplanned.retain(|_, wanted| !wanted.is_empty());
         self.requests.retain(|_, (_, since)| is_fresh(since));
     }
 }
@@ -225,30 +241,55 @@ impl EventLoop {
 
     /// A client of another node reads here.
     pub(super) fn node_reads(&mut self, from: (NodeId, u64), of: SliceOf) -> Result {
-        let Some((number, plan)) = self.node_question(from, of.shuffle) else { return Ok(()) };
-        self.holder(holder::Event::Read(number, slice(of, plan)))
+        self.node_question(from, OfRange::Read(of))
     }
 
     /// A client of another node wants to know something of a range here.
     pub(super) fn node_seeks(&mut self, from: (NodeId, u64), of: SeekOf) -> Result {
-        let Some((number, plan)) = self.node_question(from, of.shuffle) else { return Ok(()) };
-        self.holder(holder::Event::Seek(number, seek(of, plan)))
+        self.node_question(from, OfRange::Seek(of))
     }
 
-    /// The own number of a question of another node, and the plan of its shuffle; none: the node is told to ask again.
-    fn node_question(&mut self, from: (NodeId, u64), shuffle: ShuffleId) -> Option<(u64, Arc<Plan>)> {
-        let Some(plan) = self.plans.get(shuffle).cloned() else {
-            // The node that asks has the plan. It asks again, as of one that is busy.
-            self.send(from.0.clone(), Message::Ask(shuffle));
-            self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
-            return None;
-        };
+    /// Without the plan it waits: the node that asks has it, and says it.
+    fn node_question(&mut self, from: (NodeId, u64), of: OfRange) -> Result {
         if !self.has_room_for_question() {
-            self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
-            return None;
+            self.refuse(from, NotRead::Busy);
+            return Ok(());
         }
+        let shuffle = match &of {
+            OfRange::Read(of) => of.shuffle,
+            OfRange::Seek(of) => of.shuffle,
+        };
         let now = self.now();
-        Some((self.questions.read(now, Reader::Node(from.0, from.1)), plan))
+        let Some(plan) = self.plans.get(shuffle).cloned() else {
+            let node = from.0.clone();
+            self.questions.unplanned.entry(shuffle).or_default().push((from, of, now));
+            self.send(node, Message::Ask(shuffle));
+            return Ok(());
+        };
+        let number = self.questions.read(now, Reader::Node(from.0, from.1));
+        self.holder(match of {
+            OfRange::Read(of) => holder::Event::Read(number, slice(of, plan)),
+            OfRange::Seek(of) => holder::Event::Seek(number, seek(of, plan)),
+        })
+    }
+
+    fn refuse(&self, (node, number): (NodeId, u64), why: NotRead) {
+        self.transport.send(&node, Packet::Records(number, Err(why)));
+    }
+
+    /// The state of a shuffle was heard: what waits for its plan is read, or never will be.
+    pub(super) fn read_unplanned(&mut self, shuffle: ShuffleId, word: &Word) -> Result {
+        if matches!(word, Word::Open(_)) {
+            return Ok(());
+        }
+        for (from, of, _) in self.questions.unplanned.remove(&shuffle).unwrap_or_default() {
+            match word {
+                Word::Sealed(_) => self.node_question(from, of)?,
+                Word::Ended(how) => self.refuse(from, NotRead::Over(*how)),
+                Word::Open(_) | Word::Failed(_) => self.refuse(from, NotRead::Lacks),
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn answer_found(&mut self, number: u64, found: Found) {

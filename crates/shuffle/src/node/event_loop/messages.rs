@@ -38,6 +38,7 @@ impl EventLoop {
             Message::Refused(key, how) => self.buffer(buffer::Event::Refused(key, how)),
             Message::Word(shuffle, ref word) => {
                 self.hear_word(shuffle, word);
+                self.read_unplanned(shuffle, word)?;
                 self.buffer(buffer::Event::Word(shuffle, word.clone()))?;
                 self.holder(holder::Event::Message(from, message))
             }

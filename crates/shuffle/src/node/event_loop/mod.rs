@@ -133,6 +133,9 @@ impl EventLoop {
             Event::HasSlot(slot, client) => {
                 let _ = client.send(self.holder.has_slot(slot));
             }
+            Event::HasSlots(client) => {
+                let _ = client.send(self.holder.has_slots());
+            }
         }
         self.hand_out_local()
     }

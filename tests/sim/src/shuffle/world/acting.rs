@@ -187,7 +187,7 @@ impl World {
         let leaders: Vec<PoolSlot> = leaders.map(|(slot, _)| *slot).collect();
         let next = self.draw.between(3, 25) * MS;
         self.at((self.now + next).max(paused), Happening::Called { node, life });
-        if self.now < paused {
+        if self.now < paused || self.is_without_ticks() {
             return Ok(());
         }
         if now >= buffer {

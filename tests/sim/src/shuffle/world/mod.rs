@@ -30,6 +30,20 @@ const SETTLES: True = 30 * SECOND;
 /// And how long after that nothing may be left: times to live, and questions about what nobody has named, are over.
 const CLEARS: True = 45 * SECOND;
 
+/// When the one shuffle of a lone run begins: its nodes have found each other.
+const LONE_BEGINS: True = SECOND;
+
+/// How long a lone shuffle took, in microseconds from when it was to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lone {
+    /// Until a record was taken; none: it had no records.
+    pub first_taken: Option<u64>,
+    /// Until all of its records were read once; none: that has not come.
+    pub all_read: Option<u64>,
+    /// The run.
+    pub outcome: Outcome,
+}
+
 /// What a run has shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
@@ -269,6 +283,20 @@ pub fn run_interrupted(seed: u64, kill: Option<(usize, u64)>) -> (Outcome, u64) 
     (outcome, world.events)
 }
 
+/// A run of one shuffle in which nothing goes wrong and no machine is called with a tick: what would wait for time waits without
+/// end.
+pub fn run_lone(seed: u64) -> Lone {
+    let mut draw = Draw::new(seed ^ 0x5ff1_e000);
+    let weather = Weather::drawn(&mut draw).lone();
+    let mut world = World::of(weather, draw, None);
+    world.run();
+    let outcome = Outcome { broken: world.broken, hash: world.trace.hash(), ..world.outcome };
+    let job = world.jobs.iter().flatten().next();
+    let since = |at: Option<True>| Some(at? - job?.begun?);
+    let (first_taken, all_read) = (job.and_then(|job| job.first_taken), job.and_then(|job| job.all_read));
+    Lone { first_taken: since(first_taken), all_read: since(all_read), outcome }
+}
+
 impl World {
     /// Runs it. What it has shown, and its last events in words.
     fn told(mut self) -> (Outcome, Vec<String>) {
@@ -289,9 +317,13 @@ impl World {
         let first = names.get(..weather.first).unwrap_or(&names);
         let pool = Pool::new(first, weather.slots, weather.replicas);
         let nodes = names.iter().cloned().map(Node::new).collect();
+        let job = |number| {
+            let job = Job::new(number, &mut draw);
+            Some(if weather.is_lone { job.alone() } else { job })
+        };
         let jobs: Vec<_> = match weather.floods {
             true => vec![Some(Job::flood(0, &mut draw)), Some(Job::trickle(1, &mut draw))],
-            false => (0..weather.jobs).map(|number| Some(Job::new(number, &mut draw))).collect(),
+            false => (0..weather.jobs).map(job).collect(),
         };
         let mut world = World {
             now: 0,
@@ -319,6 +351,7 @@ impl World {
         (0..world.weather.first).for_each(|node| world.after(0, Happening::Start(node)));
         for job in 0..world.weather.jobs {
             let begins = world.draw.between(0, world.weather.faults_for / 2);
+            let begins = if world.weather.is_lone { LONE_BEGINS } else { begins };
             world.after(begins, Happening::Job(job));
         }
         world.outcome.jobs = world.weather.jobs as u64;
@@ -359,6 +392,12 @@ impl World {
             let down = self.draw.between(50, 2_500) * MS;
             self.crash(node, down);
         }
+    }
+
+    /// Whether no machine is called with a tick.
+    pub(super) fn is_without_ticks(&self) -> bool {
+        let is_under_way = || self.jobs.iter().flatten().any(|job| job.phase != Phase::Done);
+        self.weather.is_lone && self.now >= LONE_BEGINS && is_under_way()
     }
 
     pub(super) fn millis(&self) -> Millis {
