@@ -33,4 +33,4 @@ mod pool;
 pub mod server;
 pub mod store;
 
-pub use pool::{DISK_LIMITS, PoolError};
+pub use pool::{DISK_LIMITS, LocalPool, PoolError};

@@ -39,22 +39,19 @@ const SHUFFLE: &str = "/v1/shuffles/{shuffle}";
 
 /// What the routes need.
 #[derive(Clone)]
-struct Doors {
-    me: NodeId,
-    starting: Starting,
-    seen: watch::Receiver<Option<Seen>>,
+pub(crate) struct Doors {
+    pub(super) me: NodeId,
+    pub(super) starting: Starting,
+    pub(super) seen: watch::Receiver<Option<Seen>>,
     others: Client<HttpConnector, Empty<Bytes>>,
 }
 
 /// The routes of a node of a pool.
-pub(crate) fn routes(me: NodeId, starting: Starting, seen: watch::Receiver<Option<Seen>>) -> Router {
-    let others =
-        Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(Dialer::PEER.http());
-    let doors = Doors { me, starting, seen, others };
+pub(crate) fn routes(doors: Doors) -> Router {
     Router::new().route(SHUFFLES, get(list)).route(SHUFFLE, get(show)).with_state(doors)
 }
 
-fn form(overview: &ShuffleOverview) -> ShuffleForm {
+pub(super) fn form(overview: &ShuffleOverview) -> ShuffleForm {
     let stage = match overview.stage {
         ShuffleStage::Open => "open",
         ShuffleStage::Sealing => "sealing",
@@ -78,30 +75,46 @@ fn form(overview: &ShuffleOverview) -> ShuffleForm {
 }
 
 async fn list(State(doors): State<Doors>, Query(query): Query<BTreeMap<String, String>>) -> Response {
-    let Some(running) = running(&doors.starting).await else { return ended() };
-    let Some(own) = running.node.overviews().await else { return ended() };
-    let mut list = ShuffleList { shuffles: own.iter().map(form).collect(), silent: Vec::new() };
-    if query.get("of").is_none_or(|of| of != "node") {
-        let others = doors.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default();
-        let mut asked = JoinSet::new();
-        for (node, address) in others.into_iter().filter(|(node, _)| *node != doors.me) {
-            let client = doors.others.clone();
-            asked.spawn(async move { (node, timeout(LIST_ANSWER, list_of(&client, &address)).await) });
-        }
-        while let Some(joined) = asked.join_next().await {
-            match joined {
-                Ok((_, Ok(Some(of_node)))) => list.shuffles.extend(of_node.shuffles),
-                Ok((node, _)) => list.silent.push(node.to_string()),
-                // The runtime ends.
-                Err(_) => {}
+    let is_of_node = query.get("of").is_some_and(|of| of == "node");
+    match doors.list(is_of_node).await {
+        Some(list) => axum::Json(list).into_response(),
+        None => ended(),
+    }
+}
+
+impl Doors {
+    pub(crate) fn new(me: NodeId, starting: Starting, seen: watch::Receiver<Option<Seen>>) -> Doors {
+        let others =
+            Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(Dialer::PEER.http());
+        Doors { me, starting, seen, others }
+    }
+
+    /// The shuffles of the pool, or only those that this node leads; none: the node ends.
+    pub(super) async fn list(&self, is_of_node: bool) -> Option<ShuffleList> {
+        let own = running(&self.starting).await?.node.overviews().await?;
+        let mut list = ShuffleList { shuffles: own.iter().map(form).collect(), silent: Vec::new() };
+        if !is_of_node {
+            let others = self.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default();
+            let mut asked = JoinSet::new();
+            for (node, address) in others.into_iter().filter(|(node, _)| *node != self.me) {
+                let client = self.others.clone();
+                asked.spawn(async move { (node, timeout(LIST_ANSWER, list_of(&client, &address)).await) });
+            }
+            while let Some(joined) = asked.join_next().await {
+                match joined {
+                    Ok((_, Ok(Some(of_node)))) => list.shuffles.extend(of_node.shuffles),
+                    Ok((node, _)) => list.silent.push(node.to_string()),
+                    // The runtime ends.
+                    Err(_) => {}
+                }
             }
         }
+        // While the lead of a slot changes, two nodes may say that they lead it.
+        list.shuffles.sort_by(|one, other| one.shuffle.cmp(&other.shuffle));
+        list.shuffles.dedup_by(|one, other| one.shuffle == other.shuffle);
+        list.silent.sort();
+        Some(list)
     }
-    // While the lead of a slot changes, two nodes may say that they lead it.
-    list.shuffles.sort_by(|one, other| one.shuffle.cmp(&other.shuffle));
-    list.shuffles.dedup_by(|one, other| one.shuffle == other.shuffle);
-    list.silent.sort();
-    axum::Json(list).into_response()
 }
 
 /// The shuffles that another node leads; none: it does not say so.
@@ -133,8 +146,13 @@ fn asks(doors: &Doors, running: &Running) -> Asks {
     Asks::new(running.node.shared(), doors.me.clone())
 }
 
+/// What is said where the node ends.
+pub(super) fn ending() -> Refusal {
+    Refusal::new(RefusalWord::Ending, Again::Request, "the node ends: ask another one")
+}
+
 fn ended() -> Response {
-    refused(&Refusal::new(RefusalWord::Ending, Again::Request, "the node ends: ask another one"))
+    refused(&ending())
 }
 
 fn refused(refusal: &Refusal) -> Response {
