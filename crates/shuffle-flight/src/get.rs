@@ -1,5 +1,5 @@
-//! Records as a stream of batches. The next ones are read when the client has taken those before: one that takes nothing holds its
-//! own stream back, and no other.
+//! Records as a stream of batches. The next ones are read when the client has taken those before: one that takes nothing holds
+//! its own stream back, and no other.
 
 use crate::kind::Kind;
 use crate::status;

@@ -1,7 +1,7 @@
 //! The numbers of this crate.
 
-/// The longest message of a client: a batch of any sensible size, and a record of the largest kind. The door counts it against the
-/// memory for bodies meanwhile.
+/// The longest message of a client: a batch of any sensible size, and a record of the largest kind. The door counts it against
+/// the memory for bodies meanwhile.
 pub(crate) const MESSAGE_BYTES: usize = 66 << 20;
 /// What the compressed batches of one message may be when they are unpacked.
 pub(crate) const UNPACKED_BYTES: u64 = 256 << 20;

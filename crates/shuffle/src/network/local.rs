@@ -209,8 +209,8 @@ impl fmt::Debug for LocalAttempt {
 }
 
 impl LocalAttempt {
-    /// Writes some records behind those before, as a frame, and returns when the buffer has them: it waits while the buffer has no
-    /// room. A piece of some 256 KiB is cheap.
+    /// Writes some records behind those before, as a frame, and returns when the buffer has them: it waits while the buffer has
+    /// no room. A piece of some 256 KiB is cheap.
     ///
     /// # Errors
     /// The attempt has failed; the refusal says whether to run it again.
