@@ -808,13 +808,17 @@ SHUFFLE_FRAMES = [
     frame_case("a refusal of another start", 35, [
         "fixed 0000000000000008", "fixed 00", "fixed 05", "fixed 03",
     ], False),
+    frame_case("a refusal of a start beyond a quota", 35, [
+        "fixed 0000000000000008", "fixed 00", "fixed 06", "fixed 01",
+        "fixed 0000000000000007", "fixed 0000000000000007", "fixed 0000000000000014",
+    ], False),
     frame_case("a seal for a client", 34, [
         "fixed 0000000000000008", "fixed 02", "count 3", "fixed 00000000", "fixed 00000001", "fixed 00000007",
     ]),
     frame_case("an overview for a client", 35, [
         "fixed 0000000000000008", "fixed 01", "fixed 06", "fixed " + FRAME_SHUFFLE.hex(), *OPTIONS, "fixed 02",
         "fixed 0000000000000002", "fixed 0000000000000003", "fixed 0000000000000028", "fixed 0000000000000fa0",
-        "fixed 00000001", "fixed 0000005a", "fixed 00000005", "fixed 00000001", "count 1", "fixed 00000007",
+        "fixed 00000001", "fixed 0000005a", "fixed 00000000000005dc", "fixed 00000005", "fixed 00000001", "count 1", "fixed 00000007",
     ], False),
     frame_case("a refusal of a leader", 35, ["fixed 0000000000000008", "fixed 00", "fixed 02", "fixed 02"], False),
     frame_case("a slice for a client", 36, [

@@ -8,7 +8,7 @@ use crate::retry::Retry;
 use crate::settings::Settings;
 use crate::shuffle::{Shuffle, StartOptions};
 use crate::{Bytes, ShuffleId};
-use partage_shuffle_wire::client::{Answer, Call, CutBy, Request, Status};
+use partage_shuffle_wire::client::{Answer, Call, CutBy, RefusalWord, Request, Status};
 use partage_shuffle_wire::transport::Address;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -51,16 +51,27 @@ impl Client {
         Ok(Client { nodes, settings })
     }
 
-    /// Starts a shuffle, under a number that was never used.
+    /// Starts a shuffle, under a number that was never used. While one node says that the owner has as much as it may have,
+    /// another number is drawn, which another node may lead.
     ///
     /// # Errors
-    /// No node has started it.
+    /// The options are not within their limits, the owner has as much as it may have, or no node has started it.
     pub async fn start(&self, options: &StartOptions) -> Result<Shuffle, Error> {
-        let id = ShuffleId(u128::from_be_bytes(partage_random::bytes()));
+        options.check()?;
+        let draw = || ShuffleId(u128::from_be_bytes(partage_random::bytes()));
+        let (mut id, mut retry) = (draw(), Retry::new(&self.settings));
         let request = Request::Start(options.terms(self.nodes.count()), options.of_shuffle());
-        match self.ask(id, &request, self.settings.answer).await? {
-            (_, Answer::Started(terms)) => Ok(Shuffle { id, terms }),
-            (at, _) => Err(self.unexpected(at, "a start")),
+        loop {
+            match self.ask_one(id, &request, self.settings.answer).await {
+                Ok((_, Answer::Started(terms))) => return Ok(Shuffle { id, terms }),
+                Ok((at, _)) => return Err(self.unexpected(at, "a start")),
+                Err(error) => {
+                    if error.word() == Some(RefusalWord::QuotaUsedUp) {
+                        id = draw();
+                    }
+                    retry.rest(error).await?;
+                }
+            }
         }
     }
 

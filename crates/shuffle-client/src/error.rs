@@ -1,5 +1,6 @@
 //! What can go wrong, and whether to try again.
 
+use crate::BadShuffleOptions;
 use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
 use partage_shuffle_wire::Malformed;
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
@@ -76,6 +77,9 @@ pub enum Error {
         /// Bytes of the value.
         value: usize,
     },
+    /// A shuffle is not started with such options.
+    #[error("{0}")]
+    BadOptions(#[from] BadShuffleOptions),
     /// Bytes that were given as records are none.
     #[error("these are no records: {0}")]
     NoRecords(Malformed),
@@ -100,6 +104,7 @@ impl Error {
             Error::NoAddress
             | Error::Unexpected { .. }
             | Error::TooLarge { .. }
+            | Error::BadOptions(_)
             | Error::NoRecords(_)
             | Error::Own(_) => Again::No,
         }

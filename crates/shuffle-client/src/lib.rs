@@ -98,6 +98,7 @@ mod shuffle;
 pub use attempt::{Attempt, Written};
 pub use client::{Client, Sealed};
 pub use error::Error;
+pub use partage_service::shuffle::options::BadShuffleOptions;
 pub use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 pub use partage_shuffle_wire::client::{
     Again, ArrowKind, CutBy, RecordKind, Refusal, RefusalWord, SortColumn, Stage, Status,

@@ -1,6 +1,6 @@
 //! What a client knows of a shuffle: its handle, and with what it is started.
 
-use crate::{ShuffleId, Terms};
+use crate::{BadShuffleOptions, ShuffleId, Terms};
 use partage_shuffle_wire::client::{RecordKind, ShuffleOptions};
 use std::fmt;
 use std::str::FromStr;
@@ -111,6 +111,14 @@ impl StartOptions {
         Terms { stashes: bounded(stashes), ranges: bounded(ranges) }
     }
 
+    /// Looks whether a shuffle may be started with them, as [`crate::Client::start`] does first.
+    ///
+    /// # Errors
+    /// One is outside of its limits, or malformed.
+    pub fn check(&self) -> Result<(), BadShuffleOptions> {
+        self.of_shuffle().check()
+    }
+
     /// What the leader keeps of them.
     pub fn of_shuffle(&self) -> ShuffleOptions {
         let millis = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
@@ -149,5 +157,19 @@ mod tests {
         assert_eq!(options(1, 10 << 30).terms(3), Terms { stashes: 30, ranges: 320 });
         assert_eq!(options(u64::MAX, 0).terms(3).ranges, 65_536);
         assert_eq!(StartOptions { nodes: 7, ..options(1, 0) }.terms(3).stashes, 70);
+    }
+
+    #[test]
+    fn times_to_live_and_owner_go_to_the_leader() {
+        let options = StartOptions {
+            ttl: Some(Duration::from_secs(20)),
+            owner: "etl".to_owned(),
+            ..StartOptions::default()
+        };
+        let told = options.of_shuffle();
+        assert_eq!((told.unsealed_ttl_ms, told.sealed_ttl_ms), (Some(20_000), None));
+        assert_eq!((told.owner.as_str(), options.check()), ("etl", Ok(())));
+        let bad = StartOptions { sealed_ttl: Some(Duration::MAX), ..options };
+        assert_eq!(bad.check(), Err(BadShuffleOptions::Ttl(u64::MAX)));
     }
 }

@@ -19,6 +19,7 @@ use futures::stream::{self, BoxStream};
 use partage_service::shuffle::ShuffleId;
 use partage_shuffle::LocalPool;
 use partage_shuffle::network::LocalNode;
+use serde::Deserialize;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,6 +41,14 @@ pub fn uri(address: &str) -> String {
 
 /// What the records of some shuffles are, the ones that came last. It never changes.
 type Kinds = VecDeque<(ShuffleId, Arc<Kind>)>;
+
+/// Which shuffles are listed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CriteriaForm {
+    /// Those of this owner; empty: all.
+    owner: String,
+}
 
 /// Shuffles for clients of Flight. A copy is the same service.
 #[derive(Clone)]
@@ -103,9 +112,15 @@ impl ShuffleFlights {
         schema.map_err(|why| Status::internal(why.to_string()))
     }
 
-    /// The shuffles of the pool. Of what their records are, [`FlightService::get_schema`] says more.
-    async fn flights(&self) -> Result<Vec<FlightInfo>, Status> {
-        let list = self.pool.list().await.map_err(status::refused)?;
+    /// The shuffles of the pool that meet the criteria. Of what their records are, [`FlightService::get_schema`] says more.
+    async fn flights(&self, criteria: &[u8]) -> Result<Vec<FlightInfo>, Status> {
+        let criteria = match criteria {
+            [] => CriteriaForm::default(),
+            text => serde_json::from_slice(text).map_err(|why| {
+                status::malformed(format!("the criteria are none: {why}: give an owner, or nothing"))
+            })?,
+        };
+        let list = self.pool.list(&criteria.owner).await.map_err(status::refused)?;
         let known = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let flights = list.shuffles.into_iter().map(|one| {
             let told = serde_json::to_vec(&one).unwrap_or_default();
@@ -161,10 +176,7 @@ impl FlightService for ShuffleFlights {
         &self,
         request: Request<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
-        if !request.get_ref().expression.is_empty() {
-            return Err(status::malformed("shuffles are listed without criteria: leave them out"));
-        }
-        Ok(all(self.flights().await?))
+        Ok(all(self.flights(&request.get_ref().expression).await?))
     }
 
     async fn get_flight_info(

@@ -8,7 +8,7 @@ use crate::frame::{Frame, Kind};
 use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
 use partage_service::shuffle::holder::NotRead;
-use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview, ShuffleStage};
+use partage_service::shuffle::leader::{Answer, Failed, QuotaUsedUp, Request, ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::plan::Placed;
 use partage_service::shuffle::{Bytes, ShuffleId, ShuffleOptions};
 use std::sync::Arc;
@@ -52,6 +52,7 @@ fields! {
         bytes: u64,
         version: u32,
         ranges: u32,
+        ends_in_ms: u64,
         dividing: u32,
         short_slots: u32,
         lacking: Vec<u32>
@@ -69,8 +70,10 @@ choices! {
         1 => Started(terms), 2 => Sealed(plan), 3 => Lacks(partitions), 4 => Deleted, 5 => Alive, 6 => Overview(overview)
     };
     Failed, "refusal of a leader", {
-        1 => NotLeading, 2 => Over(how), 3 => Failed(why), 4 => NotExpected(partition), 5 => StartDiffers(what)
+        1 => NotLeading, 2 => Over(how), 3 => Failed(why), 4 => NotExpected(partition), 5 => StartDiffers(what),
+        6 => QuotaUsedUp(what)
     };
+    QuotaUsedUp, "quota that is used up", { 1 => Shuffles { has, share, quota }, 2 => Bytes { has, share, quota } };
     NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how) };
 }
 
@@ -222,6 +225,7 @@ mod tests {
             bytes: 4_000,
             version: 1,
             ranges: 90,
+            ends_in_ms: 1_500,
             dividing: 5,
             short_slots: 1,
             lacking: vec![1, 7],
@@ -238,6 +242,7 @@ mod tests {
             Relay::Answered(4, Err(Failed::Over(Ended::Expired))),
             Relay::Answered(4, Err(Failed::NotExpected(7))),
             Relay::Answered(4, Err(Failed::StartDiffers(OptionDifference::Owner))),
+            Relay::Answered(4, Err(Failed::QuotaUsedUp(QuotaUsedUp::Bytes { has: 7, share: 5, quota: 9 }))),
             Relay::Read(5, slice),
             Relay::Records(5, Ok(vec![placed.clone(), placed])),
             Relay::Records(6, Err(NotRead::Busy)),
@@ -260,7 +265,7 @@ mod tests {
             let cut = frame.body().slice(..frame.body().len() - 1);
             assert!(Relay::of(&Frame::new(frame.kind(), frame.shuffle(), cut).unwrap()).is_err());
         }
-        let frame = relays()[7].frame().unwrap();
+        let frame = relays()[8].frame().unwrap();
         let other = Frame::new(frame.kind(), Some(ShuffleId(1)), frame.body().clone()).unwrap();
         assert_eq!(Relay::of(&other), Err(FrameError::Body(Kind::AskHolder, Malformed::OtherShuffle)));
     }

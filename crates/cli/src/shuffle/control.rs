@@ -8,6 +8,7 @@ use crate::output::{Failure, Output};
 use clap::Args;
 use partage_shuffle_client::{Sealed, ShuffleId, Stage, StartOptions, Status};
 use serde_json::json;
+use std::time::Duration;
 
 /// Input partitions that are named to people.
 const NAMED: usize = 20;
@@ -24,6 +25,15 @@ pub struct StartArgs {
     /// About how many nodes the pool has [default: as many as --node names]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "COUNT")]
     pool: u32,
+    /// Seconds after which the shuffle ends when it is not sealed and no client has asked for it, 10 to 2592000 [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u64>,
+    /// The same of the sealed shuffle [default: 3600]
+    #[arg(long, value_name = "SECONDS")]
+    sealed_ttl: Option<u64>,
+    /// Whose the shuffle is, for lists and quotas: letters, digits, dots, hyphens and underscores [default: nobody's]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
+    owner: String,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -33,6 +43,16 @@ pub struct StartArgs {
 impl StartArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let options = StartOptions {
+            partitions: self.partitions,
+            bytes: self.bytes,
+            nodes: self.pool,
+            ttl: self.ttl.map(Duration::from_secs),
+            sealed_ttl: self.sealed_ttl.map(Duration::from_secs),
+            owner: self.owner,
+            ..StartOptions::default()
+        };
+        options.check().map_err(Failure::usage)?;
         let client = self.nodes.connect().await?;
         if self.dry.dry_run {
             if output.is_json() {
@@ -41,12 +61,6 @@ impl StartArgs {
             output.text("would start a shuffle");
             return Ok(());
         }
-        let options = StartOptions {
-            partitions: self.partitions,
-            bytes: self.bytes,
-            nodes: self.pool,
-            ..StartOptions::default()
-        };
         let started = client.start(&options).await.map_err(failure)?;
         if output.is_json() {
             return output.json(&json!({

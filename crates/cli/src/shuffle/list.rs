@@ -3,12 +3,15 @@
 use super::nodes::{ShuffleNodes, failure, shuffle};
 use crate::output::{Failure, Output, say, table};
 use clap::Args;
-use partage_shuffle_client::{ShuffleId, Stage, Status};
+use partage_shuffle_client::{ShuffleId, Stage, StartOptions, Status};
 use serde_json::{Value, json};
 
 /// `partage shuffle list`
 #[derive(Debug, Args)]
 pub struct ListArgs {
+    /// Only the shuffles of this owner
+    #[arg(long, value_name = "NAME", value_parser = owner)]
+    owner: Option<String>,
     #[command(flatten)]
     nodes: ShuffleNodes,
 }
@@ -16,7 +19,8 @@ pub struct ListArgs {
 impl ListArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let told = self.nodes.get("/v1/shuffles").await?;
+        let of = self.owner.map(|owner| format!("?owner={owner}")).unwrap_or_default();
+        let told = self.nodes.get(&format!("/v1/shuffles{of}")).await?;
         let silent: Vec<String> = told["silent"].as_array().into_iter().flatten().map(text).collect();
         if !silent.is_empty() {
             let silent = silent.join(", ");
@@ -27,14 +31,24 @@ impl ListArgs {
         if output.is_json() {
             return output.json(&told);
         }
-        let mut rows = table(["shuffle", "stage", "whole inputs", "records", "bytes", "waits for"]);
+        let names =
+            ["shuffle", "stage", "owner", "kind", "whole inputs", "records", "bytes", "ends in", "waits for"];
+        let mut rows = table(names);
         for shuffle in told["shuffles"].as_array().into_iter().flatten() {
-            let names = ["shuffle", "stage", "winners", "records", "bytes", "waits_for"];
-            rows.add_row(names.map(|name| text(&shuffle[name])));
+            let of = |name: &str| text(&shuffle[name]);
+            let (first, last) = (["shuffle", "stage", "owner", "kind"], ["winners", "records", "bytes"]);
+            let cells = first.into_iter().chain(last).map(of);
+            rows.add_row(cells.chain([seconds(&shuffle["ends_in_ms"]), of("waits_for")]));
         }
         output.text(&rows.trim_fmt());
         Ok(())
     }
+}
+
+/// The name of an owner, which stands in the path of a request.
+fn owner(text: &str) -> Result<String, String> {
+    let of = StartOptions { owner: text.to_owned(), ..StartOptions::default() };
+    of.check().map(|()| of.owner).map_err(|why| why.to_string())
 }
 
 /// `partage shuffle show`
@@ -94,6 +108,22 @@ fn lines(told: &Value) -> Vec<(&'static str, String)> {
         ("bytes", of("bytes")),
         ("bounds", format!("version {}, {} ranges", of("bounds_version"), of("ranges"))),
     ];
+    if let Some(kind) = told["kind"].as_str() {
+        let order: Vec<String> = told["order"].as_array().into_iter().flatten().map(column).collect();
+        let by = if order.is_empty() { String::new() } else { format!(", ordered by {}", order.join(", ")) };
+        lines.push(("records are", format!("{kind}{by}")));
+        lines.push(("owner", of("owner")));
+    }
+    if !told["ends_in_ms"].is_null() {
+        let own = |name: &str, when: &str| match told[name].is_null() {
+            true => String::new(),
+            false => format!("; {} {when}", seconds(&told[name])),
+        };
+        let (open, sealed) =
+            (own("unsealed_ttl_ms", "until it is sealed"), own("sealed_ttl_ms", "when sealed"));
+        let ends = seconds(&told["ends_in_ms"]);
+        lines.push(("ends", format!("in {ends}, if no client asks for it{open}{sealed}")));
+    }
     if let (Some(attempts), Some(winners)) = (told["attempts"].as_u64(), told["winners"].as_u64()) {
         let losers = attempts.saturating_sub(winners);
         lines.push(("attempts", format!("{attempts} whole, of which {losers} are never read")));
@@ -107,6 +137,18 @@ fn lines(told: &Value) -> Vec<(&'static str, String)> {
     let waits_for = if told["waits_for"].is_null() { "nothing".to_owned() } else { of("waits_for") };
     lines.push(("waits for", waits_for));
     lines
+}
+
+/// A column by which rows of Arrow are ordered.
+fn column(order: &Value) -> String {
+    let descends = if order["descends"] == true { " descending" } else { "" };
+    let nulls = if order["nulls_first"] == true { " nulls first" } else { "" };
+    format!("column {}{descends}{nulls}", text(&order["column"]))
+}
+
+/// Milliseconds, rounded up to seconds.
+fn seconds(millis: &Value) -> String {
+    millis.as_u64().map_or_else(|| text(millis), |millis| format!("{} s", millis.div_ceil(1_000)))
 }
 
 /// A value for people.
@@ -130,6 +172,8 @@ mod tests {
         let whole = shown(&json!({
             "shuffle": "ab", "stage": "open", "winners": 2, "attempts": 3, "records": 7, "bytes": 70,
             "bounds_version": 1, "ranges": 30, "dividing": 0, "short_slots": 4, "waits_for": "a whole attempt of 3",
+            "kind": "arrow", "owner": "etl", "ends_in_ms": 89_001, "sealed_ttl_ms": 7_200_000,
+            "order": [{ "column": 3, "descends": true, "nulls_first": false }, { "column": 0, "nulls_first": true }],
         }));
         for line in [
             "whole input: 2 partitions\n",
@@ -137,6 +181,9 @@ mod tests {
             "attempts: 3 whole, of which 1 are never read\n",
             "lack replicas: 4 slots\n",
             "waits for: a whole attempt of 3\n",
+            "records are: arrow, ordered by column 3 descending, column 0 nulls first\n",
+            "owner: etl\n",
+            "ends: in 90 s, if no client asks for it; 7200 s when sealed\n",
         ] {
             assert!(whole.contains(line), "{line} is not in {whole}");
         }

@@ -123,6 +123,7 @@ pub fn failure(error: Error) -> Failure {
         Error::Differs { .. } => {
             Failure::failed(&error).help("read it again, and report this if it stays so")
         }
+        Error::BadOptions(_) => Failure::usage(&error),
         Error::TooLarge { .. } => Failure::refused(&error).help("make keys or records smaller"),
         Error::Unexpected { .. } | Error::NoRecords(_) => Failure::failed(&error),
     }
@@ -136,6 +137,9 @@ fn help(word: RefusalWord) -> Option<&'static str> {
         RefusalWord::Busy | RefusalWord::TooManyConnections => Some("try again later"),
         RefusalWord::TooFewNodes => {
             Some("start more nodes with `partage shuffle serve`; `partage node list` says which are there")
+        }
+        RefusalWord::QuotaUsedUp => {
+            Some("delete some of those that `partage shuffle list --owner NAME` lists, or let them end")
         }
         RefusalWord::DiskFull => Some("delete shuffles, or give the nodes more room"),
         _ => None,

@@ -4,6 +4,7 @@ use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
 use crate::role::{StopSignals, bind, coordinators, disk_limits, left, log, read, share};
 use clap::Args;
+use partage_service::shuffle::leader::OwnerQuota;
 use partage_shuffle::DISK_LIMITS;
 use partage_shuffle::node::{LEAST_MEMORY, NodeSettings};
 use partage_shuffle::server::{Config, POOL, REPLICAS, SLOTS, ShuffleNode, StartError};
@@ -53,6 +54,13 @@ pub struct Serve {
     /// Memory for records that are buffered, stored, read and sent, with the suffix KiB, MiB or GiB
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = memory, env = "PARTAGE_SHUFFLE_MEMORY")]
     memory: u64,
+    /// Shuffles that an owner may have in the pool at a time; give each node the same [default: no limit]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    owner_shuffles: Option<u64>,
+    /// Keys and values of an owner's shuffles from which on it starts no other one, with the suffix KiB, MiB or GiB; give each
+    /// node the same [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = owner_bytes)]
+    owner_bytes: Option<u64>,
     /// Share of the disk of --data-dir, 0 to 1, from which on nothing new is placed on this node; 1 = no limit
     /// [default: 0.85, or --disk-full if that is less]
     #[arg(long, value_name = "SHARE", value_parser = share, env = "PARTAGE_DISK_NEARLY_FULL")]
@@ -125,6 +133,7 @@ impl Serve {
         spec.check().map_err(Failure::usage)?;
         let folder = self.data_dir.unwrap_or_else(|| DATA_DIR.into());
         let coordinators = coordinators(self.join, file.coordinators);
+        let owner_quota = OwnerQuota { shuffles: self.owner_shuffles, bytes: self.owner_bytes };
         let config = Config {
             advertise: Some(address),
             unix: self.unix_listen,
@@ -135,7 +144,7 @@ impl Serve {
             pool: self.pool,
             slots: self.slots,
             replicas: self.replicas,
-            settings: NodeSettings::of_memory(self.memory),
+            settings: NodeSettings { owner_quota, ..NodeSettings::of_memory(self.memory) },
             disk,
             door,
             ..Config::new(id.clone(), coordinators, listener, folder)
@@ -145,13 +154,21 @@ impl Serve {
 }
 
 /// A size in bytes.
-fn memory(text: &str) -> Result<u64, String> {
+fn size(text: &str) -> Option<u64> {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let found = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
     let (number, shift) = found.unwrap_or((text, 0));
-    let bytes = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift))
+}
+
+fn owner_bytes(text: &str) -> Result<u64, String> {
+    let bytes = size(text).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "give a number of bytes, 1 or more, as 500MiB or 20GiB".to_owned())
+}
+
+fn memory(text: &str) -> Result<u64, String> {
     let least = LEAST_MEMORY >> 20;
-    let bytes = bytes.filter(|bytes| *bytes >= LEAST_MEMORY);
+    let bytes = size(text).filter(|bytes| *bytes >= LEAST_MEMORY);
     bytes.ok_or_else(|| format!("give a number of bytes, {least}MiB or more, as 512MiB or 2GiB"))
 }
 
@@ -179,5 +196,7 @@ mod tests {
         for bad in ["", "GiB", "1", "63MiB", "-1GiB", "1GB", "99999999999999GiB"] {
             assert!(memory(bad).is_err(), "{bad}");
         }
+        assert_eq!(owner_bytes("3KiB"), Ok(3 << 10));
+        assert!(owner_bytes("0").is_err() && owner_bytes("few").is_err());
     }
 }

@@ -122,12 +122,22 @@ fn a_node_that_is_killed_half_way_loses_and_doubles_nothing() {
 #[test]
 fn a_shuffle_is_started_shown_sealed_and_deleted_by_commands() {
     let pool = Pool::start(3);
-    let started = pool.run(&["shuffle", "start", "--partitions", "4", "--json"]).json();
+    let options = ["--partitions", "4", "--ttl", "120", "--sealed-ttl", "7200", "--owner", "etl", "--json"];
+    let started = pool.run(&[&["shuffle", "start"][..], &options].concat()).json();
     let handle = started["handle"].as_str().unwrap();
     let id = started["shuffle"].as_str().unwrap();
     assert!(handle.starts_with(id) && id.len() == 32, "{started}");
     let shown = pool.run(&["shuffle", "show", handle, "--json"]).json();
     assert_eq!((shown["stage"].as_str(), shown["winners"].as_u64()), (Some("open"), Some(0)), "{shown}");
+    assert_eq!((shown["owner"].as_str(), shown["kind"].as_str()), (Some("etl"), Some("raw")), "{shown}");
+    assert_eq!(shown["sealed_ttl_ms"], 7_200_000, "{shown}");
+    assert!(shown["ends_in_ms"].as_u64().is_some_and(|left| (60_000..=120_000).contains(&left)), "{shown}");
+    for (owner, count) in [("etl", 1), ("other", 0)] {
+        let listed = pool.run(&["shuffle", "list", "--owner", owner, "--json"]).json();
+        assert_eq!(listed["shuffles"].as_array().map(Vec::len), Some(count), "{listed}");
+    }
+    pool.run(&["shuffle", "start", "--ttl", "9"]).refused(2, &["give 10000 to 2592000000 ms"]);
+    pool.run(&["shuffle", "start", "--owner", "a b"]).refused(2, &["the owner \"a b\" cannot be"]);
     let lacks = pool.run(&["shuffle", "seal", handle, "--inputs", "2"]);
     lacks.refused(5, &["input partitions 0, 1 lack a whole attempt"]);
     let sealed = pool.run(&["shuffle", "seal", id, "--inputs", "0", "--json"]).json();

@@ -1,5 +1,5 @@
-//! What a shuffle is started with besides its terms: what its records are, how long it lives, whose it is. The leader keeps it with
-//! the decision to start; those who only write or read records need not know it.
+//! What a shuffle is started with besides its terms: what its records are, how long it lives, whose it is. The leader keeps it
+//! with the decision to start; those who only write or read records need not know it.
 
 use super::Bytes;
 use partage_core::limits::{

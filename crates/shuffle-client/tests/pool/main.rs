@@ -125,6 +125,20 @@ async fn what_is_written_comes_back_once_and_in_order_whatever_breaks() {
 }
 
 #[tokio::test]
+async fn a_start_that_one_leader_has_no_room_for_is_tried_under_another_number() {
+    let faults = Arc::new(Faults::default());
+    let node = Node::start(&faults).await;
+    let client = client(&[&node]).await;
+    faults.is_used_up.store(true, Ordering::Relaxed);
+    for _ in 0..20 {
+        let shuffle = client.start(&StartOptions::default()).await.unwrap();
+        assert!(!shuffle.id.0.is_multiple_of(4));
+    }
+    let bad = StartOptions { owner: "a b".to_owned(), ..StartOptions::default() };
+    assert!(matches!(client.start(&bad).await, Err(Error::BadOptions(_))));
+}
+
+#[tokio::test]
 async fn nodes_that_are_away_are_passed_over_and_none_at_all_is_said() {
     let node = Node::start(&Arc::default()).await;
     let client = Client::connect([away().await, node.at.clone(), away().await], settings()).await.unwrap();

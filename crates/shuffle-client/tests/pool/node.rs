@@ -28,6 +28,8 @@ pub struct Faults {
     pub pieces: AtomicU64,
     /// No records are read from sockets.
     pub is_full: AtomicBool,
+    /// A quarter of all numbers of shuffles is not started, as if its leader had no room for the owner.
+    pub is_used_up: AtomicBool,
     /// How often something went wrong.
     pub broken: AtomicU64,
     counts: [AtomicU64; 3],
@@ -148,6 +150,9 @@ impl InMemory {
     ) -> Answer {
         let mut pool = self.pool.lock().unwrap();
         if let Request::Start(terms, _) = what {
+            if shuffle.0.is_multiple_of(4) && self.faults.is_used_up.load(Ordering::Relaxed) {
+                return refused(RefusalWord::QuotaUsedUp, Again::Request);
+            }
             pool.entry(shuffle).or_default();
             return Answer::Started(terms);
         }

@@ -198,6 +198,7 @@ impl From<LeaderFailed> for Refusal {
             LeaderFailed::Failed(_) => (RefusalWord::ShuffleFailed, Again::No),
             LeaderFailed::NotExpected(_) => (RefusalWord::PartitionNotExpected, Again::No),
             LeaderFailed::StartDiffers(_) => (RefusalWord::StartDiffers, Again::No),
+            LeaderFailed::QuotaUsedUp(_) => (RefusalWord::QuotaUsedUp, Again::Request),
         };
         Refusal::new(word, again, why)
     }

@@ -352,16 +352,19 @@ fn of_relays() -> Vec<(&'static str, Said)> {
         bytes: 4_000,
         version: 1,
         ranges: 90,
+        ends_in_ms: 1_500,
         dividing: 5,
         short_slots: 1,
         lacking: vec![7],
     };
     let answered = |answer| Relay::Answered(8, answer);
     let start = leader::Request::Start(terms(), options());
+    let used_up = leader::QuotaUsedUp::Shuffles { has: 7, share: 7, quota: 20 };
     let differs = leader::Failed::StartDiffers(OptionDifference::SealedTtl);
     vec![
         ("a start for a client", Relay::Request(8, SHUFFLE, start)),
         ("a refusal of another start", answered(Err(differs))),
+        ("a refusal of a start beyond a quota", answered(Err(leader::Failed::QuotaUsedUp(used_up)))),
         ("a seal for a client", Relay::Request(8, SHUFFLE, leader::Request::Seal([0, 1, 7].into()))),
         ("an overview for a client", answered(Ok(leader::Answer::Overview(overview)))),
         ("a refusal of a leader", answered(Err(leader::Failed::Over(Ended::Expired)))),

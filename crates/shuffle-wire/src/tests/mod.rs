@@ -120,7 +120,7 @@ fn codes_and_words_are_each_ones_own() {
 #[test]
 fn refusals_of_core_say_whether_to_run_the_attempt_again() {
     use crate::client::Again;
-    let cases: [(Refusal, &str, Again); 21] = [
+    let cases: [(Refusal, &str, Again); 22] = [
         (buffer::Failed::IdTwice.into(), "attempt-id-used", Again::Attempt),
         (buffer::Failed::FrameMissing { expected: 1, found: 3 }.into(), "frame-missing", Again::Attempt),
         (buffer::Failed::CountDiffers { said: (1, 1), seen: (2, 2) }.into(), "count-differs", Again::Attempt),
@@ -136,6 +136,11 @@ fn refusals_of_core_say_whether_to_run_the_attempt_again() {
         (leader::Failed::Over(Ended::Expired).into(), "shuffle-expired", Again::No),
         (leader::Failed::NotExpected(3).into(), "partition-not-expected", Again::No),
         (leader::Failed::StartDiffers(OptionDifference::Owner).into(), "start-differs", Again::No),
+        (
+            leader::Failed::QuotaUsedUp(leader::QuotaUsedUp::Bytes { has: 1, share: 1, quota: 2 }).into(),
+            "quota-used-up",
+            Again::Request,
+        ),
         (BadShuffleOptions::Ttl(1).into(), "bad-options", Again::No),
         (holder::NotRead::Lacks.into(), "holder-lacks", Again::Request),
         (holder::NotRead::Busy.into(), "busy", Again::Request),

@@ -396,7 +396,10 @@ pub(crate) fn waits_for(overview: &ShuffleOverview) -> String {
             let rest = if overview.lacking.len() > 10 { ", …" } else { "" };
             format!("a whole attempt of each of the partitions {}{rest}", named.join(", "))
         }
-        leader::ShuffleStage::Sealing => "division and counts, before it is sealed".to_owned(),
+        leader::ShuffleStage::Sealing if overview.dividing > 0 => {
+            format!("the division of {} slots, and then counts, before it is sealed", overview.dividing)
+        }
+        leader::ShuffleStage::Sealing => "the counts of its ranges, before it is sealed".to_owned(),
         leader::ShuffleStage::Failed(failure) => failure.to_string(),
         leader::ShuffleStage::Open | leader::ShuffleStage::Sealed => String::new(),
     }

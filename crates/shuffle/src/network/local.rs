@@ -11,7 +11,7 @@
 
 use super::attempt::OpenAttempt;
 use super::calls::{Asks, check_terms, unexpected};
-use crate::limits::LOCAL_ANSWERS;
+use crate::limits::{LOCAL_ANSWERS, START_DRAWS};
 use crate::node::Node;
 use crate::node::client::PutError;
 use crate::node::shared::Shared;
@@ -22,7 +22,7 @@ use partage_service::shuffle::partition::rank;
 use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::record::Record;
 use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, ShuffleOptions, Terms};
-use partage_shuffle_wire::client::{Answer, CutBy, Refusal, Request};
+use partage_shuffle_wire::client::{Answer, CutBy, Refusal, RefusalWord, Request};
 use partage_shuffle_wire::records::PackedRecords;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -71,15 +71,21 @@ impl LocalNode {
         LocalNode { asks: Asks::new(Arc::clone(&shared), own), shared }
     }
 
-    /// Starts a shuffle under a number that was never used.
+    /// Starts a shuffle under a number that was never used. While a leader says that the owner has as much as it may have, another
+    /// number is drawn, which another leader may have.
     ///
     /// # Errors
-    /// Terms or options cannot be, or no leader answers.
+    /// Terms or options cannot be, the owner has as much as it may have, or no leader answers.
     pub async fn start(&self, terms: Terms, options: ShuffleOptions) -> Result<(ShuffleId, Terms), Refusal> {
-        let id = ShuffleId(u128::from_be_bytes(partage_random::bytes()));
-        match self.call(id, Request::Start(terms, options)).await? {
-            Answer::Started(terms) => Ok((id, terms)),
-            _ => Err(unexpected()),
+        let mut draws = 1;
+        loop {
+            let id = ShuffleId(u128::from_be_bytes(partage_random::bytes()));
+            match self.call(id, Request::Start(terms, options.clone())).await {
+                Ok(Answer::Started(terms)) => return Ok((id, terms)),
+                Ok(_) => return Err(unexpected()),
+                Err(refusal) if refusal.word == RefusalWord::QuotaUsedUp && draws < START_DRAWS => draws += 1,
+                Err(refusal) => return Err(refusal),
+            }
         }
     }
 

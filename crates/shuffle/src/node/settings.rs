@@ -2,6 +2,7 @@
 
 use crate::log::DecisionSettings;
 use crate::store::StoreSettings;
+use partage_service::shuffle::leader::OwnerQuota;
 use partage_service::shuffle::settings::Settings;
 use partage_shuffle_wire::transport::ConnectionBounds;
 
@@ -51,6 +52,8 @@ pub struct NodeSettings {
     pub plans: usize,
     /// What these plans take in memory, about; one plan is always kept. Those that were not used for longest go.
     pub plan_bytes: u64,
+    /// What each owner of shuffles may have. Each node of a pool should have the same.
+    pub owner_quota: OwnerQuota,
     /// Places of damage that the status of the node names, the last ones.
     pub damages: usize,
 }
@@ -122,6 +125,7 @@ impl Default for NodeSettings {
             request_ms: 120_000,
             plans: 4_096,
             plan_bytes: 64 << 20,
+            owner_quota: OwnerQuota::default(),
             damages: 64,
         }
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GET /v1/shuffles` | the shuffles of the pool, from all nodes that answer in time, as [`ShuffleList`] |
 //! | `GET /v1/shuffles?of=node` | those that this node leads |
+//! | `GET /v1/shuffles?owner=name` | those of that owner; with `of=node` too |
 //! | `GET /v1/shuffles/<number>` | one shuffle, as [`ShuffleForm`], whichever node leads it; the number is 32 hexadecimal digits |
 //!
 //! An error has a body as all have, an [`ErrorBody`]; its `kind` is the word that clients get of the shuffle's protocol.
@@ -24,11 +25,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::base::name::NodeId;
 use partage_dialer::Dialer;
-use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::leader::{ShuffleOverview, ShuffleStage};
+use partage_service::shuffle::{RecordKind, ShuffleId, ShuffleOptions, SortColumn};
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
 use partage_wire::json::ErrorBody;
-use partage_wire::shuffle::{ShuffleForm, ShuffleList};
+use partage_wire::shuffle::{ShuffleForm, ShuffleList, SortColumnForm};
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -58,9 +59,20 @@ pub(super) fn form(overview: &ShuffleOverview) -> ShuffleForm {
         ShuffleStage::Sealed => "sealed",
         ShuffleStage::Failed(_) => "failed",
     };
+    let options = &overview.options;
+    let (kind, order) = match &options.kind {
+        RecordKind::Raw => ("raw", Vec::new()),
+        RecordKind::Arrow(arrow) => ("arrow", arrow.order.iter().map(column).collect()),
+    };
     ShuffleForm {
         shuffle: overview.shuffle.to_string(),
         stage: stage.to_owned(),
+        kind: kind.to_owned(),
+        order,
+        owner: Some(options.owner.clone()).filter(|owner| !owner.is_empty()),
+        unsealed_ttl_ms: options.unsealed_ttl_ms,
+        sealed_ttl_ms: options.sealed_ttl_ms,
+        ends_in_ms: overview.ends_in_ms,
         waits_for: Some(waits_for(overview)).filter(|what| !what.is_empty()),
         winners: overview.partitions,
         attempts: overview.attempts,
@@ -74,9 +86,19 @@ pub(super) fn form(overview: &ShuffleOverview) -> ShuffleForm {
     }
 }
 
+fn column(of: &SortColumn) -> SortColumnForm {
+    let SortColumn { column, descends, nulls_first } = *of;
+    SortColumnForm { column, descends, nulls_first }
+}
+
 async fn list(State(doors): State<Doors>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+    let owner = query.get("owner").map_or("", String::as_str);
+    let named = ShuffleOptions { owner: owner.to_owned(), ..ShuffleOptions::default() };
+    if let Err(why) = named.check() {
+        return error(StatusCode::BAD_REQUEST, &ErrorBody::new("malformed", why, "mend it"));
+    }
     let is_of_node = query.get("of").is_some_and(|of| of == "node");
-    match doors.list(is_of_node).await {
+    match doors.list(owner, is_of_node).await {
         Some(list) => axum::Json(list).into_response(),
         None => ended(),
     }
@@ -89,16 +111,18 @@ impl Doors {
         Doors { me, starting, seen, others }
     }
 
-    /// The shuffles of the pool, or only those that this node leads; none: the node ends.
-    pub(super) async fn list(&self, is_of_node: bool) -> Option<ShuffleList> {
-        let own = running(&self.starting).await?.node.overviews().await?;
+    /// The shuffles of an owner, or all, of the pool, or only those that this node leads; none: the node ends.
+    pub(super) async fn list(&self, owner: &str, is_of_node: bool) -> Option<ShuffleList> {
+        let mut own = running(&self.starting).await?.node.overviews().await?;
+        own.retain(|overview| owner.is_empty() || overview.options.owner == owner);
         let mut list = ShuffleList { shuffles: own.iter().map(form).collect(), silent: Vec::new() };
         if !is_of_node {
             let others = self.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default();
             let mut asked = JoinSet::new();
             for (node, address) in others.into_iter().filter(|(node, _)| *node != self.me) {
-                let client = self.others.clone();
-                asked.spawn(async move { (node, timeout(LIST_ANSWER, list_of(&client, &address)).await) });
+                let (client, owner) = (self.others.clone(), owner.to_owned());
+                let asking = async move { timeout(LIST_ANSWER, list_of(&client, &address, &owner)).await };
+                asked.spawn(async move { (node, asking.await) });
             }
             while let Some(joined) = asked.join_next().await {
                 match joined {
@@ -117,9 +141,13 @@ impl Doors {
     }
 }
 
-/// The shuffles that another node leads; none: it does not say so.
-async fn list_of(client: &Client<HttpConnector, Empty<Bytes>>, address: &str) -> Option<ShuffleList> {
-    let uri = format!("http://{address}{SHUFFLES}?of=node");
+/// The shuffles of an owner, or all, that another node leads; none: it does not say so.
+async fn list_of(
+    client: &Client<HttpConnector, Empty<Bytes>>,
+    address: &str,
+    owner: &str,
+) -> Option<ShuffleList> {
+    let uri = format!("http://{address}{SHUFFLES}?of=node&owner={owner}");
     let answer = client.request(Request::get(uri).body(Empty::new()).ok()?).await.ok()?;
     if answer.status() != StatusCode::OK {
         return None;
@@ -173,12 +201,16 @@ fn error(status: StatusCode, body: &ErrorBody) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_service::shuffle::ArrowKind;
 
     #[test]
     fn the_form_of_a_shuffle_says_what_it_waits_for() {
+        let order = vec![SortColumn { column: 3, descends: true, nulls_first: false }];
+        let kind = RecordKind::Arrow(ArrowKind { encoding: 1, schema: b"s".as_slice().into(), order });
+        let options = ShuffleOptions { kind, owner: "etl".to_owned(), ..ShuffleOptions::default() };
         let overview = ShuffleOverview {
             shuffle: ShuffleId(255),
-            options: Default::default(),
+            options: options.into(),
             stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,
@@ -186,6 +218,7 @@ mod tests {
             bytes: 100,
             version: 1,
             ranges: 30,
+            ends_in_ms: 90_000,
             dividing: 0,
             short_slots: 4,
             lacking: vec![7, 9],
@@ -193,6 +226,11 @@ mod tests {
         let told = form(&overview);
         assert_eq!(told.shuffle, format!("{:0>32}", "ff"));
         assert_eq!((told.stage.as_str(), told.short_slots, told.lacking.len()), ("sealing", 4, 2));
+        assert_eq!(
+            (told.kind.as_str(), told.owner.as_deref(), told.ends_in_ms),
+            ("arrow", Some("etl"), 90_000)
+        );
+        assert_eq!(told.order, [SortColumnForm { column: 3, descends: true, nulls_first: false }]);
         assert_eq!(told.waits_for.as_deref(), Some("a whole attempt of each of the partitions 7, 9"));
         let open = form(&ShuffleOverview { stage: ShuffleStage::Open, lacking: Vec::new(), ..overview });
         assert_eq!(open.waits_for, None);

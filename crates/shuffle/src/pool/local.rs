@@ -4,7 +4,7 @@ use super::http::{Doors, ending, form};
 use super::running;
 use crate::network::LocalNode;
 use partage_core::base::name::NodeId;
-use partage_service::shuffle::ShuffleId;
+use partage_service::shuffle::{ShuffleId, ShuffleOptions};
 use partage_shuffle_wire::client::Refusal;
 use partage_wire::shuffle::{ShuffleForm, ShuffleList};
 use std::collections::BTreeMap;
@@ -39,12 +39,13 @@ impl LocalPool {
         self.0.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default()
     }
 
-    /// The shuffles of the pool: all nodes are asked.
+    /// The shuffles of the pool that an owner has, or all: all nodes are asked.
     ///
     /// # Errors
-    /// The node ends.
-    pub async fn list(&self) -> Result<ShuffleList, Refusal> {
-        self.0.list(false).await.ok_or_else(ending)
+    /// That is no owner, or the node ends.
+    pub async fn list(&self, owner: &str) -> Result<ShuffleList, Refusal> {
+        ShuffleOptions { owner: owner.to_owned(), ..ShuffleOptions::default() }.check()?;
+        self.0.list(owner, false).await.ok_or_else(ending)
     }
 
     /// How a shuffle is, as `GET /v1/shuffles/<number>` says it.

@@ -5,6 +5,7 @@ use crate::sockets::{Socket, Sockets};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_log::{LogSettings, WriterSettings};
+use partage_service::shuffle::leader::OwnerQuota;
 use partage_service::shuffle::pool::{PoolMap, SlotPlace};
 use partage_service::shuffle::settings::Settings;
 use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
@@ -80,6 +81,9 @@ pub struct Cluster {
     sockets: Option<Sockets>,
 }
 
+/// Shuffles that an owner may have.
+pub const OWNER_SHUFFLES: u64 = 6;
+
 pub fn settings() -> NodeSettings {
     let machines = Settings {
         stand_in_ms: 200,
@@ -106,6 +110,7 @@ pub fn settings() -> NodeSettings {
         decisions,
         store,
         range_bytes: 1 << 20,
+        owner_quota: OwnerQuota { shuffles: Some(OWNER_SHUFFLES), bytes: None },
         question_ms: 1_000,
         ..NodeSettings::default()
     }

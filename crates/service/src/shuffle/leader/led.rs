@@ -6,6 +6,7 @@ use crate::shuffle::log::{Decision, Superseded};
 use crate::shuffle::message::Word;
 use crate::shuffle::plan::{Division, Plan};
 use crate::shuffle::record::EndMark;
+use crate::shuffle::settings::Settings;
 use crate::shuffle::sketch::Sketch;
 use crate::shuffle::{AttemptKey, Failure, PoolSlot, ShuffleOptions, Terms, Writer};
 use partage_core::base::id::Incarnation;
@@ -35,6 +36,8 @@ pub(super) struct Led {
     pub(super) divisions: BTreeMap<Writer, BTreeMap<PoolSlot, u64>>,
     /// Whole attempts of each partition, the first heard first.
     pub(super) marks: BTreeMap<u32, Vec<EndMark>>,
+    /// Whole attempts that were heard of until it was sealed.
+    pub(super) heard: u64,
     /// How far each node has said which marks it has.
     pub(super) asked: BTreeMap<NodeId, Asked>,
     pub(super) samples: BTreeMap<NodeId, (Incarnation, Arc<Sketch>)>,
@@ -82,6 +85,7 @@ impl Led {
             divided: BTreeMap::new(),
             divisions: BTreeMap::new(),
             marks: BTreeMap::new(),
+            heard: 0,
             asked: BTreeMap::new(),
             samples: BTreeMap::new(),
             sampled: 0,
@@ -115,6 +119,17 @@ impl Led {
             Decision::Sealed(plan) => self.state = State::Sealed(plan.clone()),
             Decision::Failed(failure) => self.state = State::Failed(*failure),
         }
+    }
+
+    /// In how long it ends, if nobody asks for it: by its own time to live, or by that of the settings.
+    pub(super) fn ends_in_ms(&self, now: Millis, settings: &Settings) -> u64 {
+        let ttl = match self.state {
+            State::Open => self.options.unsealed_ttl_ms.unwrap_or(settings.unsealed_ttl_ms),
+            State::Sealed(_) | State::Failed(_) => {
+                self.options.sealed_ttl_ms.unwrap_or(settings.sealed_ttl_ms)
+            }
+        };
+        ttl.saturating_sub(now.since(self.touched))
     }
 
     pub(super) fn word(&self) -> Word {

@@ -26,10 +26,12 @@ use std::sync::Arc;
 mod dividing;
 mod led;
 mod overview;
+mod quota;
 mod sealing;
 
 use led::{Led, State, UnderWay};
 pub use overview::{ShuffleOverview, ShuffleStage};
+pub use quota::{OwnerQuota, OwnerUse, QuotaUsedUp};
 
 /// What somebody asks the leader for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +85,9 @@ pub enum Failed {
     /// It was started before, with other options.
     #[error("a shuffle with this number was started with another {0}: start this one under another number")]
     StartDiffers(OptionDifference),
+    /// Its owner has as much as it may have. The driver says so, which knows all leaders of its node.
+    #[error("the shuffle is not started: {0}")]
+    QuotaUsedUp(QuotaUsedUp),
 }
 
 /// What has come.
@@ -344,7 +349,7 @@ impl Leader {
             },
             (Request::KeepAlive, Some(_)) => Ok(Answer::Alive),
             (Request::Overview, Some(_)) => {
-                self.overview(shuffle).map(Answer::Overview).ok_or(Failed::NotLeading)
+                self.overview(now, shuffle).map(Answer::Overview).ok_or(Failed::NotLeading)
             }
             (Request::Seal(expected), Some((_, _, State::Sealed(plan)))) => {
                 match plan.first_without(&expected) {
@@ -529,13 +534,7 @@ impl Leader {
 
     fn expire(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(led) = self.shuffles.get(&shuffle) else { return };
-        let ttl = match led.state {
-            State::Open => led.options.unsealed_ttl_ms.unwrap_or(self.settings.unsealed_ttl_ms),
-            State::Sealed(_) | State::Failed(_) => {
-                led.options.sealed_ttl_ms.unwrap_or(self.settings.sealed_ttl_ms)
-            }
-        };
-        if !led.is_deciding && now.since(led.touched) >= ttl {
+        if !led.is_deciding && led.ends_in_ms(now, &self.settings) == 0 {
             self.decide(now, shuffle, Decision::Ended(Ended::Expired));
         }
     }

@@ -270,6 +270,7 @@ impl Leader {
             State::Failed(failure) => Err(Failed::Failed(*failure)),
         };
         let requests = led.seal.take().map(|sealing| sealing.requests).unwrap_or_default();
+        led.heard = led.marks.values().map(|marks| marks.len() as u64).sum();
         led.marks.clear();
         led.asked.clear();
         led.samples.clear();

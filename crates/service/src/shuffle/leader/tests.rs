@@ -37,13 +37,18 @@ impl Leader {
 
 /// A leader of one open shuffle.
 fn leader() -> Leader {
+    leader_of(ShuffleOptions::default())
+}
+
+const TERMS: Terms = Terms { stashes: 1, ranges: 1 };
+
+fn leader_of(options: ShuffleOptions) -> Leader {
     let decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
     let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
     leader.handle(Millis(0), Event::Tick);
     leader.synced(0);
-    let terms = Terms { stashes: 1, ranges: 1 };
-    leader.handle(Millis(0), Event::Request(1, SHUFFLE, Request::Start(terms, ShuffleOptions::default())));
-    assert!(leader.synced(1).contains(&Effect::Answer(1, Ok(Answer::Started(terms)))));
+    leader.handle(Millis(0), Event::Request(1, SHUFFLE, Request::Start(TERMS, options)));
+    assert!(leader.synced(1).contains(&Effect::Answer(1, Ok(Answer::Started(TERMS)))));
     leader
 }
 
@@ -188,4 +193,75 @@ fn partitions_that_lack_an_attempt_are_listed_though_parts_come_again_and_again(
         effects = leader.handle(now, Event::Tick);
     }
     assert!(now.since(Millis(0)) >= settings().gather_ms);
+}
+
+/// Whether it is decided that the shuffle has expired.
+fn expires(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| match effect {
+        Effect::Send(_, Message::Append(Append { what: What::After(_, decisions), .. })) => {
+            matches!(&decisions[..], [(SHUFFLE, Decision::Ended(Ended::Expired))])
+        }
+        _ => false,
+    })
+}
+
+#[test]
+fn a_shuffle_ends_by_its_own_time_to_live_and_without_one_by_the_settings() {
+    let own = |unsealed, sealed| ShuffleOptions {
+        unsealed_ttl_ms: unsealed,
+        sealed_ttl_ms: sealed,
+        ..ShuffleOptions::default()
+    };
+    let Settings { unsealed_ttl_ms, sealed_ttl_ms, .. } = settings();
+    let cases = [
+        (own(None, None), unsealed_ttl_ms, sealed_ttl_ms),
+        (own(Some(20_000), None), 20_000, sealed_ttl_ms),
+        (own(Some(2 * unsealed_ttl_ms), Some(15_000)), 2 * unsealed_ttl_ms, 15_000),
+    ];
+    let plan =
+        Plan { shuffle: SHUFFLE, winners: BTreeMap::new(), needed: BTreeMap::new(), ranges: Vec::new() };
+    for (options, unsealed, sealed) in cases {
+        let mut open = leader_of(options.clone());
+        assert_eq!(open.overviews(Millis(7)).next().map(|told| told.ends_in_ms), Some(unsealed - 7));
+        assert!(!expires(&open.handle(Millis(unsealed - 1), Event::Tick)), "{options:?}");
+        // Who only looks does not use it.
+        open.handle(Millis(unsealed - 1), Event::Request(2, SHUFFLE, Request::Overview));
+        assert!(expires(&open.handle(Millis(unsealed), Event::Tick)), "{options:?}");
+
+        let mut decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
+        decisions.push(SHUFFLE, Decision::Start(TERMS, options.clone().into()), 9);
+        decisions.push(SHUFFLE, Decision::Sealed(plan.clone().into()), 9);
+        let mut whole = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
+        whole.handle(Millis(0), Event::Tick);
+        whole.synced(2);
+        assert!(!expires(&whole.handle(Millis(sealed - 1), Event::Tick)), "{options:?}");
+        whole.handle(Millis(sealed - 1), Event::Request(2, SHUFFLE, Request::KeepAlive));
+        assert!(!expires(&whole.handle(Millis(sealed), Event::Tick)), "{options:?}");
+        assert!(expires(&whole.handle(Millis(2 * sealed - 1), Event::Tick)), "{options:?}");
+    }
+}
+
+#[test]
+fn a_start_with_the_same_number_is_the_same_shuffle_or_says_in_what_it_differs() {
+    let start = |number, owner: &str| {
+        let options = ShuffleOptions { owner: owner.to_owned(), ..ShuffleOptions::default() };
+        Event::Request(number, SHUFFLE, Request::Start(TERMS, options))
+    };
+    let decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
+    let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
+    leader.handle(Millis(0), Event::Tick);
+    leader.synced(0);
+    leader.handle(Millis(0), start(1, "one"));
+    // It is being started: what an owner has counts already.
+    assert_eq!(leader.handle(Millis(0), start(2, "two")), []);
+    assert!(leader.has(SHUFFLE));
+    assert_eq!(leader.used_by("one"), OwnerUse { shuffles: 1, bytes: 0 });
+    assert_eq!(leader.used_by("two"), OwnerUse::default());
+    let differs = Failed::StartDiffers(OptionDifference::Owner);
+    let answers = leader.synced(1);
+    assert!(answers.contains(&Effect::Answer(1, Ok(Answer::Started(TERMS)))), "{answers:?}");
+    assert!(answers.contains(&Effect::Answer(2, Err(differs))), "{answers:?}");
+    let started = Effect::Answer(3, Ok(Answer::Started(TERMS)));
+    assert_eq!(leader.handle(Millis(1), start(3, "one")), [started]);
+    assert_eq!(leader.handle(Millis(1), start(4, "two")), [Effect::Answer(4, Err(differs))]);
 }

@@ -20,7 +20,7 @@ use super::shared::Shared;
 use crate::limits;
 use partage_core::base::time::Millis;
 use partage_service::shuffle::buffer::Attempt;
-use partage_service::shuffle::leader::{Answer, Failed, Request};
+use partage_service::shuffle::leader::{Answer, Failed, QuotaUsedUp, Request};
 use partage_service::shuffle::message::Word;
 use partage_service::shuffle::options::{BadShuffleOptions, OptionDifference};
 use partage_service::shuffle::plan::Plan;
@@ -59,6 +59,9 @@ pub enum ClientError {
     /// A shuffle with its number was started with other options.
     #[error("a shuffle with this number was started with another {0}: start this one under another number")]
     StartDiffers(OptionDifference),
+    /// Its owner has as much as it may have.
+    #[error("the shuffle is not started: {0}")]
+    QuotaUsedUp(QuotaUsedUp),
 }
 
 impl From<Closed> for ClientError {
@@ -214,6 +217,7 @@ impl Client {
                 Ok(Err(Failed::StartDiffers(difference))) => {
                     return Err(ClientError::StartDiffers(difference));
                 }
+                Ok(Err(Failed::QuotaUsedUp(why))) => return Err(ClientError::QuotaUsedUp(why)),
                 Ok(Err(Failed::NotLeading)) | Err(_) => self.rest(begun)?,
             }
         }

@@ -10,7 +10,7 @@ use partage_core::base::time::Millis;
 use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::buffer::{self, Attempt, Input};
 use partage_service::shuffle::holder::{self, NotRead, Slice};
-use partage_service::shuffle::leader::{self, Answer, Failed, Request};
+use partage_service::shuffle::leader::{self, Answer, Failed, OwnerUse, QuotaUsedUp, Request};
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::plan::Placed;
 use std::collections::BTreeMap;
@@ -126,7 +126,7 @@ impl EventLoop {
         };
         let number = self.questions.request(now, Asker::Client(client));
         if node == self.name {
-            return self.leader(home, leader::Event::Request(number, shuffle, request));
+            return self.ask_own_leader(number, shuffle, request);
         }
         self.transport.send(&node, Packet::Request(number, shuffle, request));
         Ok(())
@@ -138,9 +138,37 @@ impl EventLoop {
             self.transport.send(&from.0, Packet::Answered(from.1, Err(Failed::NotLeading)));
             return Ok(());
         }
-        let (now, home) = (self.now(), self.map.home(shuffle));
-        let number = self.questions.request(now, Asker::Node(from.0, from.1));
+        let number = self.questions.request(self.now(), Asker::Node(from.0, from.1));
+        self.ask_own_leader(number, shuffle, request)
+    }
+
+    fn ask_own_leader(&mut self, number: u64, shuffle: ShuffleId, request: Request) -> Result {
+        let home = self.map.home(shuffle);
+        if let Request::Start(_, options) = &request
+            && let Some(used_up) = self.quota_used_up(shuffle, &options.owner)
+        {
+            self.answer_request(number, Err(Failed::QuotaUsedUp(used_up)));
+            return Ok(());
+        }
         self.leader(home, leader::Event::Request(number, shuffle, request))
+    }
+
+    /// Why this node starts no further shuffle of an owner; none: it does, or the shuffle is there already, or it does not lead.
+    fn quota_used_up(&self, shuffle: ShuffleId, owner: &str) -> Option<QuotaUsedUp> {
+        let quota = self.config.settings.owner_quota;
+        if quota.is_none() || owner.is_empty() {
+            return None;
+        }
+        let home = self.leaders.get(&self.map.home(shuffle)).filter(|leader| leader.has_begun())?;
+        if home.has(shuffle) {
+            return None;
+        }
+        let led = self.leaders.values().filter(|leader| leader.has_begun());
+        let has = led.clone().fold(OwnerUse::default(), |sum, leader| {
+            let OwnerUse { shuffles, bytes } = leader.used_by(owner);
+            OwnerUse { shuffles: sum.shuffles + shuffles, bytes: sum.bytes.saturating_add(bytes) }
+        });
+        quota.used_up(has, led.count(), self.map.places.len())
     }
 
     pub(super) fn answer_request(&mut self, number: u64, answer: std::result::Result<Answer, Failed>) {

@@ -118,8 +118,10 @@ impl EventLoop {
             Event::Read(node, slice, number, client) => self.client_reads(node, slice, (number, client))?,
             Event::Status(shuffle, client) => self.client_looks(shuffle, client),
             Event::Overviews(client) => {
+                let now = self.now();
+                let overviews = self.leaders.values().flat_map(|leader| leader.overviews(now)).collect();
                 // One that has gone needs none.
-                let _ = client.send(self.leaders.values().flat_map(Leader::overviews).collect());
+                let _ = client.send(overviews);
             }
             Event::LoadBegins(slot, client) => {
                 self.begin_load(slot)?;
