@@ -4,13 +4,15 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 
 mod files;
+#[path = "../shuffle_pool/mod.rs"]
 mod pool;
 mod refused;
 
 use files::{Row, check, sums};
-use pool::Pool;
+use pool::{Pool, Said};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Partitions of each sort.
 const PARTS: usize = 7;
@@ -39,12 +41,31 @@ fn sorted(pool: &Pool, file: &Path, arguments: &[&str], read: impl Fn(&Path) -> 
     said
 }
 
+/// The checker in Python, which anybody can run.
+fn check_in_python(file: &Path, out: &Path) -> Said {
+    let mut check = Command::new("python3");
+    check.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/check_shuffle.py")).arg(file);
+    check.args(["--record", "100", "--key", "10", "--place", "10:18", "-o"]).arg(out);
+    Said::of(check)
+}
+
 #[test]
 fn files_of_each_format_come_out_sorted_and_equally_divided() {
     let pool = Pool::start(3);
     let binary = pool.path("records.bin");
     files::write_binary(&binary, 30_003);
     sorted(&pool, &binary, &["--record", "100", "--key", "10"], files::read_binary);
+    let out = pool.path("sorted-records.bin");
+    let right = check_in_python(&binary, &out);
+    assert_eq!(
+        (right.code, right.out.as_str()),
+        (Some(0), "right: 30003 records in 7 parts, each once, in order\n")
+    );
+    // A record in the place of another.
+    let mut part = std::fs::read(out.join("part-00003.bin")).unwrap();
+    part.copy_within(4_200..4_300, 4_300);
+    std::fs::write(out.join("part-00003.bin"), part).unwrap();
+    check_in_python(&binary, &out).refused(1, &["part-00003.bin, record 43: ", "is there twice"]);
 
     let csv = pool.path("rows.csv");
     files::write_csv(&csv, 5_001);

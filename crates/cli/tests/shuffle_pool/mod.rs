@@ -1,85 +1,18 @@
-//! A coordinator and nodes of shuffles as processes of their own, and commands against them.
+//! A coordinator and nodes of shuffles as processes of their own, and commands against them: for all test programs of shuffles.
 
-use serde_json::Value;
+#![allow(dead_code, reason = "each test program uses a part")]
+
+#[path = "../process/mod.rs"]
+pub mod process;
+
+pub use process::{Said, partage, signal};
+
+use process::{PATIENCE, Process, SETTINGS};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-
-/// Heartbeats and deadlines with which a dead node is found in seconds.
-const SETTINGS: &str = "heartbeat_ms = 200\nlease_ms = 2500\ndead_after_ms = 3000\ncheck_back_ms = 1000\nsettle_ms = 500\n\
-                        brake_share = 1.0\n";
-
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A process, killed when dropped.
-struct Process(Child);
-
-impl Process {
-    /// Starts a command and waits for the line, of JSON, that says where it listens.
-    fn start(mut command: Command, log: &Path) -> (Process, Value) {
-        let log = std::fs::File::options().append(true).create(true).open(log).unwrap();
-        let command = command.arg("--json").stdout(Stdio::piped()).stderr(log);
-        let mut process = Process(command.spawn().unwrap());
-        let mut line = String::new();
-        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{command:?}: {line:?}"));
-        (process, said)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-pub fn partage(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_partage"));
-    // The disk of a machine that tests is as full as it is.
-    command.args(arguments).envs([("PARTAGE_DISK_NEARLY_FULL", "1"), ("PARTAGE_DISK_FULL", "1")]);
-    command
-}
-
-/// Stops a process with `-STOP`, and lets it go on with `-CONT`.
-pub fn signal(process: &Child, signal: &str) {
-    let done = Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap();
-    assert!(done.success(), "{signal}");
-}
-
-/// What a command has said.
-#[derive(Debug)]
-pub struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Said {
-    pub fn of(mut command: Command) -> Said {
-        let ended = command.output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Said { code: ended.status.code(), out: text(&ended.stdout), err: text(&ended.stderr) }
-    }
-
-    #[track_caller]
-    pub fn json(&self) -> Value {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"))
-    }
-
-    #[track_caller]
-    pub fn refused(&self, code: i32, parts: &[&str]) {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        for part in parts {
-            assert!(self.err.contains(part), "{part:?} is not in {self:?}");
-        }
-    }
-}
 
 /// A coordinator and nodes `s1`, `s2` and so on.
 pub struct Pool {
@@ -121,14 +54,18 @@ impl Pool {
         pool
     }
 
+    /// Where the nodes listen, those that were killed too.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Ends a node as `kill -9` does.
     pub fn kill(&mut self, number: usize) {
-        self.nodes[number].0.kill().unwrap();
-        self.nodes[number].0.wait().unwrap();
+        self.nodes[number].kill();
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

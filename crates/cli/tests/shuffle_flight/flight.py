@@ -1,0 +1,147 @@
+"""Writers, readers and a checker of one shuffle, each a process that the test can kill. The calls are those of the example.
+
+usage: flight.py VERB FOLDER NODES [ARGUMENT...]        NODES are joined by commas; FOLDER is for what is read
+
+    start                          prints the handle
+    put SHUFFLE WRITER OF          writes each OF-th input partition from WRITER on, and prints a line for each that is stored
+    seal SHUFFLE
+    read SHUFFLE READER OF         reads each OF-th partition into a file
+    check                          all that went in came out, once, in order
+    engines SHUFFLE                pandas, Polars and DuckDB read through Arrow streams what pyarrow has read
+    delete SHUFFLE
+"""
+
+import glob
+import os
+import random
+import struct
+import sys
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [os.path.join(HERE, "../../../../examples/shuffle-pyarrow"), os.path.join(HERE, "../../../../tests")]
+import check_shuffle  # noqa: E402
+import shuffle as example  # noqa: E402
+
+SCHEMA = pa.schema([("price", pa.float64()), ("name", pa.dictionary(pa.int8(), pa.string())),
+                    ("tags", pa.list_(pa.string())), ("place", pa.int64(), False)])
+BY = [{"column": "price", "descending": True, "nulls_first": False},
+      {"column": "name", "descending": False, "nulls_first": True}]
+INPUTS, ROWS, PARTITIONS = 16, 20_000, 7
+
+
+def rows(partition):
+    """Few prices and names, so that many rows are equal in both; NaN, both zeros and nulls among them."""
+    some = random.Random(partition)
+    prices = [None, float("nan"), -0.0, 0.0, float("inf")] + [some.randrange(40) / 4 for _ in range(20)]
+    prices = [some.choice(prices) for _ in range(ROWS)]
+    names = [some.choice([None, "", "a", "ab", "é"]) for _ in prices]
+    tags = [some.choice([None, [], ["x"], ["x", None]]) for _ in prices]
+    places = range(partition * ROWS, (partition + 1) * ROWS)
+    return pa.table([pa.array(prices), pa.array(names).dictionary_encode().cast(SCHEMA.field(1).type),
+                     pa.array(tags, SCHEMA.field(2).type), pa.array(places)], schema=SCHEMA)
+
+
+def key(price, name):
+    """What Python compares: descending prices of which NaN is the largest and -0 is below 0, nulls last; then names, nulls first."""
+    if price is None:
+        number = (1,)
+    elif price != price:
+        number = (0, 0)
+    else:
+        number = (0, 1, -price, struct.pack(">d", price) == struct.pack(">d", -0.0))
+    return number, (name is not None, (name or "").encode())
+
+
+def columns(table):
+    return [table.column(name).to_pylist() for name in SCHEMA.names]
+
+
+def row_bytes(row):
+    # Not as Python shows a number: all NaN are one.
+    price = b"null" if row[0] is None else b"nan" if row[0] != row[0] else struct.pack(">d", row[0])
+    return price + repr(row[1:]).encode()
+
+
+def part(folder, number):
+    return os.path.join(folder, f"part-{number:05}.arrow")
+
+
+def put(folder, nodes, shuffle, writer, of):
+    for partition in range(int(writer), INPUTS, int(of)):
+        stored = example.put(nodes, shuffle, partition, rows(partition))
+        assert stored["records"] == ROWS, stored
+        print(partition, flush=True)
+
+
+def read(folder, nodes, shuffle, reader, of):
+    endpoints = example.endpoints(nodes, shuffle, PARTITIONS)
+    assert len(endpoints) == PARTITIONS, endpoints
+    for number in range(int(reader), PARTITIONS, int(of)):
+        table = example.get(nodes, endpoints[number])
+        with pa.OSFile(part(folder, number), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+
+
+def read_parts(folder):
+    for path in sorted(glob.glob(os.path.join(folder, "part-*.arrow"))):
+        with pa.OSFile(path) as file:
+            yield path, pa.ipc.open_file(file).read_all()
+
+
+def check(folder, nodes):
+    before, after, order, sizes = check_shuffle.Count(), check_shuffle.Count(), check_shuffle.Order(), []
+    for partition in range(INPUTS):
+        for row in zip(*columns(rows(partition))):
+            before.add(row_bytes(row))
+    for path, table in read_parts(folder):
+        assert table.schema.names == SCHEMA.names, table.schema
+        for row in zip(*columns(table)):
+            after.add(row_bytes(row))
+            order.add(key(row[0], row[1]), row[3], path)
+        sizes.append(table.num_rows)
+    before.same_as(after)
+    check_shuffle.equal_parts(sizes)
+    assert len(sizes) == PARTITIONS, sizes
+
+
+def engines(folder, nodes, shuffle):
+    import duckdb
+    import polars
+
+    expected = pa.concat_tables([table for _, table in read_parts(folder)]).column("place").to_pylist()
+
+    def streams():
+        """The partitions as streams of batches, one after the other; each is read before the next begins."""
+        for endpoint in example.endpoints(nodes, shuffle, PARTITIONS):
+            with flight.connect(nodes[0]) as client:
+                yield client.do_get(endpoint.ticket).to_reader()
+
+    by_pandas, by_polars, by_duckdb = [], [], []
+    for stream in streams():
+        by_pandas += stream.read_pandas()["place"].tolist()
+    for stream in streams():
+        by_polars += polars.from_arrow(stream)["place"].to_list()
+    for stream in streams():
+        by_duckdb += [row[3] for row in duckdb.from_arrow(stream).fetchall()]
+    for engine, places in [("pandas", by_pandas), ("Polars", by_polars), ("DuckDB", by_duckdb)]:
+        assert places == expected, f"{engine} has read {len(places)} other rows"
+
+
+def main(verb, folder, nodes, *arguments):
+    nodes = nodes.split(",")
+    if verb == "start":
+        print(example.start(nodes, SCHEMA, BY, INPUTS))
+    elif verb == "seal":
+        sealed = example.action(nodes, "seal", shuffle=arguments[0], inputs=INPUTS)
+        assert sealed["records"] == INPUTS * ROWS, sealed
+    elif verb == "delete":
+        example.action(nodes, "delete", shuffle=arguments[0])
+    else:
+        {"put": put, "read": read, "check": check, "engines": engines}[verb](folder, nodes, *arguments)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
