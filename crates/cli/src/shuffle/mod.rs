@@ -4,6 +4,7 @@
 //! same ports.
 
 mod control;
+pub mod flight;
 mod list;
 mod nodes;
 mod serve;
