@@ -5,9 +5,9 @@
 //!  end of the stream ─► the attempt is whole ─► one PutResult, and the end of the call
 //! ```
 //!
-//! All is done where the answer is polled: when a client goes away, the attempt is dropped, and one that is dropped before its end
-//! is never read. The next message is read when the buffer has the records of the one before: so a full buffer holds the client
-//! back.
+//! All is done where the answer is polled: when a client goes away, the attempt is dropped, and one that is dropped before its
+//! end is never read. The next message is read when the buffer has the records of the one before: so a full buffer holds the
+//! client back.
 
 use crate::descriptor::PutPath;
 use crate::ipc::unpacked_bytes;

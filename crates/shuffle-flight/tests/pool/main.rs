@@ -1,5 +1,5 @@
-//! A pool of three nodes in one process, used by the client of Flight alone: what is put comes back in order, in equal partitions, at
-//! each node; and what makes no sense is refused by name.
+//! A pool of three nodes in one process, used by the client of Flight alone: what is put comes back in order, in equal
+//! partitions, at each node; and what makes no sense is refused by name.
 
 #![allow(clippy::unwrap_used, reason = "a test stops at its first surprise, in its helping functions too")]
 
