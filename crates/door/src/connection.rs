@@ -318,7 +318,7 @@ impl Door {
             return refused(&refusal, version);
         }
         parts.extensions.insert(addresses.peer);
-        let body = match RequestBody::new(body, in_flight.clone(), &parts.headers, self) {
+        let body = match RequestBody::new(body, in_flight.clone(), (&parts.headers, version), self) {
             Ok(body) => body,
             Err(refusal) => {
                 self.counts().refused(refusal.reason, &refusal);

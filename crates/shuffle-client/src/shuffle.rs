@@ -114,7 +114,7 @@ impl Default for StartOptions {
 
 impl StartOptions {
     /// The terms that follow from them, for a client that knows so many nodes.
-    pub(crate) fn terms(&self, known: usize) -> Terms {
+    pub fn terms(&self, known: usize) -> Terms {
         let nodes = if self.nodes == 0 { known as u64 } else { u64::from(self.nodes) };
         let stashes = nodes.saturating_mul(RANGES_A_NODE);
         let ranges = stashes
@@ -133,7 +133,7 @@ impl StartOptions {
     }
 
     /// What the leader keeps of them.
-    pub(crate) fn of_shuffle(&self) -> ShuffleOptions {
+    pub fn of_shuffle(&self) -> ShuffleOptions {
         let millis = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         ShuffleOptions {
             kind: self.kind.clone(),

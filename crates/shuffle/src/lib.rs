@@ -34,4 +34,4 @@ pub mod server;
 pub mod store;
 mod turns;
 
-pub use pool::{DISK_LIMITS, PoolError};
+pub use pool::{DISK_LIMITS, LocalPool, PoolError};

@@ -68,6 +68,10 @@ pub(crate) const AROUND_RECORD: usize = 8;
 /// Keys and values in one answer to a reader, and their lengths: large enough that a frame costs little, small against what a
 /// connection holds.
 pub(crate) const READ_BYTES: usize = 1 << 20;
+/// Numbers that a start draws at most, while leaders say that the owner has as much as it may have: each has a share of the quota.
+pub(crate) const START_DRAWS: u32 = 16;
+/// Answers that wait for a task of this process that reads: each has about [`READ_BYTES`].
+pub(crate) const LOCAL_ANSWERS: usize = 2;
 /// Partitions of which a client may ask the bounds, or the heavier keys, at once: a question to a holder has room for so many
 /// offsets of one range, and a frame for their keys, unless these are long.
 pub(crate) const BOUNDS: u64 = 16_384;

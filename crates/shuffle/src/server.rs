@@ -1,8 +1,8 @@
 //! One node of a pool: a listener, a worker, the machines.
 //!
-//! One address has both protocols: the frames of shuffles, for nodes and clients, and HTTP, for the coordinator and for people. A
-//! connection is told by its first bytes, which are those of no request of HTTP. So whoever knows a node's address in the map
-//! knows where its frames go.
+//! One address has both protocols: the frames of shuffles, for nodes and clients, and HTTP, for the coordinator, for people, and for
+//! what [`Config::routes`] adds. A connection is told by its first bytes, which are those of no request of HTTP. So whoever knows
+//! a node's address in the map knows where its frames go.
 //!
 //! ```text
 //!  start: members ─► worker registers ─► listener ─► the pool is there ─► first map ─► node opens its files ─► orders
@@ -12,10 +12,11 @@ use crate::limits;
 use crate::network::{PoolService, WireTransport};
 use crate::node::{BATCHES, Node, NodeConfig, NodeError, NodeSettings};
 use crate::pool::{
-    DISK_LIMITS, PoolError, PoolHandler, PoolListener, PoolSpec, Running, Seen, Settings, Starting,
-    attend_disk, attend_leads, ensure, look, metrics_text, routes, running,
+    DISK_LIMITS, Doors, LocalPool, PoolError, PoolHandler, PoolListener, PoolSpec, Running, Seen, Settings,
+    Starting, attend_disk, attend_leads, ensure, look, metrics_text, routes, running,
 };
 use crate::store::is_locked;
+use axum::Router;
 use bytes::Bytes;
 use partage_core::base::name::{KeyspaceName, NameError, NodeId};
 use partage_core::keyspace::KeyspaceKind;
@@ -75,7 +76,12 @@ pub struct Config {
     pub disk: DiskLimits,
     /// Who may connect over HTTP, and what that may cost.
     pub door: partage_door::Settings,
+    /// Other protocols at the same address.
+    pub routes: Option<MoreRoutes>,
 }
+
+/// Makes routes for a listener of a node. They are made before the node runs.
+pub type MoreRoutes = Arc<dyn Fn(LocalPool) -> Router + Send + Sync>;
 
 /// The pool of a node that names none.
 pub const POOL: &str = "default";
@@ -109,6 +115,7 @@ impl Config {
             settings: NodeSettings::default(),
             disk: DISK_LIMITS,
             door: partage_door::Settings::default(),
+            routes: None,
         }
     }
 }
@@ -182,7 +189,7 @@ impl ShuffleNode {
         let (close, closed) = watch::channel(false);
         let ending = CancellationToken::new();
         let door = Door::new(role(&announced, address), config.door);
-        let service = service(&worker, &door, (id.clone(), &started, seen.clone()));
+        let service = service(&worker, &door, (id.clone(), &started, seen.clone()), config.routes);
         let mut listeners = JoinSet::new();
         let stop = (closed, ending.clone());
         listeners.spawn(listen(door, config.listener, service, started.clone(), stop));
@@ -358,13 +365,19 @@ fn service(
     worker: &Worker,
     door: &Door,
     (me, started, seen): (NodeId, &Starting, watch::Receiver<Option<Seen>>),
+    more_routes: Option<MoreRoutes>,
 ) -> TowerService {
     let (counted, of) = (door.clone(), started.clone());
     let more = move || {
         let running = of.borrow().clone();
         counted.text("partage_worker") + &running.map(|running| metrics_text(&running)).unwrap_or_default()
     };
-    TowerService::new(router_with(worker, more).merge(routes(me, started.clone(), seen)))
+    let doors = Doors::new(me, started.clone(), seen);
+    let mut all = router_with(worker, more).merge(routes(doors.clone()));
+    if let Some(more_routes) = more_routes {
+        all = all.merge(more_routes(LocalPool::new(doors)));
+    }
+    TowerService::new(all)
 }
 
 /// The pool's settings: asked for until a coordinator says them. It is there, as it has taken the node in.

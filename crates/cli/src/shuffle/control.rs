@@ -52,6 +52,7 @@ impl StartArgs {
             partitions: self.partitions,
             bytes: self.bytes,
             nodes: self.pool,
+            weight: self.weight,
             ttl: self.ttl.map(Duration::from_secs),
             sealed_ttl: self.sealed_ttl.map(Duration::from_secs),
             owner: self.owner,

@@ -5,6 +5,7 @@
 
 mod bounds;
 mod control;
+pub mod flight;
 mod list;
 mod nodes;
 mod serve;

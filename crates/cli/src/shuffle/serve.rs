@@ -1,5 +1,6 @@
 //! `partage shuffle serve`: a node that buffers and stores the records of shuffles.
 
+use super::flight;
 use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
 use crate::role::{StopSignals, bind, coordinators, disk_limits, left, log, read, share};
@@ -96,11 +97,14 @@ impl Serve {
         let node = node.map_err(not_started)?;
         let address = node.address().to_string();
         if output.is_json() {
-            let told = serde_json::json!({ "id": id, "pool": pool, "address": address, "unix": unix });
+            let flight = flight::uri(&address);
+            let told = serde_json::json!({ "id": id, "pool": pool, "address": address, "unix": unix, "flight": flight });
             output.json(&told)?;
         } else {
             let unix = unix.map(|path| format!(", and at unix:{path}")).unwrap_or_default();
-            output.text(&format!("node {id} of the pool {pool} at {address}{unix}"));
+            let flight =
+                flight::uri(&address).map(|uri| format!(", Arrow Flight at {uri}")).unwrap_or_default();
+            output.text(&format!("node {id} of the pool {pool} at {address}{unix}{flight}"));
         }
         output.flush();
         tokio::select! {
@@ -147,6 +151,7 @@ impl Serve {
             settings: NodeSettings { owner_quota, ..NodeSettings::of_memory(self.memory) },
             disk,
             door,
+            routes: flight::routes(),
             ..Config::new(id.clone(), coordinators, listener, folder)
         };
         Ok((id, config))

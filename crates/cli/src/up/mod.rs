@@ -99,6 +99,9 @@ struct Addresses {
     /// The nodes of the pool of shuffles: where they listen.
     #[serde(serialize_with = "addresses_alone")]
     shuffle: Vec<NodeAddress>,
+    /// Where they are reached over Arrow Flight.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    flight: Vec<String>,
     /// The shard of the table in which [`KEY`] is, and the node that leads it.
     #[serde(skip)]
     shard: Option<(u64, String)>,
@@ -187,7 +190,9 @@ impl UpArgs {
             nodes.partition(|node| node_manager::is_of_dataset(&node.id));
         let (table_nodes, nodes): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|node| node_manager::is_of_tables(&node.id));
-        let (shuffle, nodes) = nodes.into_iter().partition(|node| node_manager::is_of_shuffles(&node.id));
+        let (shuffle, nodes): (Vec<_>, Vec<_>) =
+            nodes.into_iter().partition(|node| node_manager::is_of_shuffles(&node.id));
+        let flight = shuffle.iter().filter_map(|node| crate::shuffle::flight::uri(&node.address)).collect();
         let addresses = Addresses {
             coordinator: at,
             router: proxy.address().to_string(),
@@ -198,6 +203,7 @@ impl UpArgs {
             table_nodes,
             resp: manager.redis(),
             shuffle,
+            flight,
             shard: sample::shard_of(&client, KEY).await?,
         };
         Ok(Parts { coordinator, manager, proxy, addresses, _temporary: temporary })
@@ -512,6 +518,7 @@ mod tests {
                 table_nodes: vec![node("t1", 91), node("t2", 92)],
                 resp: vec![at(96), at(97)],
                 shuffle: vec![node("s1", 300), node("s2", 301), node("s3", 302)],
+                flight: Vec::new(),
                 shard: Some((1, "t2".into())),
             };
             let text = welcome(&addresses, port == 7400, true);

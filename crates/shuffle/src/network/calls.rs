@@ -51,15 +51,21 @@ impl From<Refusal> for Ends {
 }
 
 /// Where the answers of one call go.
-struct Replies<'a> {
-    number: u64,
-    shuffle: ShuffleId,
-    to: &'a Answers,
+enum Replies<'a> {
+    /// To a client on the network.
+    Client { number: u64, shuffle: ShuffleId, to: &'a Answers },
+    /// To a task of this process.
+    Task(&'a mpsc::Sender<Answer>),
 }
 
 impl Replies<'_> {
     async fn send(&self, what: Answer) -> Result<(), ConnectionClosed> {
-        self.to.send(&Call { number: self.number, shuffle: self.shuffle, what }).await
+        match self {
+            Replies::Client { number, shuffle, to } => {
+                to.send(&Call { number: *number, shuffle: *shuffle, what }).await
+            }
+            Replies::Task(to) => to.send(what).await.map_err(|_| ConnectionClosed::Ended),
+        }
     }
 
     /// Sends records, in as many answers as they need. Says how many there were, and their bytes.
@@ -115,7 +121,7 @@ impl Asks {
         call: Call<Request>,
         answers: &Answers,
     ) -> Result<(), ConnectionClosed> {
-        let replies = Replies { number: call.number, shuffle: call.shuffle, to: answers };
+        let replies = Replies::Client { number: call.number, shuffle: call.shuffle, to: answers };
         match self.answered(call.shuffle, call.what, &replies).await {
             Ok(()) => Ok(()),
             Err(Ends::Refused(refusal)) => {
@@ -123,6 +129,19 @@ impl Asks {
                 replies.send(Answer::Refused(refusal)).await
             }
             Err(Ends::Gone(closed)) => Err(closed),
+        }
+    }
+
+    /// The same for a task of this process: the answers come to it one by one, as it takes them. One that is gone needs none.
+    pub(super) async fn answer_task(
+        &self,
+        shuffle: ShuffleId,
+        what: Request,
+        answers: &mpsc::Sender<Answer>,
+    ) -> Result<(), Refusal> {
+        match self.answered(shuffle, what, &Replies::Task(answers)).await {
+            Ok(()) | Err(Ends::Gone(_)) => Ok(()),
+            Err(Ends::Refused(refusal)) => Err(refusal),
         }
     }
 
@@ -263,7 +282,8 @@ impl Asks {
         }
     }
 
-    async fn plan(&self, shuffle: ShuffleId) -> Result<Arc<Plan>, Refusal> {
+    /// What a sealed shuffle is read by.
+    pub(super) async fn plan(&self, shuffle: ShuffleId) -> Result<Arc<Plan>, Refusal> {
         let begun = self.now();
         loop {
             let (sender, mut word) = mpsc::channel::<Word>(1);

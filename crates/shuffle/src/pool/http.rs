@@ -40,22 +40,19 @@ const SHUFFLE: &str = "/v1/shuffles/{shuffle}";
 
 /// What the routes need.
 #[derive(Clone)]
-struct Doors {
-    me: NodeId,
-    starting: Starting,
-    seen: watch::Receiver<Option<Seen>>,
+pub(crate) struct Doors {
+    pub(super) me: NodeId,
+    pub(super) starting: Starting,
+    pub(super) seen: watch::Receiver<Option<Seen>>,
     others: Client<HttpConnector, Empty<Bytes>>,
 }
 
 /// The routes of a node of a pool.
-pub(crate) fn routes(me: NodeId, starting: Starting, seen: watch::Receiver<Option<Seen>>) -> Router {
-    let others =
-        Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(Dialer::PEER.http());
-    let doors = Doors { me, starting, seen, others };
+pub(crate) fn routes(doors: Doors) -> Router {
     Router::new().route(SHUFFLES, get(list)).route(SHUFFLE, get(show)).with_state(doors)
 }
 
-fn form(overview: &ShuffleOverview) -> ShuffleForm {
+pub(super) fn form(overview: &ShuffleOverview) -> ShuffleForm {
     let stage = match overview.stage {
         ShuffleStage::Open => "open",
         ShuffleStage::Sealing => "sealing",
@@ -95,37 +92,53 @@ fn column(of: &SortColumn) -> SortColumnForm {
 }
 
 async fn list(State(doors): State<Doors>, Query(query): Query<BTreeMap<String, String>>) -> Response {
-    let Some(running) = running(&doors.starting).await else { return ended() };
-    let owner = query.get("owner").cloned().unwrap_or_default();
-    let named = ShuffleOptions { owner: owner.clone(), ..ShuffleOptions::default() };
+    let owner = query.get("owner").map_or("", String::as_str);
+    let named = ShuffleOptions { owner: owner.to_owned(), ..ShuffleOptions::default() };
     if let Err(why) = named.check() {
         return error(StatusCode::BAD_REQUEST, &ErrorBody::new("malformed", why, "mend it"));
     }
-    let Some(mut own) = running.node.overviews().await else { return ended() };
-    own.retain(|overview| owner.is_empty() || overview.options.owner == owner);
-    let mut list = ShuffleList { shuffles: own.iter().map(form).collect(), silent: Vec::new() };
-    if query.get("of").is_none_or(|of| of != "node") {
-        let others = doors.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default();
-        let mut asked = JoinSet::new();
-        for (node, address) in others.into_iter().filter(|(node, _)| *node != doors.me) {
-            let (client, owner) = (doors.others.clone(), owner.clone());
-            let asking = async move { timeout(LIST_ANSWER, list_of(&client, &address, &owner)).await };
-            asked.spawn(async move { (node, asking.await) });
-        }
-        while let Some(joined) = asked.join_next().await {
-            match joined {
-                Ok((_, Ok(Some(of_node)))) => list.shuffles.extend(of_node.shuffles),
-                Ok((node, _)) => list.silent.push(node.to_string()),
-                // The runtime ends.
-                Err(_) => {}
+    let is_of_node = query.get("of").is_some_and(|of| of == "node");
+    match doors.list(owner, is_of_node).await {
+        Some(list) => axum::Json(list).into_response(),
+        None => ended(),
+    }
+}
+
+impl Doors {
+    pub(crate) fn new(me: NodeId, starting: Starting, seen: watch::Receiver<Option<Seen>>) -> Doors {
+        let others =
+            Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(Dialer::PEER.http());
+        Doors { me, starting, seen, others }
+    }
+
+    /// The shuffles of an owner, or all, of the pool, or only those that this node leads; none: the node ends.
+    pub(super) async fn list(&self, owner: &str, is_of_node: bool) -> Option<ShuffleList> {
+        let mut own = running(&self.starting).await?.node.overviews().await?;
+        own.retain(|overview| owner.is_empty() || overview.options.owner == owner);
+        let mut list = ShuffleList { shuffles: own.iter().map(form).collect(), silent: Vec::new() };
+        if !is_of_node {
+            let others = self.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default();
+            let mut asked = JoinSet::new();
+            for (node, address) in others.into_iter().filter(|(node, _)| *node != self.me) {
+                let (client, owner) = (self.others.clone(), owner.to_owned());
+                let asking = async move { timeout(LIST_ANSWER, list_of(&client, &address, &owner)).await };
+                asked.spawn(async move { (node, asking.await) });
+            }
+            while let Some(joined) = asked.join_next().await {
+                match joined {
+                    Ok((_, Ok(Some(of_node)))) => list.shuffles.extend(of_node.shuffles),
+                    Ok((node, _)) => list.silent.push(node.to_string()),
+                    // The runtime ends.
+                    Err(_) => {}
+                }
             }
         }
+        // While the lead of a slot changes, two nodes may say that they lead it.
+        list.shuffles.sort_by(|one, other| one.shuffle.cmp(&other.shuffle));
+        list.shuffles.dedup_by(|one, other| one.shuffle == other.shuffle);
+        list.silent.sort();
+        Some(list)
     }
-    // While the lead of a slot changes, two nodes may say that they lead it.
-    list.shuffles.sort_by(|one, other| one.shuffle.cmp(&other.shuffle));
-    list.shuffles.dedup_by(|one, other| one.shuffle == other.shuffle);
-    list.silent.sort();
-    axum::Json(list).into_response()
 }
 
 /// The shuffles of an owner, or all, that another node leads; none: it does not say so.
@@ -161,8 +174,13 @@ fn asks(doors: &Doors, running: &Running) -> Asks {
     Asks::new(running.node.shared(), doors.me.clone())
 }
 
+/// What is said where the node ends.
+pub(super) fn ending() -> Refusal {
+    Refusal::new(RefusalWord::Ending, Again::Request, "the node ends: ask another one")
+}
+
 fn ended() -> Response {
-    refused(&Refusal::new(RefusalWord::Ending, Again::Request, "the node ends: ask another one"))
+    refused(&ending())
 }
 
 fn refused(refusal: &Refusal) -> Response {

@@ -133,7 +133,7 @@ fn what_makes_no_sense_is_refused_by_name() {
 fn an_owner_has_as_many_shuffles_as_its_quota_says_and_others_do_not_feel_it() {
     let cluster = Cluster::start();
     let client = cluster.client(0);
-    let terms = Terms { stashes: 3, ranges: 3 };
+    let terms = Terms::new(3, 3);
     let start = |owner: &str| {
         client.start_with(terms, ShuffleOptions { owner: owner.to_owned(), ..ShuffleOptions::default() })
     };

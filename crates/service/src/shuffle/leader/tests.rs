@@ -42,7 +42,7 @@ fn leader() -> Leader {
     leader_of(ShuffleOptions::default())
 }
 
-const TERMS: Terms = Terms { stashes: 1, ranges: 1 };
+const TERMS: Terms = Terms { stashes: 1, ranges: 1, weight: 1 };
 
 fn leader_of(options: ShuffleOptions) -> Leader {
     let decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
@@ -273,7 +273,7 @@ fn dividing(stashes: u32) -> (Leader, Vec<TaskId>) {
     let mut leader = Leader::begin(Millis(0), SLOT, settings(), map.clone(), decisions);
     leader.handle(Millis(0), Event::Tick);
     leader.synced(0);
-    let terms = Terms { stashes, ranges: 100 };
+    let terms = Terms::new(stashes, 100);
     leader.handle(Millis(0), Event::Request(1, SHUFFLE, Request::Start(terms, ShuffleOptions::default())));
     leader.synced(1);
     let mut sketch = Sketch::new(1_600, 1);

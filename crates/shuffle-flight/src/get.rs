@@ -1,0 +1,44 @@
+//! Records as a stream of batches. The next ones are read when the client has taken those before: one that takes nothing holds
+//! its own stream back, and no other.
+
+use crate::kind::Kind;
+use crate::status;
+use crate::ticket::Compression;
+use arrow_array::RecordBatch;
+use arrow_flight::FlightData;
+use arrow_flight::encode::FlightDataEncoderBuilder;
+use arrow_flight::error::FlightError;
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::IpcWriteOptions;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use partage_shuffle::network::LocalReading;
+use std::sync::Arc;
+use tonic::Status;
+
+async fn next(reading: &mut LocalReading, kind: &Kind) -> Result<Option<RecordBatch>, Status> {
+    let Some(records) = reading.next().await.map_err(status::refused)? else { return Ok(None) };
+    let pairs: Vec<(&[u8], &[u8])> = records.iter().collect();
+    kind.batch(&pairs).map(Some)
+}
+
+/// The messages of a read: the schema, and batches of about a mebibyte.
+pub(crate) fn stream(
+    reading: LocalReading,
+    kind: Arc<Kind>,
+    compression: Option<Compression>,
+) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
+    let codec = compression.map(|compression| match compression {
+        Compression::Lz4 => CompressionType::LZ4_FRAME,
+        Compression::Zstd => CompressionType::ZSTD,
+    });
+    let options = IpcWriteOptions::default().try_with_compression(codec);
+    let options = options.map_err(|why| Status::internal(why.to_string()))?;
+    let encoder =
+        FlightDataEncoderBuilder::new().with_schema(Arc::clone(kind.schema())).with_options(options);
+    let batches = stream::try_unfold((reading, kind), |(mut reading, kind)| async move {
+        let batch = next(&mut reading, &kind).await.map_err(FlightError::from)?;
+        Ok::<_, FlightError>(batch.map(|batch| (batch, (reading, kind))))
+    });
+    Ok(encoder.build(batches).map(|message| message.map_err(Status::from)).boxed())
+}
