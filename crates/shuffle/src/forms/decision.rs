@@ -108,8 +108,8 @@ fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
             out.put_u8(START);
             out.put_u32(terms.stashes);
             out.put_u32(terms.ranges);
-            put_options(out, options);
             out.put_u16(terms.weight);
+            put_options(out, options);
         }
         Decision::Bounds(bounds) => {
             out.put_u8(BOUNDS);

@@ -115,6 +115,7 @@ impl Weather {
             linger_ms: draw.between(1, 10),
             buffer_bytes: draw.between(2_400, 3_000),
             chunk_bytes: 4_000,
+            batch_bytes: 4_000,
             first_sample: u64::MAX,
             // Disks are slow, and no node is replaced for that.
             stand_in_ms: 20_000,

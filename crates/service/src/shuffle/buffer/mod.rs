@@ -199,7 +199,6 @@ impl Buffer {
         self.shuffles.entry(shuffle).or_insert_with(|| Open {
             bounds: Bounds::stashes(terms.stashes).into(),
             attempts: BTreeMap::new(),
-            writing: 0,
             out: BTreeSet::new(),
             marking: BTreeMap::new(),
             last: BTreeMap::new(),

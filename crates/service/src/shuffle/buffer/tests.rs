@@ -65,7 +65,7 @@ fn sent(effects: &[Effect]) -> BTreeMap<BatchKey, Vec<NodeId>> {
 fn an_attempt_is_acknowledged_when_two_nodes_have_its_batches_and_then_its_mark() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
-    buffer.client(0, 2, Input::Open(Terms { stashes: 1, ranges: 1 }));
+    buffer.client(0, 2, Input::Open(Terms::new(1, 1)));
     assert!(sent(&buffer.client(0, 1, Input::End(1, 2))).is_empty(), "it waits for company");
     let batches = sent(&buffer.handle(Millis(5), Event::Tick));
     let (key, nodes) = batches.first_key_value().unwrap();
