@@ -276,7 +276,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of shuffles must catch.
-    pub const SHUFFLES: [Planted; 11] = [
+    pub const SHUFFLES: [Planted; 12] = [
         Planted::AckedBelowR,
         Planted::TwoWinners,
         Planted::StoredTwice,
