@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(pieces(&[], cut(&[], 0), cut(&[], 0)), []);
         for by in [CutBy::Records, CutBy::Bytes, CutBy::Keys] {
             assert_eq!(
-                cuts_at(by, [], &[0, 7].into()),
+                cuts_at::<Bytes>(by, [], &[0, 7].into()),
                 [CutAt { record: 0, key: None }, CutAt { record: 0, key: None }]
             );
             for i in 0..4 {

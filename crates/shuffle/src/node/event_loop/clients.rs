@@ -296,8 +296,7 @@ impl EventLoop {
         match self.questions.reads.remove(&number) {
             Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Found(asked, found)),
             Some((Reader::Node(node, asked), _)) => {
-                // Its reader goes on where an answer ends.
-                self.transport.send(&node, Packet::Found(asked, found.bounded(limits::ANSWER_BYTES)));
+                self.transport.send(&node, Packet::Found(asked, found));
             }
             None => {}
         }
