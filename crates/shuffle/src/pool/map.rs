@@ -149,6 +149,8 @@ mod tests {
             zone: None,
             health,
             resp_address: None,
+            labels: BTreeSet::new(),
+            drains: false,
         }
     }
 
