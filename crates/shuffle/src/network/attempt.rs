@@ -155,7 +155,13 @@ mod tests {
     #[tokio::test]
     async fn a_late_answer_does_not_hand_a_frame_in_again() {
         let inbox = Arc::new(Inbox::new(16, 1 << 20));
-        let map = PoolMap { generation: 1, replicas: 1, places: Vec::new(), nodes: Vec::new() };
+        let map = PoolMap {
+            generation: 1,
+            replicas: 1,
+            places: Vec::new(),
+            nodes: Vec::new(),
+            no_stand_ins: Default::default(),
+        };
         let settings = NodeSettings::default();
         let shared = Arc::new(Shared::new(Arc::clone(&inbox), Clock::start(), settings, Arc::new(map)));
         let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };

@@ -194,7 +194,13 @@ mod tests {
         let [me, other] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
         let place = SlotPlace { epoch: Epoch(1), live: vec![other.clone()], loading: Vec::new() };
         let nodes = vec![me.clone(), other.clone()];
-        let map = PoolMap { generation: 1, replicas: 1, places: vec![place], nodes };
+        let map = PoolMap {
+            generation: 1,
+            replicas: 1,
+            places: vec![place],
+            nodes,
+            no_stand_ins: Default::default(),
+        };
         let config = NodeConfig {
             id: BufferId { node: me, incarnation: Incarnation(1) },
             pool: "default".parse().unwrap(),

@@ -39,7 +39,7 @@ impl Seen {
     /// As the machines take it; `generation` grows with each.
     pub(crate) fn pool_map(&self, generation: u64, replicas: u32) -> PoolMap {
         let (places, nodes) = (self.places.clone(), self.nodes.clone());
-        PoolMap { generation, replicas: replicas as usize, places, nodes }
+        PoolMap { generation, replicas: replicas as usize, places, nodes, no_stand_ins: Default::default() }
     }
 
     /// Where frames for other nodes go.
