@@ -83,6 +83,15 @@ async fn handed_over(node: &Node, slot: Option<PoolSlot>, until: Instant) -> Res
     Ok(())
 }
 
+/// Waits until other nodes have all that this node has taken in their stead, for at most [`limits::HAND_OVER`]. For a node without
+/// a replica: no order to drop one waits for it.
+pub(crate) async fn hand_over_all(node: &Node, until: Instant) {
+    let until = until.min(Instant::now() + limits::HAND_OVER);
+    if let Err(error) = handed_over(node, None, until).await {
+        tracing::warn!(%error, "it is not known whether other nodes have all that this one has");
+    }
+}
+
 #[async_trait]
 impl Handler for PoolHandler {
     async fn stored(&self) -> Result<StoredReplicas, Failure> {

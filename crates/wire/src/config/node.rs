@@ -29,13 +29,21 @@ pub struct NodeFile {
     pub rack: Option<String>,
     /// Free words to pin and exclude by.
     pub labels: Vec<String>,
+    /// What a node of shuffles does in its pool; empty = all that there is. Other nodes have none.
+    pub roles: Vec<String>,
 }
 
 impl NodeFile {
-    /// The announcement of the node `id` at `address`, checked.
+    /// The announcement of the node `id` at `address`, checked. Who knows roles has taken them out before.
     pub fn spec(&self, file: &str, id: &str, address: &str) -> Result<NodeSpec, ConfigError> {
         let value = |what: String| ConfigError::Value { file: file.to_owned(), what };
         let name = |error: NameError| value(error.to_string());
+        if !self.roles.is_empty() {
+            return Err(value(
+                "roles are those of a node of shuffles: take the key out, or start `partage shuffle serve`"
+                    .to_owned(),
+            ));
+        }
         let zone = |zone: &Option<String>| zone.as_deref().map(Zone::new).transpose();
         let spec = NodeSpec {
             capacity: self.capacity.unwrap_or(1.0),
