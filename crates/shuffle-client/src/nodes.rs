@@ -72,6 +72,11 @@ impl Nodes {
         self.nodes[at % self.nodes.len()].stores_only.store(true, Ordering::Relaxed);
     }
 
+    /// Whether each node has refused an attempt so.
+    pub(crate) fn all_store_only(&self) -> bool {
+        self.nodes.iter().all(|node| node.stores_only.load(Ordering::Relaxed))
+    }
+
     fn is_avoided(&self, at: usize, now: Instant) -> bool {
         let failed = *self.nodes[at].failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.is_some_and(|failed| now.saturating_duration_since(failed) < self.avoided)
@@ -154,6 +159,9 @@ mod tests {
             assert_eq!(nodes.order(true), [0, 1, 2], "one that has failed may have come back");
             assert_eq!(nodes.order(false)[2], 1, "it answers all else");
         }
+        assert!(!nodes.all_store_only());
+        [0, 1].into_iter().for_each(|at| nodes.stores_only(at));
+        assert!(nodes.all_store_only());
         assert!(matches!(Nodes::new(Vec::new(), &Settings::default()), Err(Error::NoAddress)));
     }
 }

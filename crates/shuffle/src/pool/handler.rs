@@ -234,6 +234,23 @@ mod tests {
         Instant::now() + Duration::from_secs(60)
     }
 
+    /// A batch that a buffer at another node sends.
+    fn batch(from: &NodeId) -> Packet {
+        let writer = Writer::Buffer(BufferId { node: from.clone(), incarnation: Incarnation(1) });
+        let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: SLOT, writer }, number: 1 };
+        Packet::Message(Message::Batch(Arc::new(Batch { key, body: Body::Records(Tagged::new()) })))
+    }
+
+    #[tokio::test]
+    async fn a_node_that_stands_in_no_more_takes_nothing_of_the_slots_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let (node, other) = node(folder.path());
+        node.stop_standing_in();
+        assert!(node.delivery().deliver(other.clone(), batch(&other)));
+        assert_eq!(node.has_slots().await, Some(false));
+        hand_over_all(&node, soon()).await;
+    }
+
     /// It waits as long as it may.
     async fn is_held_up(node: &Node, slot: Option<PoolSlot>) -> bool {
         timeout_at(soon(), handed_over(node, slot, late())).await.is_err()
@@ -246,11 +263,8 @@ mod tests {
         let (node, other) = node(folder.path());
         handed_over(&node, Some(SLOT), late()).await.unwrap();
         handed_over(&node, None, late()).await.unwrap();
-        let writer = Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(1) });
-        let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: SLOT, writer }, number: 1 };
-        let batch = Arc::new(Batch { key, body: Body::Records(Tagged::new()) });
         let delivery = node.delivery();
-        assert!(delivery.deliver(other.clone(), Packet::Message(Message::Batch(batch))));
+        assert!(delivery.deliver(other.clone(), batch(&other)));
         assert!(is_held_up(&node, Some(SLOT)).await, "nobody else has it");
         assert!(is_held_up(&node, None).await, "it was taken in the stead of another node");
         handed_over(&node, Some(PoolSlot(7)), late()).await.unwrap();
