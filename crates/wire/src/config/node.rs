@@ -61,3 +61,16 @@ impl NodeFile {
         Ok(spec)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_refused_where_nobody_has_taken_them_out() {
+        let file = NodeFile { roles: vec!["buffer".to_owned()], ..NodeFile::default() };
+        let why = file.spec("node.toml", "n1", "127.0.0.1:1").unwrap_err().to_string();
+        assert!(why.contains("node.toml") && why.contains("partage shuffle serve"), "{why}");
+        assert!(NodeFile::default().spec("node.toml", "n1", "127.0.0.1:1").is_ok());
+    }
+}
