@@ -1,5 +1,5 @@
-//! Which node a client connects to: each in turn, those last that have failed a moment ago, and for attempts those behind them that
-//! have said that they store only.
+//! Which node a client connects to: each in turn, those last that have failed a moment ago. For an attempt the nodes that have said
+//! that they store only come behind all others.
 
 use crate::error::Error;
 use crate::settings::Settings;

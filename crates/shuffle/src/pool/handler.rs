@@ -83,8 +83,8 @@ async fn handed_over(node: &Node, slot: Option<PoolSlot>, until: Instant) -> Res
     Ok(())
 }
 
-/// Waits until other nodes have all that this node has taken in their stead, for at most [`limits::HAND_OVER`]. For a node without
-/// a replica: no order to drop one waits for it.
+/// Waits until other nodes have all that this node has taken in their stead, for at most [`limits::HAND_OVER`]. A node without a
+/// replica needs it before it leaves: no order to drop one waits for that.
 pub(crate) async fn hand_over_all(node: &Node, until: Instant) {
     let until = until.min(Instant::now() + limits::HAND_OVER);
     if let Err(error) = handed_over(node, None, until).await {

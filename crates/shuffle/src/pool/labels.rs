@@ -5,8 +5,8 @@
 //! | `shuffle-buffer:default` | it takes attempts of clients |
 //! | `shuffle-storage:default` | it stores records: the constraint of the pool's keyspace lets slots only be there |
 //!
-//! A node registers with them, and the maps tell them to all other nodes. So a node is known to its pool before it has a slot, and
-//! nodes of two pools that share a coordinator do not take each other for stand-ins.
+//! A node registers with them, and the maps tell them to all other nodes. So the pool knows a node before it has a slot, and nodes
+//! of two pools that share a coordinator do not take each other for stand-ins.
 
 use crate::node::Roles;
 use partage_core::base::name::{KeyspaceName, Label, NameError};
