@@ -1,5 +1,5 @@
-//! Which node a client connects to: each in turn, those last that have failed a moment ago. For an attempt the nodes that have said
-//! that they store only come behind all others.
+//! Which node a client connects to: each in turn, those last that have failed a moment ago. For an attempt the nodes come behind
+//! all others that have said that they store only.
 
 use crate::error::Error;
 use crate::settings::Settings;

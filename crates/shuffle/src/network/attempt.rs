@@ -132,13 +132,15 @@ impl OpenAttempt {
     }
 
     fn hear(&mut self, note: &Note) {
-        match note {
-            Note::Answer(answer) => self.over = Some(answer.map_err(Refusal::from)),
-            Note::StoresOnly => self.over = Some(Err(stores_only(&self.shared.buffers()))),
-            Note::DiskFull => self.over = Some(Err(refusal(PutError::DiskFull))),
-            Note::TooMany => self.over = Some(Err(refusal(PutError::TooMany))),
-            Note::Taken(_) | Note::Full(_) => {}
-        }
+        let over = match note {
+            Note::Answer(answer) => answer.map_err(Refusal::from),
+            Note::StoresOnly => Err(stores_only(&self.shared.buffers())),
+            Note::DiskFull => Err(refusal(PutError::DiskFull)),
+            Note::TooMany => Err(refusal(PutError::TooMany)),
+            Note::Taken(_) | Note::Full(_) => return,
+        };
+        // What was handed in before the node had refused the attempt is of one that the buffer does not know.
+        self.over.get_or_insert(over);
     }
 }
 
