@@ -5,11 +5,11 @@
 //! | `shuffle-buffer:default` | it takes attempts of clients |
 //! | `shuffle-storage:default` | it stores records: the constraint of the pool's keyspace lets slots only be there |
 //!
-//! A node registers with them, and the maps tell them to all other nodes. So a pool knows a node before it has a slot, and nodes of
-//! two pools that share a coordinator do not take each other for stand-ins.
+//! A node registers with them, and the maps tell them to all other nodes. So a pool knows a node before it has a slot, and
+//! nodes of two pools that share a coordinator do not take each other for stand-ins.
 //!
-//! What was not done: frames do not name the pool of their sender. A node that starts again in another pool, under its old name and
-//! address, is still sent batches of its old slots, until the coordinator has replaced its replicas.
+//! What was not done: frames do not name the pool of their sender. A node that starts again in another pool, under its old
+//! name and address, is still sent batches of its old slots, until the coordinator has replaced its replicas.
 
 use crate::node::Roles;
 use partage_core::base::name::{KeyspaceName, Label, NameError};
