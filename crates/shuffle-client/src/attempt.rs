@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::shuffle::Shuffle;
 use crate::{AttemptId, ShuffleId};
 use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
-use partage_shuffle_wire::client::{Answer, Call, Refusal, Request};
+use partage_shuffle_wire::client::{Answer, Call, Refusal, RefusalWord, Request};
 use partage_shuffle_wire::records::{PackedRecords, put_record};
 use partage_shuffle_wire::transport::{Address, ClientAnswers, ClientCalls, Closed};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Attempt {
         shuffle: &Shuffle,
         partition: u32,
     ) -> Result<Attempt, Error> {
-        let Connection { at, calls, answers } = nodes.connect().await?;
+        let Connection { at, calls, answers } = nodes.connect_to_write().await?;
         let (sender, over) = watch::channel(None);
         let (told, taken) = watch::channel(0);
         let listening = Listening(tokio::spawn(listen(answers, told, sender)));
@@ -242,7 +242,12 @@ impl Attempt {
     fn failed(&self, over: Over) -> Error {
         let node = self.node();
         match over {
-            Over::Refused(refusal) => Error::Refused { node, refusal },
+            Over::Refused(refusal) => {
+                if refusal.word == RefusalWord::StoresOnly {
+                    self.nodes.stores_only(self.at);
+                }
+                Error::Refused { node, refusal }
+            }
             Over::Closed(why) => self.nodes.lost(self.at, why),
             Over::Whole | Over::Unexpected => Error::Unexpected { node, asked: "an attempt" },
         }

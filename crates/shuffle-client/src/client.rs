@@ -125,6 +125,10 @@ impl Client {
                     Err(error) => error,
                 },
             };
+            // To wait would change nothing: no node that the client knows takes attempts.
+            if failed.word() == Some(RefusalWord::StoresOnly) && self.nodes.all_store_only() {
+                return Err(failed);
+            }
             retry.rest(failed).await?;
         }
     }

@@ -61,6 +61,8 @@ pub(crate) const BULK_BYTES: u64 = 32 << 20;
 pub(crate) const LEAST_ANSWER_BYTES: u64 = 16 << 10;
 /// Calls of one client that are being answered at a time; beyond that its connection is not read.
 pub(crate) const CALLS_AT_ONCE: usize = 64;
+/// Nodes that buffer, of those that one names which stores only.
+pub(crate) const BUFFERS_NAMED: usize = 8;
 /// Attempts that are open on one connection.
 pub(crate) const ATTEMPTS_OF_CLIENT: usize = 1_024;
 /// The lengths of the key and the value of a record in an answer to a reader: an answer with records of length 0 has an end too.

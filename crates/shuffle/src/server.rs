@@ -10,10 +10,11 @@
 
 use crate::limits;
 use crate::network::{PoolService, WireTransport};
-use crate::node::{BATCHES, Node, NodeConfig, NodeError, NodeSettings};
+use crate::node::{BATCHES, Node, NodeConfig, NodeError, NodeSettings, Roles};
 use crate::pool::{
-    DISK_LIMITS, Doors, LocalPool, PoolError, PoolHandler, PoolListener, PoolSpec, Running, Seen, Settings,
-    Starting, attend_disk, attend_leads, ensure, look, metrics_text, routes, running,
+    DISK_LIMITS, Doors, LocalPool, PoolError, PoolHandler, PoolLabels, PoolListener, PoolSpec, Running, Seen,
+    Settings, Starting, attend_disk, attend_leads, ensure, hand_over_all, look, metrics_text, routes,
+    running,
 };
 use crate::store::is_locked;
 use axum::Router;
@@ -70,7 +71,7 @@ pub struct Config {
     pub slots: u32,
     /// Replicas of each slot, if this node creates it.
     pub replicas: u32,
-    /// Of the machines and the files.
+    /// Of the machines and the files, and what the node does in its pool.
     pub settings: NodeSettings,
     /// Of the disk.
     pub disk: DiskLimits,
@@ -176,6 +177,8 @@ impl ShuffleNode {
         let address = config.listener.local_addr()?;
         let announced = config.advertise.clone().unwrap_or_else(|| address.to_string());
         let (id, pool) = (NodeId::new(&config.node)?, KeyspaceName::new(&config.pool)?);
+        let labels = PoolLabels::of(&pool)?;
+        let spec = spec_of(&config, &pool, &labels);
         let unix = match &config.unix {
             Some(path) => Some(Listener::bind(&Address::Unix(path.clone())).await?),
             None => None,
@@ -184,7 +187,7 @@ impl ShuffleNode {
         let (starting, started) = watch::channel(None);
         let handler =
             PoolHandler { pool: pool.clone(), members, starting: started.clone(), last: Default::default() };
-        let worker = builder(&config, &announced).start_shared(Arc::new(handler)).await?;
+        let worker = builder(&config, &announced, &labels).start_shared(Arc::new(handler)).await?;
         let (tell, seen) = watch::channel(None);
         let (close, closed) = watch::channel(false);
         let ending = CancellationToken::new();
@@ -196,9 +199,8 @@ impl ShuffleNode {
         if let Some(unix) = unix {
             listeners.spawn(listen_unix(unix, started, ending.clone()));
         }
-        let spec = PoolSpec { name: pool.clone(), slots: config.slots, replicas: config.replicas };
-        let settings = pool_settings(&config.coordinators, &spec).await?;
-        let listener = PoolListener { pool: pool.clone(), me: id.clone(), tell };
+        let settings = pool_settings(&config.coordinators, &spec, config.settings.roles).await?;
+        let listener = PoolListener { pool: pool.clone(), me: id.clone(), labels, tell };
         let keyspaces = BTreeSet::from([pool.clone()]);
         let (_, following) = follow_with(config.coordinators.clone(), keyspaces, None, listener);
         let first = first_map(seen.clone()).await?;
@@ -270,7 +272,13 @@ impl ShuffleNode {
     /// # Errors
     /// As of [`Worker::leave`].
     pub async fn leave(self, within: Duration) -> Result<(), LeaveError> {
-        let left = self.worker.leave(within).await;
+        let until = Instant::now() + within;
+        self.running.node.stop_standing_in();
+        // Orders to drop replicas wait for what lies here. Without a replica none comes.
+        if self.worker.replicas().is_empty() {
+            hand_over_all(&self.running.node, until).await;
+        }
+        let left = self.worker.leave(until.saturating_duration_since(Instant::now())).await;
         self.stop().await;
         left
     }
@@ -332,7 +340,17 @@ async fn open_members(folder: PathBuf) -> Result<(Arc<dyn Disk>, Memberships), S
     opening.await.map_err(lost)?
 }
 
-fn builder(config: &Config, announced: &str) -> partage_worker::Builder {
+/// The pool as this node would create it.
+fn spec_of(config: &Config, pool: &KeyspaceName, labels: &PoolLabels) -> PoolSpec {
+    PoolSpec {
+        name: pool.clone(),
+        slots: config.slots,
+        replicas: config.replicas,
+        storage: labels.storage.clone(),
+    }
+}
+
+fn builder(config: &Config, announced: &str, labels: &PoolLabels) -> partage_worker::Builder {
     let mut builder = Worker::builder(config.node.clone(), config.coordinators.clone(), announced)
         .kinds([KeyspaceKind::Shuffle])
         .check_path(WORKER_PATH)
@@ -341,7 +359,7 @@ fn builder(config: &Config, announced: &str) -> partage_worker::Builder {
             ..CallbackTimeouts::default()
         })
         .capacity(config.capacity)
-        .labels(config.labels.clone());
+        .labels(config.labels.iter().cloned().chain(labels.of_roles(config.settings.roles)));
     if let Some(zone) = &config.zone {
         builder = builder.zone(zone);
     }
@@ -381,10 +399,17 @@ fn service(
 }
 
 /// The pool's settings: asked for until a coordinator says them. It is there, as it has taken the node in.
-async fn pool_settings(coordinators: &[String], spec: &PoolSpec) -> Result<Settings, StartError> {
+async fn pool_settings(
+    coordinators: &[String],
+    spec: &PoolSpec,
+    roles: Roles,
+) -> Result<Settings, StartError> {
     let mut is_said = false;
     loop {
         match ensure(coordinators, spec).await {
+            Ok(settings) if !settings.is_parted && !roles.stores() => {
+                return Err(PoolError::Unparted(spec.name.clone(), spec.storage.clone()).into());
+            }
             Ok(settings) => return Ok(settings),
             Err(taken @ PoolError::Taken(..)) => return Err(taken.into()),
             Err(why) => {
@@ -418,7 +443,7 @@ async fn attend_maps(
             () = tokio::time::sleep_until(look_at) => {
                 look_at = Instant::now() + limits::POOL_LOOK;
                 // Without a coordinator the pool is as it was; one that somebody has deleted is created by no node that runs.
-                match look(&coordinators, &spec.name).await {
+                match look(&coordinators, &spec).await {
                     Ok(Some(now)) if now != settings => settings = now,
                     _ => continue,
                 }
@@ -427,6 +452,7 @@ async fn attend_maps(
         let Some(now) = seen.borrow_and_update().clone() else { continue };
         generation += 1;
         running.transport.set_addresses(&now.frame_addresses());
+        running.node.set_buffers(now.buffers.clone());
         let map = Arc::new(now.pool_map(generation, settings.replicas));
         running.node.set_map_when_room(map).await;
     }

@@ -141,6 +141,9 @@ fn help(word: RefusalWord) -> Option<&'static str> {
         RefusalWord::QuotaUsedUp => {
             Some("delete some of those that `partage shuffle list --owner NAME` lists, or let them end")
         }
+        RefusalWord::StoresOnly => {
+            Some("name nodes that buffer with --node; `partage node show NODE` lists the labels of one")
+        }
         RefusalWord::DiskFull => Some("delete shuffles, or give the nodes more room"),
         _ => None,
     }

@@ -7,7 +7,7 @@ use crate::role::{StopSignals, bind, coordinators, disk_limits, left, log, read,
 use clap::Args;
 use partage_service::shuffle::leader::OwnerQuota;
 use partage_shuffle::DISK_LIMITS;
-use partage_shuffle::node::{LEAST_MEMORY, NodeSettings};
+use partage_shuffle::node::{LEAST_MEMORY, NodeSettings, Roles};
 use partage_shuffle::server::{Config, POOL, REPLICAS, SLOTS, ShuffleNode, StartError};
 use partage_wire::config::NodeFile;
 use std::path::PathBuf;
@@ -46,6 +46,9 @@ pub struct Serve {
     /// Pool that the node is part of: a keyspace of kind shuffle, which the first node creates
     #[arg(long, default_value = POOL, value_name = "NAME")]
     pool: String,
+    /// What the node does in the pool: `buffer` takes attempts of clients, `storage` stores records [default: buffer,storage]
+    #[arg(long, value_name = "ROLES", env = "PARTAGE_SHUFFLE_ROLES")]
+    roles: Option<Roles>,
     /// Number of slots of the pool, if this node creates it
     #[arg(long, default_value_t = SLOTS, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=16_384))]
     slots: u32,
@@ -92,19 +95,28 @@ impl Serve {
         let leave = Duration::from_secs(self.leave_s);
         let unix = self.unix_listen.as_ref().map(|path| path.display().to_string());
         let (id, config) = self.settled().await?;
-        let pool = config.pool.clone();
+        let (pool, roles) = (config.pool.clone(), config.settings.roles);
         let Some(node) = signals.unless_asked(ShuffleNode::start(config)).await else { return Ok(()) };
         let node = node.map_err(not_started)?;
         let address = node.address().to_string();
         if output.is_json() {
             let flight = flight::uri(&address);
-            let told = serde_json::json!({ "id": id, "pool": pool, "address": address, "unix": unix, "flight": flight });
+            let roles = roles.to_string();
+            let told = serde_json::json!({
+                "id": id, "pool": pool, "address": address, "unix": unix, "flight": flight,
+                "roles": roles.split(',').collect::<Vec<_>>(),
+            });
             output.json(&told)?;
         } else {
             let unix = unix.map(|path| format!(", and at unix:{path}")).unwrap_or_default();
             let flight =
                 flight::uri(&address).map(|uri| format!(", Arrow Flight at {uri}")).unwrap_or_default();
-            output.text(&format!("node {id} of the pool {pool} at {address}{unix}{flight}"));
+            let does = match roles {
+                Roles::Both => "",
+                Roles::Buffer => ", which only buffers",
+                Roles::Storage => ", which stores only",
+            };
+            output.text(&format!("node {id} of the pool {pool}{does} at {address}{unix}{flight}"));
         }
         output.flush();
         tokio::select! {
@@ -122,7 +134,7 @@ impl Serve {
     }
 
     async fn settled(self) -> Result<(String, Config), Failure> {
-        let file: NodeFile = read(self.config.as_deref())?;
+        let mut file: NodeFile = read(self.config.as_deref())?;
         let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
         let no_id = || Failure::usage("the node has no name: give --id NAME, or id in its configuration");
         let id = self.id.or(file.id.clone()).ok_or_else(no_id)?;
@@ -132,6 +144,7 @@ impl Serve {
         let disk = disk_limits(self.disk_nearly_full, self.disk_full, DISK_LIMITS)?;
         let door = self.door.settled(&[bound], file.insecure, &file.door)?;
         let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.to_string());
+        let roles = roles_of(std::mem::take(&mut file.roles), &name)?;
         // Refuses a bad name or address here, with the file named, rather than at the coordinator.
         let spec = file.spec(&name, &id, &address).map_err(Failure::usage)?;
         spec.check().map_err(Failure::usage)?;
@@ -148,7 +161,11 @@ impl Serve {
             pool: self.pool,
             slots: self.slots,
             replicas: self.replicas,
-            settings: NodeSettings { owner_quota, ..NodeSettings::of_memory(self.memory) },
+            settings: NodeSettings {
+                roles: self.roles.unwrap_or(roles),
+                owner_quota,
+                ..NodeSettings::of_memory(self.memory)
+            },
             disk,
             door,
             routes: flight::routes(),
@@ -156,6 +173,14 @@ impl Serve {
         };
         Ok((id, config))
     }
+}
+
+/// The roles that a file gives, or all.
+fn roles_of(file: Vec<String>, name: &str) -> Result<Roles, Failure> {
+    if file.is_empty() {
+        return Ok(Roles::default());
+    }
+    file.join(",").parse::<Roles>().map_err(|error| Failure::usage(format!("{name}: roles: {error}")))
 }
 
 /// A size in bytes.
@@ -192,6 +217,15 @@ fn not_started(error: StartError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn roles_of_a_file_are_words() {
+        let of = |words: &[&str]| roles_of(words.iter().map(ToString::to_string).collect(), "node.toml");
+        assert_eq!(of(&[]).ok(), Some(Roles::Both));
+        assert_eq!(of(&["storage"]).ok(), Some(Roles::Storage));
+        assert_eq!(of(&["storage", "buffer"]).ok(), Some(Roles::Both));
+        assert!(of(&["leader"]).is_err_and(|why| why.to_string().contains("node.toml")));
+    }
 
     #[test]
     fn sizes_of_memory_have_units_and_a_least() {

@@ -8,6 +8,7 @@ pub mod process;
 pub use process::{Said, partage, signal};
 
 use process::{PATIENCE, Process, SETTINGS};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,40 +19,74 @@ use tempfile::TempDir;
 pub struct Pool {
     nodes: Vec<Process>,
     addresses: Vec<String>,
+    coordinator: String,
     _coordinator: Process,
     folder: TempDir,
 }
 
 impl Pool {
-    /// Starts them, and waits until each node has slots: a node that has none knows of no records.
+    /// Starts them, and waits until each node has slots: a node that has none stores little.
     pub fn start(count: usize) -> Pool {
+        Pool::start_with(&vec![&[] as &[&str]; count])
+    }
+
+    /// The same, each node with arguments of its own, and waits for those that store.
+    pub fn start_with(nodes: &[&[&str]]) -> Pool {
         let folder = TempDir::new().unwrap();
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         std::fs::write(path("coordinator.toml"), SETTINGS).unwrap();
         let (state, settings) = (path("state"), path("coordinator.toml"));
         let arguments =
             ["coordinator", "--listen", "127.0.0.1:0", "--data-dir", &state, "--config", &settings];
-        let (coordinator, said) = Process::start(partage(&arguments), Path::new(&path("coordinator.log")));
-        let joined = said["coordinator"].as_str().unwrap().to_owned();
-        let node = |number: usize| {
-            let id = format!("s{}", number + 1);
-            let (data, log) = (path(&id), path(&format!("{id}.log")));
-            let serve = ["shuffle", "serve", "--id", &id, "--listen", "127.0.0.1:0", "--join", &joined];
-            let command = partage(&[&serve[..], &["--data-dir", &data]].concat());
-            let (process, said) = Process::start(command, Path::new(&log));
-            (process, said["address"].as_str().unwrap().to_owned())
-        };
-        let (nodes, addresses) = (0..count).map(node).unzip();
-        let pool = Pool { nodes, addresses, _coordinator: coordinator, folder };
+        let (process, said) = Process::start(partage(&arguments), Path::new(&path("coordinator.log")));
+        let coordinator = said["coordinator"].as_str().unwrap().to_owned();
+        let (started, addresses) = (Vec::new(), Vec::new());
+        let mut pool = Pool { nodes: started, addresses, coordinator, _coordinator: process, folder };
+        let mut storing = 0;
+        for arguments in nodes {
+            storing += usize::from(pool.add(arguments));
+        }
         pool.eventually("each node has slots", || {
-            let shards = pool.run(&["shard", "list", "default", "--coordinator", &joined, "--json"]).json();
-            let shards = shards["shards"].as_array().unwrap().iter();
-            let replicas = shards.flat_map(|shard| shard["replicas"].as_array().unwrap());
-            let live = replicas.filter(|replica| replica["state"] == "live");
-            let having: BTreeSet<&str> = live.map(|replica| replica["node"].as_str().unwrap()).collect();
-            if having.len() == count { Ok(()) } else { Err(format!("{having:?}")) }
+            let having = pool.having(|replica| replica["state"] == "live");
+            if having.len() == storing { Ok(()) } else { Err(format!("{having:?}")) }
         });
         pool
+    }
+
+    /// Starts one more node, and waits until it takes calls. Whether it stores.
+    pub fn add(&mut self, arguments: &[&str]) -> bool {
+        let id = format!("s{}", self.nodes.len() + 1);
+        let (data, log) = (self.path(&id), self.path(&format!("{id}.log")));
+        let mut command = partage(&[
+            "shuffle",
+            "serve",
+            "--id",
+            &id,
+            "--listen",
+            "127.0.0.1:0",
+            "--join",
+            &self.coordinator,
+        ]);
+        command.arg("--data-dir").arg(data).args(arguments);
+        let (process, said) = Process::start(command, &log);
+        self.nodes.push(process);
+        self.addresses.push(said["address"].as_str().unwrap().to_owned());
+        said["roles"].as_array().unwrap().iter().any(|role| role == "storage")
+    }
+
+    /// The nodes that have such a replica of a slot.
+    pub fn having(&self, is_one: impl Fn(&Value) -> bool) -> BTreeSet<String> {
+        let shards =
+            self.run(&["shard", "list", "default", "--coordinator", &self.coordinator, "--json"]).json();
+        let shards = shards["shards"].as_array().unwrap().iter();
+        let replicas = shards.flat_map(|shard| shard["replicas"].as_array().unwrap());
+        let such = replicas.filter(|replica| is_one(replica));
+        such.map(|replica| replica["node"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Where the coordinator listens.
+    pub fn coordinator(&self) -> &str {
+        &self.coordinator
     }
 
     /// Where the nodes listen, those that were killed too.

@@ -269,7 +269,13 @@ mod tests {
     fn x12_a_node_that_goes_on_storing_is_busy_and_one_that_stores_nothing_is_replaced() {
         let place = SlotPlace { epoch: Epoch(1), live: vec![node("a"), node("b")], loading: Vec::new() };
         let nodes = ["a", "b", "c"].map(node).to_vec();
-        let map = PoolMap { generation: 1, replicas: 2, places: vec![place], nodes };
+        let map = PoolMap {
+            generation: 1,
+            replicas: 2,
+            places: vec![place],
+            nodes,
+            no_stand_ins: Default::default(),
+        };
         let settings = Settings { stand_in_ms: 100, resend_ms: 50, ..Settings::default() };
         for stores in [true, false] {
             let mut sending = Sending::default();

@@ -99,6 +99,8 @@ words! {
     NoHolder = "no-holder";
     /// The node has too much to do.
     Busy = "busy";
+    /// The node takes no attempts, as it stores only.
+    StoresOnly = "stores-only";
     /// The disk of the node is full.
     DiskFull = "disk-full";
     /// The owner has as much as it may have.

@@ -25,7 +25,13 @@ proptest! {
 fn buffer() -> Buffer {
     let node = NodeId::new(&"n".repeat(255)).unwrap();
     let place = SlotPlace { epoch: Epoch(1), live: vec![node.clone()], loading: Vec::new() };
-    let map = PoolMap { generation: 1, replicas: 1, places: vec![place], nodes: vec![node.clone()] };
+    let map = PoolMap {
+        generation: 1,
+        replicas: 1,
+        places: vec![place],
+        nodes: vec![node.clone()],
+        no_stand_ins: Default::default(),
+    };
     Buffer::new(BufferId { node, incarnation: Incarnation(1) }, Settings::default(), Arc::new(map))
 }
 

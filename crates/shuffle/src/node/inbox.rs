@@ -38,6 +38,8 @@ pub(crate) enum Note {
     Full(u64),
     /// How the attempt has ended.
     Answer(Result<(), buffer::Failed>),
+    /// The node takes no attempts, as it stores only.
+    StoresOnly,
     /// The node takes no new attempt, as its disk is full.
     DiskFull,
     /// The node has as many attempts as it may have.

@@ -29,12 +29,14 @@ pub(crate) mod hears;
 pub(crate) mod inbox;
 mod orders;
 mod reading;
+mod roles;
 mod settings;
 pub(crate) mod shared;
 mod storing;
 pub(crate) mod transport;
 
 pub use client::Client;
+pub use roles::{BadRoles, Roles};
 pub use settings::{LEAST_MEMORY, NodeSettings};
 pub use shared::NodeStatus;
 pub use transport::{Packet, SeekOf, SliceOf, Transport};
@@ -241,6 +243,17 @@ impl Node {
     /// The disk is at the limit that the owner has set, or below it again: at the limit the node takes no new attempts.
     pub fn set_at_limit(&self, is_at_limit: bool) {
         self.shared.set_at_limit(is_at_limit);
+    }
+
+    /// From now on it takes nothing of slots that the map does not give it: it only buffers, or is to leave. Who sends it such a
+    /// batch finds another node.
+    pub fn stop_standing_in(&self) {
+        self.shared.stop_standing_in();
+    }
+
+    /// Where nodes are that take attempts: a node that takes none names them.
+    pub(crate) fn set_buffers(&self, addresses: Vec<String>) {
+        self.shared.set_buffers(addresses);
     }
 
     /// The shuffles that this node leads. None: it has ended.

@@ -1,6 +1,7 @@
 //! The numbers that a node runs by. Each has a default and a reason.
 
 use super::reading::ReadingSettings;
+use super::roles::Roles;
 use crate::log::DecisionSettings;
 use crate::store::StoreSettings;
 use partage_service::shuffle::leader::OwnerQuota;
@@ -11,6 +12,8 @@ use std::path::PathBuf;
 /// Times are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSettings {
+    /// What the node does in its pool.
+    pub roles: Roles,
     /// Of the machines.
     pub machines: Settings,
     /// Of the files of batches.
@@ -140,6 +143,7 @@ const BATCHES_AT_HAND: u64 = 16;
 impl Default for NodeSettings {
     fn default() -> NodeSettings {
         NodeSettings {
+            roles: Roles::default(),
             machines: Settings::default(),
             store: StoreSettings::default(),
             decisions: DecisionSettings::default(),

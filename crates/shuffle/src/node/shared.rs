@@ -55,13 +55,18 @@ pub(crate) struct Shared {
     status: Mutex<NodeStatus>,
     /// The disk is at the limit that its owner has set.
     is_at_limit: AtomicBool,
+    /// It stores what is meant for other nodes, while they do not.
+    stands_in: AtomicBool,
+    /// Where nodes are that take attempts.
+    buffers: Mutex<Vec<String>>,
     pub(crate) counters: Counters,
 }
 
 impl Shared {
     pub(crate) fn new(inbox: Arc<Inbox>, clock: Clock, settings: NodeSettings, map: Arc<PoolMap>) -> Shared {
-        let (status, is_at_limit, counters) = Default::default();
-        Shared { inbox, clock, settings, map: Mutex::new(map), status, is_at_limit, counters }
+        let (status, is_at_limit, buffers, counters) = Default::default();
+        let (map, stands_in) = (Mutex::new(map), AtomicBool::new(settings.roles.stores()));
+        Shared { inbox, clock, settings, map, status, is_at_limit, stands_in, buffers, counters }
     }
 
     pub(crate) fn map(&self) -> Arc<PoolMap> {
@@ -78,6 +83,22 @@ impl Shared {
 
     pub(crate) fn set_at_limit(&self, is_at_limit: bool) {
         self.is_at_limit.store(is_at_limit, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stands_in(&self) -> bool {
+        self.stands_in.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stop_standing_in(&self) {
+        self.stands_in.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn buffers(&self) -> Vec<String> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_buffers(&self, addresses: Vec<String>) {
+        *self.buffers.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
     pub(crate) fn status(&self) -> NodeStatus {

@@ -83,6 +83,15 @@ async fn handed_over(node: &Node, slot: Option<PoolSlot>, until: Instant) -> Res
     Ok(())
 }
 
+/// Waits until other nodes have all that this node has taken in their stead, for at most [`limits::HAND_OVER`]. A node without a
+/// replica needs it before it leaves: no order to drop one waits for that.
+pub(crate) async fn hand_over_all(node: &Node, until: Instant) {
+    let until = until.min(Instant::now() + limits::HAND_OVER);
+    if let Err(error) = handed_over(node, None, until).await {
+        tracing::warn!(%error, "it is not known whether other nodes have all that this one has");
+    }
+}
+
 #[async_trait]
 impl Handler for PoolHandler {
     async fn stored(&self) -> Result<StoredReplicas, Failure> {
@@ -194,7 +203,13 @@ mod tests {
         let [me, other] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
         let place = SlotPlace { epoch: Epoch(1), live: vec![other.clone()], loading: Vec::new() };
         let nodes = vec![me.clone(), other.clone()];
-        let map = PoolMap { generation: 1, replicas: 1, places: vec![place], nodes };
+        let map = PoolMap {
+            generation: 1,
+            replicas: 1,
+            places: vec![place],
+            nodes,
+            no_stand_ins: Default::default(),
+        };
         let config = NodeConfig {
             id: BufferId { node: me, incarnation: Incarnation(1) },
             pool: "default".parse().unwrap(),
@@ -219,6 +234,23 @@ mod tests {
         Instant::now() + Duration::from_secs(60)
     }
 
+    /// A batch that a buffer at another node sends.
+    fn batch(from: &NodeId) -> Packet {
+        let writer = Writer::Buffer(BufferId { node: from.clone(), incarnation: Incarnation(1) });
+        let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: SLOT, writer }, number: 1 };
+        Packet::Message(Message::Batch(Arc::new(Batch { key, body: Body::Records(Tagged::new()) })))
+    }
+
+    #[tokio::test]
+    async fn a_node_that_stands_in_no_more_takes_nothing_of_the_slots_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let (node, other) = node(folder.path());
+        node.stop_standing_in();
+        assert!(node.delivery().deliver(other.clone(), batch(&other)));
+        assert_eq!(node.has_slots().await, Some(false));
+        hand_over_all(&node, soon()).await;
+    }
+
     /// It waits as long as it may.
     async fn is_held_up(node: &Node, slot: Option<PoolSlot>) -> bool {
         timeout_at(soon(), handed_over(node, slot, late())).await.is_err()
@@ -231,11 +263,8 @@ mod tests {
         let (node, other) = node(folder.path());
         handed_over(&node, Some(SLOT), late()).await.unwrap();
         handed_over(&node, None, late()).await.unwrap();
-        let writer = Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(1) });
-        let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: SLOT, writer }, number: 1 };
-        let batch = Arc::new(Batch { key, body: Body::Records(Tagged::new()) });
         let delivery = node.delivery();
-        assert!(delivery.deliver(other.clone(), Packet::Message(Message::Batch(batch))));
+        assert!(delivery.deliver(other.clone(), batch(&other)));
         assert!(is_held_up(&node, Some(SLOT)).await, "nobody else has it");
         assert!(is_held_up(&node, None).await, "it was taken in the stead of another node");
         handed_over(&node, Some(PoolSlot(7)), late()).await.unwrap();

@@ -139,7 +139,13 @@ impl Cluster {
             SlotPlace { epoch: Epoch(1), live, loading: Vec::new() }
         };
         let places = (0..SLOTS as usize).map(place).collect();
-        let map = PoolMap { generation: 1, replicas: 2, places, nodes: names.clone() };
+        let map = PoolMap {
+            generation: 1,
+            replicas: 2,
+            places,
+            nodes: names.clone(),
+            no_stand_ins: Default::default(),
+        };
         let place = |name| Place {
             name,
             incarnation: Incarnation(0),

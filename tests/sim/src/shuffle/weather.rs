@@ -10,6 +10,8 @@ pub struct Weather {
     /// Nodes that there are, and those that belong to the pool at first.
     pub nodes: usize,
     pub first: usize,
+    /// The last ones of these nodes, which only buffer and are there from the start.
+    pub buffers: usize,
     pub slots: usize,
     pub replicas: usize,
     pub jobs: usize,
@@ -78,9 +80,10 @@ impl Weather {
             ..Settings::default()
         };
         settings.batch_bytes = settings.chunk_bytes;
-        Weather {
+        let weather = Weather {
             nodes: first + draw.between(0, 3) as usize,
             first,
+            buffers: 0,
             slots: draw.between(2, 6) as usize,
             replicas,
             jobs: draw.between(1, 5) as usize,
@@ -98,7 +101,15 @@ impl Weather {
             die: *draw.pick(&[0, 20, 100]).unwrap_or(&20),
             floods: false,
             is_lone: false,
-        }
+        };
+        weather.with_buffers()
+    }
+
+    /// In some worlds nodes that only buffer. They are drawn apart, so that all other worlds are what they were without these.
+    fn with_buffers(self) -> Weather {
+        let mut draw = Draw::new(self.faults_for ^ self.sync);
+        let buffers = if draw.chance(300) { draw.between(1, 2) as usize } else { 0 };
+        Weather { nodes: self.nodes + buffers, buffers, ..self }
     }
 
     /// The same with one shuffle, and without faults.
@@ -125,7 +136,7 @@ impl Weather {
             ..self.settings.clone()
         };
         let (sync, delay) = (draw.between(10_000, 16_000), draw.between(100, 1_000));
-        let size = Weather { nodes: 3, first: 3, slots: 6, replicas: 2, ..self.calm() };
+        let size = Weather { nodes: 3, first: 3, buffers: 0, slots: 6, replicas: 2, ..self.calm() };
         Weather { jobs: 2, settings, sync, delay, floods: true, ..size }
     }
 
@@ -138,7 +149,8 @@ impl Weather {
             sealed_ttl_ms: 30_000,
             ..Settings::default()
         };
-        let calm = Weather { nodes: 3, first: 3, slots: 16, replicas: 2, settings: ends, ..self.calm() };
+        let calm =
+            Weather { nodes: 3, first: 3, buffers: 0, slots: 16, replicas: 2, settings: ends, ..self.calm() };
         Weather { delay: 200, sync: 500, is_lone: true, ..calm }
     }
 }

@@ -14,7 +14,13 @@ fn node(name: &str) -> NodeId {
 fn map() -> Arc<PoolMap> {
     let nodes: Vec<NodeId> = ["a", "b", "c"].map(node).to_vec();
     let place = SlotPlace { epoch: Epoch(1), live: nodes[..2].to_vec(), loading: Vec::new() };
-    Arc::new(PoolMap { generation: 1, replicas: 2, places: vec![place], nodes })
+    Arc::new(PoolMap {
+        generation: 1,
+        replicas: 2,
+        places: vec![place],
+        nodes,
+        no_stand_ins: Default::default(),
+    })
 }
 
 fn buffer(settings: Settings) -> Buffer {

@@ -7,7 +7,8 @@ fn holder() -> (Holder, NodeId) {
     let [me, other] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
     let place = SlotPlace { epoch: Epoch(1), live: vec![me.clone(), other.clone()], loading: Vec::new() };
     let nodes = vec![me.clone(), other.clone()];
-    let map = PoolMap { generation: 1, replicas: 2, places: vec![place], nodes };
+    let map =
+        PoolMap { generation: 1, replicas: 2, places: vec![place], nodes, no_stand_ins: Default::default() };
     let who = (me, Incarnation(1));
     (Holder::recover(Millis(0), who, Settings::default(), map.into(), Stored::default()), other)
 }

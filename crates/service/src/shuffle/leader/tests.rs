@@ -24,7 +24,13 @@ fn node(name: &str) -> NodeId {
 /// `a` leads, and `b` has the marks.
 fn map() -> Arc<PoolMap> {
     let place = SlotPlace { epoch: Epoch(1), live: vec![node("a")], loading: Vec::new() };
-    Arc::new(PoolMap { generation: 1, replicas: 1, places: vec![place], nodes: vec![node("a"), node("b")] })
+    Arc::new(PoolMap {
+        generation: 1,
+        replicas: 1,
+        places: vec![place],
+        nodes: vec![node("a"), node("b")],
+        no_stand_ins: Default::default(),
+    })
 }
 
 fn settings() -> Settings {
@@ -268,7 +274,13 @@ fn a_start_with_the_same_number_is_the_same_shuffle_or_says_in_what_it_differs()
 fn dividing(stashes: u32) -> (Leader, Vec<TaskId>) {
     let place = SlotPlace { epoch: Epoch(1), live: vec![node("a")], loading: Vec::new() };
     let nodes = vec![node("a")];
-    let map = Arc::new(PoolMap { generation: 1, replicas: 1, places: vec![place; 256], nodes });
+    let map = Arc::new(PoolMap {
+        generation: 1,
+        replicas: 1,
+        places: vec![place; 256],
+        nodes,
+        no_stand_ins: Default::default(),
+    });
     let decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
     let mut leader = Leader::begin(Millis(0), SLOT, settings(), map.clone(), decisions);
     leader.handle(Millis(0), Event::Tick);

@@ -385,7 +385,7 @@ impl Reader {
         let mut live = place.live.clone();
         let by = self.turn % live.len().max(1);
         live.rotate_left(by);
-        live.into_iter().chain(place.loading.iter().cloned()).chain(self.map.stand_ins(slot)).collect()
+        live.into_iter().chain(place.loading.iter().cloned()).chain(self.map.others(slot)).collect()
     }
 }
 

@@ -16,7 +16,13 @@ fn reader(settings: Settings) -> Reader {
 fn plan_and_map() -> (Arc<Plan>, Arc<PoolMap>) {
     let nodes: Vec<NodeId> = ["a", "b", "c"].map(|name| NodeId::new(name).unwrap()).to_vec();
     let place = SlotPlace { epoch: Epoch(1), live: nodes[..2].to_vec(), loading: Vec::new() };
-    let map = PoolMap { generation: 1, replicas: 2, places: vec![place], nodes: nodes.clone() };
+    let map = PoolMap {
+        generation: 1,
+        replicas: 2,
+        places: vec![place],
+        nodes: nodes.clone(),
+        no_stand_ins: Default::default(),
+    };
     let buffer = BufferId { node: nodes[0].clone(), incarnation: partage_core::base::id::Incarnation(1) };
     let winner = crate::shuffle::plan::Winner { partition: 0, records: RECORDS, bytes: 0 };
     let range = PlanRange {

@@ -101,6 +101,7 @@ impl EventLoop {
 
     pub(super) fn input(&mut self, attempt: Attempt, input: Input, client: Hears<Note>) -> Result {
         let refused = match &input {
+            Input::Open(_) if !self.config.settings.roles.buffers() => Some(Note::StoresOnly),
             Input::Open(_) if self.now() < self.full_until || self.shared.is_at_limit() => {
                 Some(Note::DiskFull)
             }

@@ -42,6 +42,8 @@ impl EventLoop {
                 self.buffer(buffer::Event::Word(shuffle, word.clone()))?;
                 self.holder(holder::Event::Message(from, message))
             }
+            // Its sender finds another node.
+            Message::Batch(ref batch) if !self.may_have(batch.key.stream.slot) => Ok(()),
             // Its sender sends it again.
             Message::Batch(ref batch) if !self.has_room_to_store(batch.key.stream.shuffle) => {
                 Counters::add(&self.shared.counters.not_stored, 1);
@@ -60,6 +62,11 @@ impl EventLoop {
             }
             message => self.holder(holder::Event::Message(from, message)),
         }
+    }
+
+    /// Whether something of the slot may be stored here: the map gives it to this node, or the node stands in for others.
+    fn may_have(&self, slot: PoolSlot) -> bool {
+        self.shared.stands_in() || self.map.has(slot, &self.name)
     }
 
     fn has_room_to_store(&self, shuffle: ShuffleId) -> bool {

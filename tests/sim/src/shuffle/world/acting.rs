@@ -319,7 +319,13 @@ impl World {
 
     fn carry_out(&mut self, node: usize, effect: holder::Effect) -> Result {
         match effect {
-            holder::Effect::Store(batch) => self.writes(node, Write::Batch(batch)),
+            holder::Effect::Store(batch) => {
+                let name = &self.nodes[node].name;
+                if self.pool.only_buffers(name) {
+                    return Err(format!("X6: {name} only buffers, and stores {:?}", batch.key));
+                }
+                self.writes(node, Write::Batch(batch));
+            }
             holder::Effect::Send(to, message) => self.send(node, &to, message),
             holder::Effect::Pass(to, key) => {
                 if self.finds_damage(node, |damaged| *damaged == key)? {

@@ -315,7 +315,8 @@ impl World {
         let names = (0..weather.nodes).filter_map(|node| NodeId::new(&format!("n{node}")).ok());
         let names: Vec<NodeId> = names.collect();
         let first = names.get(..weather.first).unwrap_or(&names);
-        let pool = Pool::new(first, weather.slots, weather.replicas);
+        let buffers = names.get(weather.nodes - weather.buffers..).unwrap_or_default();
+        let pool = Pool::new(first, buffers, weather.slots, weather.replicas);
         let nodes = names.iter().cloned().map(Node::new).collect();
         let job = |number| {
             let job = Job::new(number, &mut draw);
@@ -348,7 +349,8 @@ impl World {
             broken: None,
             weather,
         };
-        (0..world.weather.first).for_each(|node| world.after(0, Happening::Start(node)));
+        let Weather { nodes: all, first, buffers, .. } = world.weather;
+        (0..first).chain(all - buffers..all).for_each(|node| world.after(0, Happening::Start(node)));
         for job in 0..world.weather.jobs {
             let begins = world.draw.between(0, world.weather.faults_for / 2);
             let begins = if world.weather.is_lone { LONE_BEGINS } else { begins };

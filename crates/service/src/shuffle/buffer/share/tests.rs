@@ -27,7 +27,13 @@ impl Clients {
     fn new(weights: &[u16]) -> Clients {
         let node = NodeId::new("a").unwrap();
         let place = SlotPlace { epoch: Epoch(1), live: vec![node.clone()], loading: Vec::new() };
-        let map = PoolMap { generation: 1, replicas: 1, places: vec![place], nodes: vec![node.clone()] };
+        let map = PoolMap {
+            generation: 1,
+            replicas: 1,
+            places: vec![place],
+            nodes: vec![node.clone()],
+            no_stand_ins: Default::default(),
+        };
         let settings = Settings { buffer_bytes: ROOM, ..Settings::default() };
         let buffer = Buffer::new(BufferId { node, incarnation: Incarnation(1) }, settings, map.into());
         let mut clients = Clients { buffer, now: 0, taken: BTreeMap::new(), sent: Vec::new() };
