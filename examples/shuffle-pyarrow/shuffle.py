@@ -92,7 +92,7 @@ def put_rows(nodes, shuffle, partition):
 
 
 def put_all(nodes, shuffle):
-    """Stores all input partitions, from four processes. If one dies, others write those again of which nobody has heard the end."""
+    """Stores all input partitions, from four processes. If one dies, others write those again whose end nobody has heard of."""
     stored = {}
     while len(stored) < INPUTS:
         # Not by fork: gRPC's threads would be missing in the children.
