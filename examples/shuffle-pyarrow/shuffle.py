@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -90,12 +91,25 @@ def put_rows(nodes, shuffle, partition):
     return put(nodes, shuffle, partition, rows(partition))["records"]
 
 
+def put_all(nodes, shuffle):
+    """Stores all input partitions, from four processes. If one dies, others write those again whose end nobody has heard of."""
+    stored = {}
+    while len(stored) < INPUTS:
+        # Not by fork: gRPC's threads would be missing in the children.
+        with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as processes:
+            try:
+                left = [partition for partition in range(INPUTS) if partition not in stored]
+                puts = [(partition, processes.submit(put_rows, nodes, shuffle, partition)) for partition in left]
+                for partition, one in puts:
+                    stored[partition] = one.result()
+            except BrokenProcessPool:
+                print("a process has died: its input partitions are written again")
+    return sum(stored.values())
+
+
 def main(nodes):
     shuffle = start(nodes, SCHEMA, BY, PARTITIONS)
-    # Not by fork: gRPC's threads would be missing in the children.
-    with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as processes:
-        puts = [processes.submit(put_rows, nodes, shuffle, partition) for partition in range(INPUTS)]
-        print("stored", sum(one.result() for one in puts), "rows of", INPUTS, "input partitions")
+    print("stored", put_all(nodes, shuffle), "rows of", INPUTS, "input partitions")
     print("sealed", action(nodes, "seal", shuffle=shuffle, inputs=INPUTS)["records"], "rows")
     for number, endpoint in enumerate(endpoints(nodes, shuffle, PARTITIONS)):
         table = get(nodes, endpoint)

@@ -5,9 +5,12 @@
 //! | [`store`] | the files in which a holder keeps batches |
 //! | [`log`] | the decisions of leaders, on disk |
 //! | [`node`] | one node: what comes in, the machines, what goes out; and the client in the same process |
-//! | [`network`] | the node over sockets: packets as frames, calls of clients |
-//! | `pool` | the node as a service of the shard manager: maps in, loads out; status and metrics |
+//! | [`network`] | the node over sockets: packets as frames, calls of clients; the same calls for other protocols of the process |
+//! | `pool` | the node as a service of the shard manager: maps in, loads out; HTTP and metrics |
 //! | [`server`] | all of it together: `partage shuffle serve` |
+//! | `forms` | what batches, decisions and plans are on disk, byte by byte |
+//! | `turns` | a queue in which shuffles take turns, before a disk and before a connection |
+//! | `counted` | numbers that only grow, for metrics |
 //!
 //! Decisions are the machines'. Here are the clock, randomness and what reads and writes.
 //!
@@ -16,7 +19,6 @@
 //! | what | where |
 //! |---|---|
 //! | readers that come at once have their answers in memory, a bounded one each: their number is bounded, and not by the memory of the node | `node/client/read.rs` |
-//! | records of Arrow, and partitions that are cut at bytes or between keys, are refused | `network/calls.rs` |
 //! | after 50 s a replica is dropped though its slot has too few replicas; what is left is fetched while the node has an address | `pool/handler.rs` |
 //! | batches of shuffles take turns before a disk and before a connection, and not by the weights of the shuffles; what is on its way in a connection has one order | `turns.rs` |
 //! | nothing goes to an object store | `pool/disk.rs` |

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use partage_core::base::name::{KeyspaceName, NameError, NodeId};
 use partage_core::keyspace::KeyspaceKind;
 use partage_door::state::make_private;
-use partage_door::{AcceptedConnection, Changes, Door, Ending, Role, TowerService};
+use partage_door::{AcceptedConnection, Door, Ending, Role, TowerService};
 use partage_journal::{Disk, RealDisk};
 use partage_maps::{Following, follow_with};
 use partage_service::shuffle::BufferId;
@@ -369,10 +369,10 @@ fn builder(config: &Config, announced: &str, labels: &PoolLabels) -> partage_wor
     builder
 }
 
+/// Changes need the mark against pages of other sites, as a `DELETE` of a shuffle; gRPC, and so Arrow Flight, has it by its form.
 fn role(announced: &str, address: SocketAddr) -> Role {
     Role {
         announced: vec![announced.to_owned(), address.to_string()],
-        changes: Changes::None,
         ending: Ending::After(limits::DRAIN),
         ..Role::default()
     }

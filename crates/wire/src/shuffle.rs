@@ -1,4 +1,4 @@
-//! How shuffles are, as JSON: what nodes of a pool answer to `GET /v1/shuffles`.
+//! How shuffles are, as JSON: what nodes of a pool answer below `/v1/shuffles`.
 
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +72,15 @@ pub struct SortColumnForm {
     pub nulls_first: bool,
 }
 
+/// What clients get of `DELETE /v1/shuffles/<number>`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShuffleDeleted {
+    /// Its number, as 32 hexadecimal digits.
+    pub shuffle: String,
+    /// Always true, also if it was deleted before.
+    pub deleted: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +114,7 @@ mod tests {
             r#"{"shuffles":[{"shuffle":"00000000000000000000000000000000","stage":"open","kind":"arrow","order":[{"column":3,"descends":true,"nulls_first":false}],"owner":"etl","sealed_ttl_ms":90000,"ends_in_ms":7000,"winners":1,"attempts":2,"records":3,"bytes":4,"bounds_version":0,"ranges":30,"dividing":0,"short_slots":0}]}"#
         );
         assert_eq!(serde_json::from_str::<ShuffleList>(&text).unwrap(), list);
+        let gone = ShuffleDeleted { shuffle: "ab".to_owned(), deleted: true };
+        assert_eq!(serde_json::to_string(&gone).unwrap(), r#"{"shuffle":"ab","deleted":true}"#);
     }
 }

@@ -31,7 +31,7 @@ pub struct Serve {
     /// Folder for records and decisions, of this node alone [default: partage-shuffles]
     #[arg(long, env = "PARTAGE_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// host:port to listen on, for clients of shuffles, other nodes and HTTP [default: 127.0.0.1:7700]
+    /// host:port to listen on, for clients of shuffles, Arrow Flight, other nodes and HTTP [default: 127.0.0.1:7700]
     #[arg(long, env = "PARTAGE_LISTEN")]
     listen: Option<String>,
     /// host:port where coordinators, clients and other nodes reach this node [default: the address of --listen]

@@ -5,7 +5,7 @@
 #[path = "../process/mod.rs"]
 pub mod process;
 
-pub use process::{Said, partage, signal};
+pub use process::{Said, partage};
 
 use process::{PATIENCE, Process, SETTINGS};
 use serde_json::Value;

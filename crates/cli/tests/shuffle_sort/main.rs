@@ -11,8 +11,11 @@ mod refused;
 use files::{Row, check, sums};
 use pool::{Pool, Said};
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Partitions of each sort.
 const PARTS: usize = 7;
@@ -120,18 +123,18 @@ fn a_node_that_is_killed_half_way_loses_and_doubles_nothing() {
     // Some input partitions are whole, and others are not. The sort stands still while it is looked at: however slow that is, it
     // does not come to its end meanwhile.
     pool.eventually("some of the input is whole", || {
-        pool::signal(&sort, "-STOP");
+        pool::process::signal(&sort, "-STOP");
         assert!(sort.try_wait().unwrap().is_none(), "the sort is over: give it more records");
         let listed = pool.run(&["shuffle", "list", "--json"]).json();
         let winners = listed["shuffles"][0]["winners"].as_u64().unwrap_or(0);
         if winners >= 3 {
             return Ok(());
         }
-        pool::signal(&sort, "-CONT");
+        pool::process::signal(&sort, "-CONT");
         Err(listed.to_string())
     });
     pool.kill(2);
-    pool::signal(&sort, "-CONT");
+    pool::process::signal(&sort, "-CONT");
     let ended = sort.wait_with_output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let input = files::read_binary(&file);
@@ -176,4 +179,45 @@ fn a_shuffle_is_started_shown_sealed_and_deleted_by_commands() {
     pool.run(&["shuffle", "seal", id, "--inputs", "0"]).refused(4, &["shuffle-deleted"]);
     let never = "0".repeat(32);
     pool.run(&["shuffle", "seal", &never, "--inputs", "0"]).refused(4, &["shuffle-unknown"]);
+}
+
+/// A request of a shuffle over HTTP with that header, and the status and body of its answer.
+fn http(address: &str, method: &str, shuffle: &str, header: &str) -> (u16, Value) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let head = format!(
+        "{method} /v1/shuffles/{shuffle} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{header}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap())
+}
+
+#[test]
+fn a_shuffle_is_deleted_over_http_at_any_node() {
+    let pool = Pool::start(3);
+    let (first, marked) = (&pool.addresses()[0], "partage-request: 1");
+    let started = pool.run(&["shuffle", "start", "--json"]).json();
+    let id = started["shuffle"].as_str().unwrap();
+    // A form on a page of another site has no such header.
+    let (status, body) = http(first, "DELETE", id, "accept: */*");
+    assert_eq!((status, &body["error"]["kind"]), (403, &Value::from("forbidden")), "{body}");
+    assert_eq!(http(first, "GET", id, marked).1["stage"], "open");
+    // Each node takes it, and once it is deleted it stays so.
+    for node in pool.addresses() {
+        let (status, body) = http(node, "DELETE", id, marked);
+        assert_eq!((status, body), (200, serde_json::json!({ "shuffle": id, "deleted": true })), "at {node}");
+    }
+    let (status, body) = http(first, "GET", id, marked);
+    assert_eq!((status, &body["error"]["kind"]), (410, &Value::from("shuffle-deleted")), "{body}");
+    let (status, body) = http(first, "DELETE", &"0".repeat(32), marked);
+    assert_eq!((status, &body["error"]["kind"]), (404, &Value::from("shuffle-unknown")), "{body}");
+    let (status, body) = http(first, "DELETE", "all", marked);
+    assert_eq!((status, &body["error"]["kind"]), (400, &Value::from("malformed")), "{body}");
+    pool.eventually("nothing is listed", || {
+        let listed = pool.run(&["shuffle", "list", "--json"]).json();
+        if listed["shuffles"] == serde_json::json!([]) { Ok(()) } else { Err(listed.to_string()) }
+    });
 }

@@ -24,6 +24,10 @@
 //! | 8. A reader and a holder go by the sealed plan alone; records of losers are left out; the order is by key, partition and place, so it is the same at each replica (X9) | [`plan`], `reader` |
 //! | 9. What a deleted shuffle had goes from everywhere; what nobody knows is asked about at its home, and goes when that decides so (D7) | `leader`, `holder` |
 //! | 10. Where a cut falls inside a range any holder of it says, from that order; the end of a partition is the begin of the next one (X13) | [`partition`], [`seek`], `reader` |
+//! | 11. Shuffles share the memory of a buffer by weight; one that writes alone has all of it (X15, R1) | `buffer/share` |
+//! | 12. A start says what a shuffle is, whose it is and how long it lives without a client; an owner has no more than its quota | [`options`], `leader/quota` |
+//!
+//! [`sketch`] is the sample of keys that bounds come from, [`settings`] has the numbers, [`message`] what nodes say to each other.
 //!
 //! The driver, in numbered sentences:
 //! 1. It gives each process an incarnation of its own, and each leader of a slot an epoch of its own: a process that starts leads

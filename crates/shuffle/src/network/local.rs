@@ -144,10 +144,10 @@ impl LocalNode {
         self.call(shuffle, Request::KeepAlive).await.map(drop)
     }
 
-    /// Deletes a shuffle.
+    /// Deletes a shuffle. One that was deleted may be deleted again.
     ///
     /// # Errors
-    /// There was no such shuffle, it is deleted already, or no leader answers.
+    /// There was no such shuffle, it has expired, or no leader answers.
     pub async fn delete(&self, shuffle: ShuffleId) -> Result<(), Refusal> {
         self.call(shuffle, Request::Delete).await.map(drop)
     }

@@ -6,12 +6,16 @@
 //! | `GET /v1/shuffles?of=node` | those that this node leads |
 //! | `GET /v1/shuffles?owner=name` | those of that owner; with `of=node` too |
 //! | `GET /v1/shuffles/<number>` | one shuffle, as [`ShuffleForm`], whichever node leads it; the number is 32 hexadecimal digits |
+//! | `DELETE /v1/shuffles/<number>` | deletes it, with all its records: [`ShuffleDeleted`]; the same if it was deleted before |
+//!
+//! The door takes a `DELETE` only with the mark against pages of other sites, as all changes of this listener: clients of tables
+//! and datasets write what they like, and here a request deletes what others have written.
 //!
 //! An error has a body as all have, an [`ErrorBody`]; its `kind` is the word that clients get of the shuffle's protocol.
 
 use super::{Running, Seen, Starting, running};
 use crate::limits::{LIST_ANSWER, LIST_BYTES};
-use crate::network::{Asks, waits_for};
+use crate::network::{Asks, LocalNode, waits_for};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -29,7 +33,7 @@ use partage_service::shuffle::leader::{ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::{RecordKind, ShuffleId, ShuffleOptions, SortColumn};
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
 use partage_wire::json::ErrorBody;
-use partage_wire::shuffle::{ShuffleForm, ShuffleList, SortColumnForm};
+use partage_wire::shuffle::{ShuffleDeleted, ShuffleForm, ShuffleList, SortColumnForm};
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -49,7 +53,7 @@ pub(crate) struct Doors {
 
 /// The routes of a node of a pool.
 pub(crate) fn routes(doors: Doors) -> Router {
-    Router::new().route(SHUFFLES, get(list)).route(SHUFFLE, get(show)).with_state(doors)
+    Router::new().route(SHUFFLES, get(list)).route(SHUFFLE, get(show).delete(delete)).with_state(doors)
 }
 
 pub(super) fn form(overview: &ShuffleOverview) -> ShuffleForm {
@@ -157,17 +161,38 @@ async fn list_of(
 }
 
 async fn show(State(doors): State<Doors>, Path(shuffle): Path<String>) -> Response {
-    let is_number = shuffle.len() == 32 && shuffle.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let number = u128::from_str_radix(&shuffle, 16).ok().filter(|_| is_number);
-    let Some(number) = number else {
-        let body = ErrorBody::new("malformed", "the number of a shuffle is 32 hexadecimal digits", "mend it");
-        return error(StatusCode::BAD_REQUEST, &body);
-    };
+    let Some(id) = number(&shuffle) else { return no_number() };
     let Some(running) = running(&doors.starting).await else { return ended() };
-    match asks(&doors, &running).overview(ShuffleId(number)).await {
+    match asks(&doors, &running).overview(id).await {
         Ok(overview) => axum::Json(form(&overview)).into_response(),
         Err(refusal) => refused(&refusal),
     }
+}
+
+async fn delete(State(doors): State<Doors>, Path(shuffle): Path<String>) -> Response {
+    let Some(id) = number(&shuffle) else { return no_number() };
+    let Some(running) = running(&doors.starting).await else { return ended() };
+    match LocalNode::new(doors.me.clone(), &running.node).delete(id).await {
+        Ok(()) => deleted(id),
+        // The answer to an earlier request may have been lost.
+        Err(refusal) if refusal.word == RefusalWord::ShuffleDeleted => deleted(id),
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+fn deleted(shuffle: ShuffleId) -> Response {
+    axum::Json(ShuffleDeleted { shuffle: shuffle.to_string(), deleted: true }).into_response()
+}
+
+/// The shuffle of that number, if it is one.
+fn number(text: &str) -> Option<ShuffleId> {
+    let is_number = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u128::from_str_radix(text, 16).ok().filter(|_| is_number).map(ShuffleId)
+}
+
+fn no_number() -> Response {
+    let body = ErrorBody::new("malformed", "the number of a shuffle is 32 hexadecimal digits", "mend it");
+    error(StatusCode::BAD_REQUEST, &body)
 }
 
 fn asks(doors: &Doors, running: &Running) -> Asks {
@@ -202,6 +227,24 @@ fn error(status: StatusCode, body: &ErrorBody) -> Response {
 mod tests {
     use super::*;
     use partage_service::shuffle::ArrowKind;
+
+    #[test]
+    fn a_number_is_32_hexadecimal_digits() {
+        let text = format!("{:0>32}", "aF");
+        assert_eq!(number(&text), Some(ShuffleId(0xaf)));
+        for bad in ["", "af", &text[1..], &format!("{text}0"), &format!("+{}", &text[1..])] {
+            assert_eq!(number(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_shuffle_that_is_gone_has_another_status_than_one_that_never_was() {
+        let status = |word| refused(&Refusal::new(word, Again::No, "why")).status().as_u16();
+        assert_eq!(deleted(ShuffleId(7)).status(), StatusCode::OK);
+        assert_eq!(status(RefusalWord::ShuffleUnknown), 404);
+        assert_eq!((status(RefusalWord::ShuffleDeleted), status(RefusalWord::ShuffleExpired)), (410, 410));
+        assert_eq!(status(RefusalWord::NotLeading), 503);
+    }
 
     #[test]
     fn the_form_of_a_shuffle_says_what_it_waits_for() {
