@@ -649,7 +649,7 @@ def shuffle_cases():
 # ── Frames of shuffles ──────────────────────────────────────────────────────────────────────────────────
 
 FRAME_SHUFFLE = bytes(range(1, 17))
-TERMS = ["fixed 0000001e", "fixed 00000280", "fixed 0003"]
+TERMS = ["fixed 0000001e", "fixed 00000280", "fixed 0003", "fixed 01", "fixed 02"]
 NO_OPTIONS = ["fixed 01", "fixed 00", "fixed 00", "text "]
 # Of rows of Arrow, with all that may be left out.
 OPTIONS = [
@@ -820,7 +820,7 @@ SHUFFLE_FRAMES = [
         "fixed 0000000000000008", "fixed 02", "count 3", "fixed 00000000", "fixed 00000001", "fixed 00000007",
     ]),
     frame_case("an overview for a client", 35, [
-        "fixed 0000000000000008", "fixed 01", "fixed 06", "fixed " + FRAME_SHUFFLE.hex(), *OPTIONS, "fixed 02",
+        "fixed 0000000000000008", "fixed 01", "fixed 06", "fixed " + FRAME_SHUFFLE.hex(), *OPTIONS, "fixed 01", "fixed 07", "fixed 02",
         "fixed 0000000000000002", "fixed 0000000000000003", "fixed 0000000000000028", "fixed 0000000000000fa0",
         "fixed 00000001", "fixed 0000005a", "fixed 00000000000005dc", "fixed 00000005", "fixed 00000001", "count 1", "fixed 00000007",
     ], False),

@@ -1,6 +1,7 @@
 //! The client: what is asked of shuffles, again at other nodes while the retry budget lasts.
 
 use crate::attempt::{Attempt, Written};
+use crate::combined::CombinedReading;
 use crate::error::Error;
 use crate::nodes::{Connection, Nodes, last_words};
 use crate::reading::Reading;
@@ -188,6 +189,30 @@ impl Client {
     pub fn read_keys(&self, shuffle: ShuffleId, first: &[u8], end: Option<&[u8]>) -> Reading {
         let request = Request::ReadKeys(first.into(), end.map(Bytes::from));
         Reading::new(&self.nodes, &self.settings, shuffle, request)
+    }
+
+    /// Reads partition `i` of `n` of a sealed shuffle that combines records, cut by [`CutBy::Keys`]: each key once, with what all of
+    /// its records give together.
+    ///
+    /// # Errors
+    /// The shuffle does not combine records, as its handle says.
+    pub fn read_combined(&self, shuffle: &Shuffle, i: u64, n: u64) -> Result<CombinedReading, Error> {
+        let how = shuffle.terms.combine.ok_or(Error::CombinesNothing)?;
+        Ok(CombinedReading::new(self.read(shuffle.id, i, n, CutBy::Keys), how))
+    }
+
+    /// The same of the keys from `first`, included, to `end`, excluded; none: to the last one.
+    ///
+    /// # Errors
+    /// The shuffle does not combine records, as its handle says.
+    pub fn read_combined_keys(
+        &self,
+        shuffle: &Shuffle,
+        first: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<CombinedReading, Error> {
+        let how = shuffle.terms.combine.ok_or(Error::CombinesNothing)?;
+        Ok(CombinedReading::new(self.read_keys(shuffle.id, first, end), how))
     }
 
     /// Reads the records of some ranks of a sealed shuffle, from `first`, included, to `end`, excluded.

@@ -1,6 +1,6 @@
 //! What a client knows of a shuffle: its handle, and with what it is started.
 
-use crate::{BadShuffleOptions, ShuffleId, Terms};
+use crate::{BadShuffleOptions, Combine, ShuffleId, Terms};
 use partage_core::limits::SHUFFLE_WEIGHT;
 use partage_shuffle_wire::client::{RecordKind, ShuffleOptions};
 use std::fmt;
@@ -29,10 +29,13 @@ pub struct Shuffle {
 
 impl fmt::Display for Shuffle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Terms { stashes, ranges, weight } = self.terms;
+        let Terms { stashes, ranges, weight, combine } = self.terms;
         write!(f, "{}-{stashes}-{ranges}", self.id)?;
         // A weight of 1 is not said, so that each handle has one form.
-        if weight == 1 { Ok(()) } else { write!(f, "-{weight}") }
+        if weight != 1 {
+            write!(f, "-{weight}")?;
+        }
+        combine.map_or(Ok(()), |how| write!(f, "-{how}"))
     }
 }
 
@@ -60,9 +63,13 @@ impl FromStr for Shuffle {
     fn from_str(text: &str) -> Result<Shuffle, BadHandle> {
         let bad = || BadHandle(text.chars().take(100).collect());
         let id = shuffle_id(text)?;
-        let terms = text.split('-').skip(1).map(|number| number.parse::<u32>().map_err(|_| bad()));
-        let terms: Vec<u32> = terms.collect::<Result<_, _>>()?;
-        let (stashes, ranges, weight) = match terms[..] {
+        let parts: Vec<&str> = text.split('-').skip(1).collect();
+        let numbers: Vec<u32> = parts.iter().map_while(|part| part.parse().ok()).collect();
+        let combine = match parts.get(numbers.len()..).unwrap_or_default() {
+            [] => None,
+            name => Some(name.join("-").parse::<Combine>().map_err(|_| bad())?),
+        };
+        let (stashes, ranges, weight) = match numbers[..] {
             [stashes, ranges] => (stashes, ranges, 1),
             [stashes, ranges, weight] => (stashes, ranges, weight),
             _ => return Err(bad()),
@@ -71,7 +78,7 @@ impl FromStr for Shuffle {
         if !(1..=SHUFFLE_WEIGHT).contains(&weight) {
             return Err(bad());
         }
-        Ok(Shuffle { id, terms: Terms { stashes, ranges, weight } })
+        Ok(Shuffle { id, terms: Terms { stashes, ranges, weight, combine } })
     }
 }
 
@@ -87,6 +94,8 @@ pub struct StartOptions {
     /// Its part of the memory of nodes, relative to that of other shuffles: from 1 to 1,000. Others are held back while it has
     /// less than its part, and it is held back beyond it. A shuffle that writes alone has all memory, whatever its weight.
     pub weight: u16,
+    /// How records of equal keys become one, of raw records: see [`Combine`]. None: they all remain.
+    pub combine: Option<Combine>,
     /// What its records are.
     pub kind: RecordKind,
     /// It ends when it is not sealed and no client has asked for it for so long, 10 s to 30 days; none: what its pool says.
@@ -104,6 +113,7 @@ impl Default for StartOptions {
             bytes: 0,
             nodes: 0,
             weight: 1,
+            combine: None,
             kind: RecordKind::Raw,
             ttl: None,
             sealed_ttl: None,
@@ -121,7 +131,8 @@ impl StartOptions {
             .max(self.partitions.saturating_mul(RANGES_A_PARTITION))
             .max(self.bytes.div_ceil(RANGE_BYTES));
         let bounded = |ranges: u64| ranges.clamp(1, MOST_RANGES) as u32;
-        Terms { stashes: bounded(stashes), ranges: bounded(ranges), weight: self.weight }
+        let (weight, combine) = (self.weight, self.combine);
+        Terms { stashes: bounded(stashes), ranges: bounded(ranges), weight, combine }
     }
 
     /// Looks whether a shuffle may be started with them, as [`crate::Client::start`] does first.
@@ -129,7 +140,9 @@ impl StartOptions {
     /// # Errors
     /// One is outside of its limits, or malformed.
     pub fn check(&self) -> Result<(), BadShuffleOptions> {
-        self.of_shuffle().check()
+        let options = self.of_shuffle();
+        options.check()?;
+        options.check_combine(self.combine)
     }
 
     /// What the leader keeps of them.
@@ -160,13 +173,34 @@ mod tests {
         assert_eq!(heavy.to_string(), format!("{text}-1000"));
         assert_eq!(heavy.to_string().parse(), Ok(heavy));
         assert_eq!(shuffle_id(&heavy.to_string()), Ok(shuffle.id));
-        let behind = ["-0", "-1001", "-70000", "-1-1", "-", "-x"].map(|more| format!("{text}{more}"));
+        for how in Combine::ALL {
+            for heavy in [shuffle, heavy] {
+                let one = Shuffle { terms: Terms { combine: Some(how), ..heavy.terms }, ..heavy };
+                assert_eq!(one.to_string(), format!("{heavy}-{how}"));
+                assert_eq!(one.to_string().parse(), Ok(one));
+            }
+        }
+        let behind = ["-sum", "-count-2", "-count-count", "-i64", "-0", "-1001", "-70000", "-1-1", "-", "-x"];
+        let behind = behind.map(|more| format!("{text}{more}"));
         let letters = text.replace('6', "x");
         let others = ["", "ab-1-2", &text[..32], letters.as_str()];
         for bad in behind.iter().map(String::as_str).chain(others) {
             assert!(bad.parse::<Shuffle>().is_err(), "{bad:?}");
         }
         assert!(shuffle_id("+00000000000000000000000000000ab").is_err());
+    }
+
+    #[test]
+    fn rows_are_not_combined_as_raw_records_are() {
+        use crate::ArrowKind;
+        let kind = ArrowKind { encoding: 1, schema: b"s".as_slice().into(), order: Vec::new() };
+        let combine = Some(Combine::Count);
+        let raw = StartOptions { combine, ..StartOptions::default() };
+        assert_eq!((raw.check(), raw.terms(1).combine), (Ok(()), combine));
+        let order = vec![crate::SortColumn { column: 0, descends: false, nulls_first: false }];
+        let rows = StartOptions { kind: RecordKind::Arrow(ArrowKind { order, ..kind }), ..raw };
+        assert_eq!(rows.check(), Err(BadShuffleOptions::CombinesRows(Combine::Count)));
+        assert_eq!(StartOptions { combine: None, ..rows }.check(), Ok(()));
     }
 
     #[test]

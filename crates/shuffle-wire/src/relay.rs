@@ -12,7 +12,7 @@ use partage_service::shuffle::leader::{Answer, Failed, QuotaUsedUp, Request, Shu
 use partage_service::shuffle::partition::{CutAt, HeavyKey};
 use partage_service::shuffle::plan::Placed;
 use partage_service::shuffle::seek::{Found, SeekFor};
-use partage_service::shuffle::{Bytes, ShuffleId, ShuffleOptions};
+use partage_service::shuffle::{Bytes, Combine, ShuffleId, ShuffleOptions};
 use std::sync::Arc;
 
 /// A part of a range of a sealed shuffle.
@@ -62,6 +62,7 @@ fields! {
     ShuffleOverview, "the overview of a shuffle", {
         shuffle: ShuffleId,
         options: Arc<ShuffleOptions>,
+        combine: Option<Combine>,
         stage: ShuffleStage,
         partitions: u64,
         attempts: u64,
@@ -265,6 +266,7 @@ mod tests {
         let overview = ShuffleOverview {
             shuffle: SHUFFLE,
             options: options(),
+            combine: Some(Combine::MaxF64),
             stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,

@@ -12,8 +12,8 @@ use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, Ended, Failure, PoolSlot, RangeId, RecordKind,
-    ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
+    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, Combine, Ended, Failure, PoolSlot, RangeId,
+    RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -77,10 +77,12 @@ fn tags() -> impl Strategy<Value = Tag> + Clone {
 }
 
 fn terms() -> impl Strategy<Value = Terms> + Clone {
-    (any::<u32>(), any::<u32>(), any::<u16>()).prop_map(|(stashes, ranges, weight)| Terms {
+    let combine = option::of(proptest::sample::select(Combine::ALL.to_vec()));
+    (any::<u32>(), any::<u32>(), any::<u16>(), combine).prop_map(|(stashes, ranges, weight, combine)| Terms {
         stashes,
         ranges,
         weight,
+        combine,
     })
 }
 

@@ -25,6 +25,9 @@ pub struct ShuffleForm {
     /// Of rows of Arrow: the columns by which they are ordered, the first one first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub order: Vec<SortColumnForm>,
+    /// How raw records of equal keys are combined, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub combine: Option<String>,
     /// Whose it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
@@ -92,6 +95,7 @@ mod tests {
             stage: "open".to_owned(),
             kind: "arrow".to_owned(),
             order: vec![SortColumnForm { column: 3, descends: true, nulls_first: false }],
+            combine: Some("sum-i64".to_owned()),
             owner: Some("etl".to_owned()),
             unsealed_ttl_ms: None,
             sealed_ttl_ms: Some(90_000),
@@ -111,7 +115,7 @@ mod tests {
         let text = serde_json::to_string(&list).unwrap();
         assert_eq!(
             text,
-            r#"{"shuffles":[{"shuffle":"00000000000000000000000000000000","stage":"open","kind":"arrow","order":[{"column":3,"descends":true,"nulls_first":false}],"owner":"etl","sealed_ttl_ms":90000,"ends_in_ms":7000,"winners":1,"attempts":2,"records":3,"bytes":4,"bounds_version":0,"ranges":30,"dividing":0,"short_slots":0}]}"#
+            r#"{"shuffles":[{"shuffle":"00000000000000000000000000000000","stage":"open","kind":"arrow","order":[{"column":3,"descends":true,"nulls_first":false}],"combine":"sum-i64","owner":"etl","sealed_ttl_ms":90000,"ends_in_ms":7000,"winners":1,"attempts":2,"records":3,"bytes":4,"bounds_version":0,"ranges":30,"dividing":0,"short_slots":0}]}"#
         );
         assert_eq!(serde_json::from_str::<ShuffleList>(&text).unwrap(), list);
         let gone = ShuffleDeleted { shuffle: "ab".to_owned(), deleted: true };

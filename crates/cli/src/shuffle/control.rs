@@ -7,7 +7,7 @@ use crate::client::DryRun;
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_core::limits::SHUFFLE_WEIGHT;
-use partage_shuffle_client::{Sealed, ShuffleId, Stage, StartOptions, Status};
+use partage_shuffle_client::{Combine, Sealed, ShuffleId, Stage, StartOptions, Status};
 use serde_json::json;
 use std::time::Duration;
 
@@ -39,6 +39,9 @@ pub struct StartArgs {
     #[arg(long, default_value_t = 1, value_name = "1..1000",
         value_parser = clap::value_parser!(u16).range(1..=i64::from(SHUFFLE_WEIGHT)))]
     weight: u16,
+    /// Combine records of equal keys: count, or sum-, min- or max- of i64 or f64, as values of 8 bytes, the lowest byte first
+    #[arg(long, value_name = "HOW")]
+    combine: Option<Combine>,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -53,6 +56,7 @@ impl StartArgs {
             bytes: self.bytes,
             nodes: self.pool,
             weight: self.weight,
+            combine: self.combine,
             ttl: self.ttl.map(Duration::from_secs),
             sealed_ttl: self.sealed_ttl.map(Duration::from_secs),
             owner: self.owner,
@@ -72,6 +76,7 @@ impl StartArgs {
             return output.json(&json!({
                 "dry_run": false, "shuffle": started.id.to_string(), "handle": started.to_string(),
                 "stashes": started.terms.stashes, "ranges": started.terms.ranges, "weight": started.terms.weight,
+                "combine": started.terms.combine.map(Combine::as_str),
             }));
         }
         output.text(&started.to_string());

@@ -155,6 +155,9 @@ fn lines(told: &Value) -> Vec<(&'static str, String)> {
         let order: Vec<String> = told["order"].as_array().into_iter().flatten().map(column).collect();
         let by = if order.is_empty() { String::new() } else { format!(", ordered by {}", order.join(", ")) };
         lines.push(("records are", format!("{kind}{by}")));
+        if told["combine"].is_string() {
+            lines.push(("combined by", of("combine")));
+        }
         lines.push(("owner", of("owner")));
     }
     if !told["ends_in_ms"].is_null() {
@@ -215,7 +218,7 @@ mod tests {
         let whole = shown(&json!({
             "shuffle": "ab", "stage": "open", "winners": 2, "attempts": 3, "records": 7, "bytes": 70,
             "bounds_version": 1, "ranges": 30, "dividing": 0, "short_slots": 4, "waits_for": "a whole attempt of 3",
-            "kind": "arrow", "owner": "etl", "ends_in_ms": 89_001, "sealed_ttl_ms": 7_200_000,
+            "kind": "arrow", "combine": "count", "owner": "etl", "ends_in_ms": 89_001, "sealed_ttl_ms": 7_200_000,
             "order": [{ "column": 3, "descends": true, "nulls_first": false }, { "column": 0, "nulls_first": true }],
         }));
         for line in [
@@ -225,6 +228,7 @@ mod tests {
             "lack replicas: 4 slots\n",
             "waits for: a whole attempt of 3\n",
             "records are: arrow, ordered by column 3 descending, column 0 nulls first\n",
+            "combined by: count\n",
             "owner: etl\n",
             "ends: in 90 s, if no client asks for it; 7200 s when sealed\n",
         ] {

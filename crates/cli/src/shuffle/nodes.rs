@@ -125,7 +125,11 @@ pub fn failure(error: Error) -> Failure {
         }
         Error::BadOptions(_) => Failure::usage(&error),
         Error::TooLarge { .. } => Failure::refused(&error).help("make keys or records smaller"),
-        Error::Unexpected { .. } | Error::NoRecords(_) => Failure::failed(&error),
+        Error::Unexpected { .. }
+        | Error::NoRecords(_)
+        | Error::CombinesNothing
+        | Error::NoNumber { .. }
+        | Error::TotalTooLarge { .. } => Failure::failed(&error),
     }
 }
 

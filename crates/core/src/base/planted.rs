@@ -243,6 +243,8 @@ pub enum Planted {
     OwnCut,
     /// R1: a buffer takes a frame whenever its memory has room for it, whatever the share of its shuffle is.
     NoShares,
+    /// D6: a buffer combines records of equal keys whatever attempts they are of.
+    CombinedAcross,
 }
 
 impl Planted {
@@ -276,7 +278,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of shuffles must catch.
-    pub const SHUFFLES: [Planted; 12] = [
+    pub const SHUFFLES: [Planted; 13] = [
         Planted::AckedBelowR,
         Planted::TwoWinners,
         Planted::StoredTwice,
@@ -289,6 +291,7 @@ impl Planted {
         Planted::SealedWithout,
         Planted::OwnCut,
         Planted::NoShares,
+        Planted::CombinedAcross,
     ];
 
     /// Those that the simulator of dataset nodes must catch.

@@ -26,6 +26,7 @@
 //! | 10. Where a cut falls inside a range any holder of it says, from that order; the end of a partition is the begin of the next one (X13) | [`partition`], [`seek`], `reader` |
 //! | 11. Shuffles share the memory of a buffer by weight; one that writes alone has all of it (X15, R1) | `buffer/share` |
 //! | 12. A start says what a shuffle is, whose it is and how long it lives without a client; an owner has no more than its quota | [`options`], `leader/quota` |
+//! | 13. Records of equal keys are combined within one attempt, and over attempts only when they are read | [`combine`], `buffer` |
 //!
 //! [`sketch`] is the sample of keys that bounds come from, [`settings`] has the numbers, [`message`] what nodes say to each other.
 //!
@@ -38,8 +39,8 @@
 //! 5. It reads the batches that an effect names from disk, checks their checksums, and says when one is damaged.
 //!
 //! What was not done: the log of a table's replica ([`crate::table::replication`]) does not carry the decisions. It
-//! elects an in-sync set by wishes to the coordinator, and a pool asks the coordinator nothing. Reducing on write, input order
-//! and attempts by stream are not here; neither are drivers and files (`crates/shuffle`) and forms on the network
+//! elects an in-sync set by wishes to the coordinator, and a pool asks the coordinator nothing. Input order and attempts by
+//! stream are not here; neither are drivers and files (`crates/shuffle`) and forms on the network
 //! (`crates/shuffle-wire`).
 
 use partage_core::base::id::{Epoch, Incarnation};
@@ -50,6 +51,7 @@ use std::sync::Arc;
 
 pub mod bounds;
 pub mod buffer;
+pub mod combine;
 pub mod holder;
 pub mod leader;
 pub mod log;
@@ -65,6 +67,7 @@ pub mod sending;
 pub mod settings;
 pub mod sketch;
 
+pub use combine::Combine;
 pub use options::{ArrowKind, RecordKind, ShuffleOptions, SortColumn};
 
 /// Bytes that are shared and never changed.
@@ -138,6 +141,8 @@ pub struct Terms {
     /// Its part of a buffer's memory, relative to that of other shuffles: from 1, which is what most have, to
     /// [`limits::SHUFFLE_WEIGHT`].
     pub weight: u16,
+    /// How records of equal keys become one within an attempt; none: they all remain.
+    pub combine: Option<Combine>,
 }
 
 impl Default for Terms {
@@ -147,9 +152,9 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// Of weight 1.
+    /// Of weight 1; records remain as they are.
     pub const fn new(stashes: u32, ranges: u32) -> Terms {
-        Terms { stashes, ranges, weight: 1 }
+        Terms { stashes, ranges, weight: 1, combine: None }
     }
 
     /// Whether the ranges are within [`limits::SHUFFLE_RANGES`], and the weight within [`limits::SHUFFLE_WEIGHT`]: who takes
@@ -163,7 +168,7 @@ impl Terms {
     pub fn bounded(self) -> Terms {
         let within = |count: u32| count.clamp(1, limits::SHUFFLE_RANGES);
         let weight = self.weight.clamp(1, limits::SHUFFLE_WEIGHT);
-        Terms { stashes: within(self.stashes), ranges: within(self.ranges), weight }
+        Terms { stashes: within(self.stashes), ranges: within(self.ranges), weight, ..self }
     }
 }
 

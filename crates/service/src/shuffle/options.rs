@@ -1,7 +1,7 @@
 //! What a shuffle is started with besides its terms: what its records are, how long it lives, whose it is. The leader keeps it
 //! with the decision to start; those who only write or read records need not know it.
 
-use super::Bytes;
+use super::{Bytes, Combine};
 use partage_core::limits::{
     SHUFFLE_OWNER_BYTES, SHUFFLE_SCHEMA_BYTES, SHUFFLE_SORT_COLUMNS, SHUFFLE_TTL_LEAST_MS,
     SHUFFLE_TTL_MOST_MS,
@@ -72,6 +72,11 @@ pub enum BadShuffleOptions {
     /// The schema is too large.
     #[error("the schema has {0} bytes, and {most} are the most: leave out columns or their metadata", most = SHUFFLE_SCHEMA_BYTES)]
     Schema(usize),
+    /// Rows are combined by their columns.
+    #[error(
+        "rows of Arrow cannot be combined by {0}: name a way for each column that is no sort column instead"
+    )]
+    CombinesRows(Combine),
     /// There is no column to order by, or there are too many.
     #[error("the order has {0} columns: give 1 to {most}", most = SHUFFLE_SORT_COLUMNS)]
     SortColumns(usize),
@@ -91,6 +96,8 @@ pub enum OptionDifference {
     SealedTtl,
     /// In the owner.
     Owner,
+    /// In how records of equal keys are combined.
+    Combine,
 }
 
 impl std::fmt::Display for OptionDifference {
@@ -100,6 +107,7 @@ impl std::fmt::Display for OptionDifference {
             OptionDifference::UnsealedTtl => "time to live before it is sealed",
             OptionDifference::SealedTtl => "time to live after it is sealed",
             OptionDifference::Owner => "owner",
+            OptionDifference::Combine => "way to combine records",
         })
     }
 }
@@ -142,6 +150,17 @@ impl ShuffleOptions {
         match &self.kind {
             RecordKind::Raw => Ok(()),
             RecordKind::Arrow(arrow) => arrow.check(),
+        }
+    }
+
+    /// Looks whether records of this kind can be combined so.
+    ///
+    /// # Errors
+    /// They are rows.
+    pub fn check_combine(&self, combine: Option<Combine>) -> Result<(), BadShuffleOptions> {
+        match (&self.kind, combine) {
+            (RecordKind::Arrow(_), Some(how)) => Err(BadShuffleOptions::CombinesRows(how)),
+            _ => Ok(()),
         }
     }
 

@@ -63,6 +63,8 @@ words! {
     CountDiffers = "count-differs";
     /// A key, a record, or a frame of records is too large.
     RecordTooLarge = "record-too-large";
+    /// The value of a record is no number, and the shuffle combines numbers.
+    NoNumber = "no-number";
     /// The buffer has no such attempt.
     AttemptUnknown = "attempt-unknown";
     /// Too few nodes have stored it.
@@ -181,6 +183,8 @@ impl From<AttemptFailed> for Refusal {
             AttemptFailed::TooLarge { .. } | AttemptFailed::FrameTooLarge { .. } => {
                 (RefusalWord::RecordTooLarge, Again::No)
             }
+            AttemptFailed::NoNumber(_) => (RefusalWord::NoNumber, Again::No),
+            AttemptFailed::CombinesOtherwise => (RefusalWord::StartDiffers, Again::No),
             AttemptFailed::Unknown => (RefusalWord::AttemptUnknown, Again::Attempt),
             AttemptFailed::TooFewNodes { .. } => (RefusalWord::TooFewNodes, Again::Attempt),
             AttemptFailed::Silent { .. } => (RefusalWord::ClientSilent, Again::Attempt),

@@ -25,8 +25,8 @@ use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, 
 use partage_service::shuffle::seek::{Found, SeekFor};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    AttemptId, AttemptKey, BufferId, Bytes as Shared, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId,
-    Terms, Writer,
+    AttemptId, AttemptKey, BufferId, Bytes as Shared, Combine, Ended, Failure, PoolSlot, RangeId, ShuffleId,
+    TaskId, Terms, Writer,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,7 +270,7 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
 }
 
 fn terms() -> Terms {
-    Terms { stashes: 30, ranges: 640, weight: 3 }
+    Terms { stashes: 30, ranges: 640, weight: 3, combine: Some(Combine::SumI64) }
 }
 
 /// Of rows of Arrow, with all that may be left out.
@@ -354,6 +354,7 @@ fn of_relays() -> Vec<(&'static str, Said)> {
     let overview = ShuffleOverview {
         shuffle: SHUFFLE,
         options: options().into(),
+        combine: Some(Combine::MaxF64),
         stage: ShuffleStage::Sealing,
         partitions: 2,
         attempts: 3,

@@ -11,10 +11,11 @@ use crate::node::{self, Control, Received};
 use crate::records::PackedRecords;
 use crate::testing;
 use bytes::Bytes;
+use partage_service::shuffle::combine::NoNumber;
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::options::{BadShuffleOptions, OptionDifference};
 use partage_service::shuffle::record::{Batch, Record};
-use partage_service::shuffle::{Ended, RangeId, buffer, holder, leader, reader};
+use partage_service::shuffle::{Combine, Ended, RangeId, buffer, holder, leader, reader};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::collections::BTreeSet;
@@ -120,12 +121,14 @@ fn codes_and_words_are_each_ones_own() {
 #[test]
 fn refusals_of_core_say_whether_to_run_the_attempt_again() {
     use crate::client::Again;
-    let cases: [(Refusal, &str, Again); 23] = [
+    let cases: [(Refusal, &str, Again); 25] = [
         (buffer::Failed::IdTwice.into(), "attempt-id-used", Again::Attempt),
         (buffer::Failed::FrameMissing { expected: 1, found: 3 }.into(), "frame-missing", Again::Attempt),
         (buffer::Failed::CountDiffers { said: (1, 1), seen: (2, 2) }.into(), "count-differs", Again::Attempt),
         (buffer::Failed::TooLarge { key: 1, record: 1 }.into(), "record-too-large", Again::No),
         (buffer::Failed::FrameTooLarge { bytes: 1 }.into(), "record-too-large", Again::No),
+        (buffer::Failed::NoNumber(NoNumber { how: Combine::Count, bytes: 1 }).into(), "no-number", Again::No),
+        (buffer::Failed::CombinesOtherwise.into(), "start-differs", Again::No),
         (buffer::Failed::Unknown.into(), "attempt-unknown", Again::Attempt),
         (buffer::Failed::TooFewNodes { replicas: 2 }.into(), "too-few-nodes", Again::Attempt),
         (buffer::Failed::Silent { silent_ms: 1 }.into(), "client-silent", Again::Attempt),

@@ -5,10 +5,10 @@
 //!           | ended 4 | ( shuffle 16 | how 1 ) for each
 //! lost      version 1 | 3
 //! after     version 1 | 2 | sequence before 8 | decisions 4 | ( shuffle 16 | decision ) for each
-//! decision  kind 1 | terms and options, bounds, superseded, plan, failure or how
+//! decision  kind 1 | stashes 4, ranges 4, weight 2, combine 1 and options; or bounds, superseded, plan, failure or how
 //! ```
 
-use super::options::{options, put_options};
+use super::options::{combine, options, put_combine, put_options};
 use super::plan::{bounds, plan, put_bounds, put_plan, put_upto, upto};
 use super::{VERSION, items, put_count, put_writer, slot, u8, u16, u32, u64, u128, writer};
 use bytes::BufMut;
@@ -109,6 +109,7 @@ fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
             out.put_u32(terms.stashes);
             out.put_u32(terms.ranges);
             out.put_u16(terms.weight);
+            put_combine(out, terms.combine);
             put_options(out, options);
         }
         Decision::Bounds(bounds) => {
@@ -139,7 +140,8 @@ fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
 fn decision(from: &mut &[u8]) -> Option<Decision> {
     Some(match u8(from)? {
         START => {
-            let terms = Terms { stashes: u32(from)?, ranges: u32(from)?, weight: u16(from)? };
+            let (stashes, ranges, weight) = (u32(from)?, u32(from)?, u16(from)?);
+            let terms = Terms { stashes, ranges, weight, combine: combine(from)? };
             Decision::Start(terms, options(from)?.into())
         }
         BOUNDS => Decision::Bounds(bounds(from)?.into()),
@@ -250,7 +252,7 @@ mod tests {
         };
         let differs = Failure::Differs { found: 1, found_bytes: 2, acknowledged: 3, acknowledged_bytes: 4 };
         vec![
-            Decision::Start(Terms { stashes: 3, ranges: 8, weight: 500 }, started_with.into()),
+            Decision::Start(Terms { weight: 500, ..Terms::new(3, 8) }, started_with.into()),
             Decision::Bounds(Bounds::stashes(2).into()),
             Decision::Superseded(superseded.into()),
             Decision::Sealed(plan().into()),

@@ -1,14 +1,15 @@
-//! The stored form of what a shuffle was started with besides its terms.
+//! The stored form of what a shuffle was started with besides its terms, and of how it combines records.
 //!
 //! ```text
 //! options  kind | time to live 1 or 9, before it is sealed and then | owner 4 …
 //! kind     1, of raw records
 //!          2 | encoding 2 | schema 4 … | columns 4 | ( column 4 | descends 1 | nulls first 1 ) for each
+//! combine  0, of none; or 1 to 7, in the order of `Combine::ALL`
 //! ```
 
 use super::{bytes, items, put_bytes, put_count, u8, u16, u32, u64};
 use bytes::BufMut;
-use partage_service::shuffle::{ArrowKind, RecordKind, ShuffleOptions, SortColumn};
+use partage_service::shuffle::{ArrowKind, Combine, RecordKind, ShuffleOptions, SortColumn};
 
 const RAW: u8 = 1;
 const ARROW: u8 = 2;
@@ -50,6 +51,27 @@ pub(super) fn options(from: &mut &[u8]) -> Option<ShuffleOptions> {
     Some(ShuffleOptions { kind, unsealed_ttl_ms, sealed_ttl_ms, owner })
 }
 
+pub(super) fn put_combine(out: &mut Vec<u8>, combine: Option<Combine>) {
+    out.put_u8(match combine {
+        None => 0,
+        Some(Combine::Count) => 1,
+        Some(Combine::SumI64) => 2,
+        Some(Combine::MinI64) => 3,
+        Some(Combine::MaxI64) => 4,
+        Some(Combine::SumF64) => 5,
+        Some(Combine::MinF64) => 6,
+        Some(Combine::MaxF64) => 7,
+    });
+}
+
+/// In the order of their codes.
+pub(super) fn combine(from: &mut &[u8]) -> Option<Option<Combine>> {
+    match u8(from)? {
+        0 => Some(None),
+        code => Combine::ALL.get(usize::from(code) - 1).map(|how| Some(*how)),
+    }
+}
+
 fn column(from: &mut &[u8]) -> Option<SortColumn> {
     Some(SortColumn { column: u32(from)?, descends: yes_or_no(from)?, nulls_first: yes_or_no(from)? })
 }
@@ -69,6 +91,19 @@ fn yes_or_no(from: &mut &[u8]) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_way_to_combine_has_its_code() {
+        let all = [None].into_iter().chain(Combine::ALL.map(Some));
+        for (code, how) in (0_u8..).zip(all) {
+            let mut out = Vec::new();
+            put_combine(&mut out, how);
+            assert_eq!(out, [code]);
+            assert_eq!(combine(&mut &out[..]), Some(how));
+        }
+        assert_eq!(combine(&mut &[8_u8][..]), None);
+        assert_eq!(combine(&mut &b""[..]), None);
+    }
 
     #[test]
     fn options_have_this_form() {

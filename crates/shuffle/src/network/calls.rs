@@ -97,7 +97,7 @@ pub(super) fn check_terms(terms: Terms) -> Result<(), Refusal> {
     if terms.are_within_limits() {
         return Ok(());
     }
-    let (Terms { stashes, ranges, weight }, most, heaviest) = (terms, SHUFFLE_RANGES, SHUFFLE_WEIGHT);
+    let (Terms { stashes, ranges, weight, .. }, most, heaviest) = (terms, SHUFFLE_RANGES, SHUFFLE_WEIGHT);
     let why = format!(
         "a shuffle of {stashes} stashes, {ranges} ranges and weight {weight} cannot be: {most} of each are the most, and the weight is from 1 to {heaviest}"
     );
@@ -150,6 +150,7 @@ impl Asks {
             Request::Start(terms, options) => {
                 check_terms(terms)?;
                 options.check().map_err(Refusal::from)?;
+                options.check_combine(terms.combine).map_err(Refusal::from)?;
                 match self.request(shuffle, &leader::Request::Start(terms, options)).await? {
                     leader::Answer::Started(terms) => Answer::Started(terms),
                     _ => return Err(unexpected().into()),

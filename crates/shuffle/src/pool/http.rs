@@ -73,6 +73,7 @@ pub(super) fn form(overview: &ShuffleOverview) -> ShuffleForm {
         stage: stage.to_owned(),
         kind: kind.to_owned(),
         order,
+        combine: overview.combine.map(|how| how.to_string()),
         owner: Some(options.owner.clone()).filter(|owner| !owner.is_empty()),
         unsealed_ttl_ms: options.unsealed_ttl_ms,
         sealed_ttl_ms: options.sealed_ttl_ms,
@@ -226,7 +227,7 @@ fn error(status: StatusCode, body: &ErrorBody) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_service::shuffle::ArrowKind;
+    use partage_service::shuffle::{ArrowKind, Combine};
 
     #[test]
     fn a_number_is_32_hexadecimal_digits() {
@@ -254,6 +255,7 @@ mod tests {
         let overview = ShuffleOverview {
             shuffle: ShuffleId(255),
             options: options.into(),
+            combine: Some(Combine::Count),
             stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,
@@ -273,6 +275,7 @@ mod tests {
             (told.kind.as_str(), told.owner.as_deref(), told.ends_in_ms),
             ("arrow", Some("etl"), 90_000)
         );
+        assert_eq!(told.combine.as_deref(), Some("count"));
         assert_eq!(told.order, [SortColumnForm { column: 3, descends: true, nulls_first: false }]);
         assert_eq!(told.waits_for.as_deref(), Some("a whole attempt of each of the partitions 7, 9"));
         let open = form(&ShuffleOverview { stage: ShuffleStage::Open, lacking: Vec::new(), ..overview });

@@ -14,7 +14,7 @@ use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::reader::{Effect, Event, Failed as NotRead, Reader};
 use partage_service::shuffle::record::Record;
-use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, ShuffleOptions, Terms};
+use partage_service::shuffle::{AttemptId, Bytes, Combine, ShuffleId, ShuffleOptions, Terms};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -119,6 +119,12 @@ fn options_of(shuffle: ShuffleId) -> ShuffleOptions {
     ShuffleOptions { unsealed_ttl_ms: ttl, sealed_ttl_ms: ttl, ..ShuffleOptions::default() }
 }
 
+/// By its number: one shuffle in four combines records of equal keys, in one of all ways.
+fn combine_of(shuffle: ShuffleId) -> Option<Combine> {
+    let number = (shuffle.0 >> 64) as usize;
+    Combine::ALL.into_iter().cycle().nth(number / 4 % 7).filter(|_| number.is_multiple_of(4))
+}
+
 impl Job {
     pub fn new(number: usize, draw: &mut Draw) -> Job {
         let partitions = draw.between(1, 6) as u32;
@@ -126,7 +132,10 @@ impl Job {
         Job {
             number,
             shuffle,
-            terms: Terms::new(draw.between(1, 8) as u32, draw.between(1, 9) as u32),
+            terms: Terms {
+                combine: combine_of(shuffle),
+                ..Terms::new(draw.between(1, 8) as u32, draw.between(1, 9) as u32)
+            },
             options: options_of(shuffle),
             partitions,
             given: Given::drawn(partitions, draw),
@@ -198,7 +207,7 @@ impl Job {
 
     /// As a client of three nodes starts it, and seals it when all is stored.
     pub fn alone(mut self) -> Job {
-        (self.terms.stashes, self.terms.ranges, self.seals_early) = (30, 30, false);
+        (self.terms, self.seals_early) = (Terms::new(30, 30), false);
         self
     }
 
@@ -377,7 +386,7 @@ impl World {
         self.outcome.attempts += 1;
         let id = AttemptId(u128::from(self.draw.bits()));
         let attempt = Attempt { shuffle: job.shuffle, partition, id };
-        let mut frames = job.given.frames(partition, id, &mut self.draw);
+        let mut frames = job.given.frames(partition, id, job.terms.combine, &mut self.draw);
         if self.weather.is_lone {
             // This client waits for each frame to be taken, as others do not.
             frames = records_of(&frames).chunks(12).map(<[Record]>::to_vec).collect();
@@ -544,7 +553,7 @@ impl World {
         for (by, parts) in READS.into_iter().zip(&job.outputs) {
             self.outcome.reads += 1;
             self.outcome.records += parts.iter().map(|part| part.len() as u64).sum::<u64>();
-            self.oracle.read(plan, &partitions, parts, by)?;
+            self.oracle.read(plan, &partitions, parts, (by, job.terms.combine))?;
         }
         job.outputs.clear();
         job.phase = if job.deletes { Phase::Deleting } else { Phase::Done };

@@ -7,6 +7,8 @@ pub struct BufferCounts {
     pub taken_records: u64,
     /// Their bytes.
     pub taken_bytes: u64,
+    /// Records of these that others of the same keys have taken in, so that they are not sent.
+    pub combined_records: u64,
     /// Frames for which there was no room, each time that they came.
     pub held_back: u64,
     /// How often what was held of a shuffle went out.

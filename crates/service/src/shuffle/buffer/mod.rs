@@ -13,7 +13,8 @@
 //! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits for
 //! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag.
 //! The same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`).
-//! How much of its memory each shuffle may fill, `share` says.
+//! How much of its memory each shuffle may fill, `share` says. Of a shuffle that combines, records of equal keys of one attempt
+//! become one when a frame comes, and before chunks go out (`combining.rs`): the mark counts what is stored then.
 
 use super::bounds::{Bounds, Tag};
 use super::message::{Message, Word};
@@ -32,6 +33,7 @@ use partage_core::limits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+mod combining;
 mod counts;
 mod dividing;
 mod ending;
@@ -206,6 +208,7 @@ impl Buffer {
             bytes: 0,
             records: 0,
             weight: 1,
+            combine: None,
             writing: 0,
             heard: now,
             flush_at: Millis::NEVER,
@@ -225,7 +228,12 @@ impl Buffer {
         if open.plan.is_some() {
             return self.answer_sealed(attempt);
         }
-        (open.weight, open.heard) = (u64::from(terms.bounded().weight), now);
+        // Without attempts nothing is held that was combined otherwise.
+        if !open.attempts.is_empty() && open.combine != terms.combine {
+            return self.answer(attempt, Err(Failed::CombinesOtherwise));
+        }
+        (open.weight, open.combine) = (u64::from(terms.bounded().weight), terms.combine);
+        open.heard = now;
         let key = (attempt.partition, attempt.id);
         match open.attempts.get(&key).map(|held| held.state.clone()) {
             // The same opening, once more.
@@ -233,7 +241,8 @@ impl Buffer {
             Some(_) => self.answer(attempt, Err(Failed::IdTwice)),
             None => {
                 let state = State::Writing { at: now, frames: 0 };
-                let held = Held { number, state, records: 0, bytes: 0, last: BTreeMap::new() };
+                let (records, bytes, last) = (0, 0, BTreeMap::new());
+                let held = Held { number, state, taken: (0, 0), records, bytes, last };
                 open.attempts.insert(key, held);
                 open.writing += 1;
                 self.attempts = number;
@@ -277,10 +286,13 @@ impl Buffer {
         self.counts.taken_bytes += bytes;
         let Some(held) = self.held(attempt) else { return };
         held.state = State::Writing { at: now, frames: number };
-        held.records += records.len() as u64;
-        held.bytes += bytes;
+        held.taken = (held.taken.0 + records.len() as u64, held.taken.1 + bytes);
         let key = AttemptKey { buffer, number: held.number };
         let segment = Segment { attempt: key, partition: attempt.partition, frame: number, records };
+        let segment = match self.combine_frame(attempt, segment) {
+            Ok(segment) => segment,
+            Err(why) => return self.fail(attempt, why),
+        };
         self.effects.push(Effect::Taken(attempt, number));
         self.chunk(now, attempt.shuffle, segment);
     }
@@ -299,20 +311,20 @@ impl Buffer {
         open.records += segment.records.len() as u64;
         let bounds = open.bounds.clone();
         open.add(divide([segment], &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
-        if open.bytes >= self.settings.chunk_bytes {
-            self.flush(now, shuffle);
+        if open.bytes >= self.settings.chunk_bytes && !self.combine_chunks(shuffle) {
+            self.send_chunks(now, shuffle);
         }
     }
 
     fn end(&mut self, now: Millis, attempt: Attempt, said: (u64, u64)) {
         let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
         match held.state {
-            State::Writing { .. } if (held.records, held.bytes) == said => {
+            State::Writing { .. } if held.taken == said => {
                 held.state = State::Ended { at: now, is_out: false };
                 self.ended(now, attempt.shuffle);
             }
             State::Writing { .. } => {
-                let seen = (held.records, held.bytes);
+                let seen = held.taken;
                 self.fail(attempt, Failed::CountDiffers { said, seen });
             }
             State::Ended { .. } | State::Marking { .. } => {}
@@ -336,6 +348,11 @@ impl Buffer {
 
     /// What is held of a shuffle goes out.
     fn flush(&mut self, now: Millis, shuffle: ShuffleId) {
+        self.combine_chunks(shuffle);
+        self.send_chunks(now, shuffle);
+    }
+
+    fn send_chunks(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         open.flush_at = Millis::NEVER;
         self.counts.flushes += u64::from(open.records > 0);

@@ -4,7 +4,7 @@ use crate::shuffle::bounds::Bounds;
 use crate::shuffle::plan::Plan;
 use crate::shuffle::record::{BatchKey, MEMORY_OF_RECORD, Tagged};
 use crate::shuffle::sketch::Sketch;
-use crate::shuffle::{AttemptId, PoolSlot, TaskId};
+use crate::shuffle::{AttemptId, Combine, PoolSlot, TaskId};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,9 @@ pub(super) enum State {
 pub(super) struct Held {
     pub(super) number: u64,
     pub(super) state: State,
+    /// Records and bytes that its client has sent.
+    pub(super) taken: (u64, u64),
+    /// Those that are stored of them, or held: fewer if they are combined.
     pub(super) records: u64,
     pub(super) bytes: u64,
     /// Of each slot, the last batch that has records of it; nothing any more when its mark is under way.
@@ -62,6 +65,8 @@ pub(super) struct Open {
     pub(super) records: u64,
     /// As the attempt said that was opened last.
     pub(super) weight: u64,
+    /// As its attempts say, and all of them the same.
+    pub(super) combine: Option<Combine>,
     /// Attempts that have not ended.
     pub(super) writing: usize,
     /// When a client opened an attempt or sent a frame last.

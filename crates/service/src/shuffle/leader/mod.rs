@@ -332,9 +332,9 @@ impl Leader {
                 self.waits(shuffle, number, Request::Start(terms, options.clone()));
                 return self.decide(now, shuffle, Decision::Start(terms, options.into()));
             }
-            (Request::Start(_, options), Some((terms, own, _))) => match own.difference(&options) {
-                None => Ok(Answer::Started(terms)),
-                Some(difference) => Err(Failed::StartDiffers(difference)),
+            (Request::Start(asked, options), Some((terms, own, _))) => match own.difference(&options) {
+                None if asked.combine == terms.combine => Ok(Answer::Started(terms)),
+                difference => Err(Failed::StartDiffers(difference.unwrap_or(OptionDifference::Combine))),
             },
             (Request::Delete, Some(_)) => {
                 self.waits(shuffle, number, Request::Delete);

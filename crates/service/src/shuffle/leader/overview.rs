@@ -1,7 +1,7 @@
 //! What a leader tells people of the shuffles that it leads.
 
 use super::{Leader, Led, State};
-use crate::shuffle::{Failure, PoolSlot, ShuffleId, ShuffleOptions};
+use crate::shuffle::{Combine, Failure, PoolSlot, ShuffleId, ShuffleOptions};
 use partage_core::base::time::Millis;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub struct ShuffleOverview {
     pub shuffle: ShuffleId,
     /// With what it was started.
     pub options: Arc<ShuffleOptions>,
+    /// How it combines records.
+    pub combine: Option<Combine>,
     /// How far it is.
     pub stage: ShuffleStage,
     /// Input partitions with a whole attempt; of a sealed one, those that are read.
@@ -105,6 +107,7 @@ impl Leader {
         ShuffleOverview {
             shuffle,
             options: led.options.clone(),
+            combine: led.terms.combine,
             stage: led.stage(),
             partitions,
             attempts,

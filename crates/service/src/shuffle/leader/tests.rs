@@ -48,7 +48,7 @@ fn leader() -> Leader {
     leader_of(ShuffleOptions::default())
 }
 
-const TERMS: Terms = Terms { stashes: 1, ranges: 1, weight: 1 };
+const TERMS: Terms = Terms::new(1, 1);
 
 fn leader_of(options: ShuffleOptions) -> Leader {
     let decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };

@@ -114,6 +114,7 @@ impl Client {
     /// The options are not within their limits, the node has ended, or no leader answers.
     pub fn start_with(&self, terms: Terms, options: ShuffleOptions) -> Result<Shuffle, ClientError> {
         options.check()?;
+        options.check_combine(terms.combine)?;
         let id = ShuffleId(u128::from_be_bytes(partage_random::bytes()));
         match self.request(id, &Request::Start(terms, options))? {
             Answer::Started(terms) => Ok(Shuffle { id, terms }),

@@ -44,6 +44,8 @@ impl PutError {
                 | Failed::Silent { .. } => true,
                 Failed::TooLarge { .. }
                 | Failed::FrameTooLarge { .. }
+                | Failed::NoNumber(_)
+                | Failed::CombinesOtherwise
                 | Failed::Sealed
                 | Failed::Over(_)
                 | Failed::ShuffleFailed => false,
