@@ -654,6 +654,7 @@ NO_OPTIONS = ["fixed 01", "fixed 00", "fixed 00", "text "]
 # Of rows of Arrow, with all that may be left out.
 OPTIONS = [
     "fixed 02", "fixed 0001", "bytes 73", "count 1", "fixed 00000003", "fixed 01", "fixed 00",
+    "count 1", "fixed 00000002", "fixed 04",
     "fixed 01", "fixed 0000000000004e20", "fixed 01", "fixed 0000000005265c00", "text etl",
 ]
 OWN = ["text n1", "fixed 0000000000000003"]

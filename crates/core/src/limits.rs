@@ -434,6 +434,8 @@ pub const SHUFFLE_OWNER_BYTES: usize = 64;
 pub const SHUFFLE_SCHEMA_BYTES: usize = 128 << 10;
 /// Columns that the rows of a shuffle are ordered by: nobody names more by hand.
 pub const SHUFFLE_SORT_COLUMNS: usize = 256;
+/// Columns of rows of Arrow that a shuffle combines: the numbers of a row are looked at one by one.
+pub const SHUFFLE_COMBINED_COLUMNS: usize = 256;
 /// The largest weight of a shuffle; the least is 1. So the smallest share beside one other shuffle is a thousandth of a buffer,
 /// which still is some frames.
 pub const SHUFFLE_WEIGHT: u16 = 1_000;

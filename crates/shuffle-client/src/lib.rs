@@ -106,7 +106,8 @@ pub use partage_service::shuffle::combine::{BadCombine, Combine, NoNumber, Total
 pub use partage_service::shuffle::options::BadShuffleOptions;
 pub use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 pub use partage_shuffle_wire::client::{
-    Again, ArrowKind, CutBy, HeavyKey, RecordKind, Refusal, RefusalWord, SortColumn, Stage, Status,
+    Again, ArrowKind, ColumnCombine, CombinedColumn, CutBy, HeavyKey, RecordKind, Refusal, RefusalWord,
+    SortColumn, Stage, Status,
 };
 pub use partage_shuffle_wire::records::{PackedRecords, Records, put_record};
 pub use partage_shuffle_wire::transport::{Address, BadAddress, Closed, Timing};

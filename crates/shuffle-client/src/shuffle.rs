@@ -193,12 +193,12 @@ mod tests {
     #[test]
     fn rows_are_not_combined_as_raw_records_are() {
         use crate::ArrowKind;
-        let kind = ArrowKind { encoding: 1, schema: b"s".as_slice().into(), order: Vec::new() };
+        let order = vec![crate::SortColumn { column: 0, descends: false, nulls_first: false }];
+        let kind = ArrowKind { encoding: 1, schema: b"s".as_slice().into(), order, combine: Vec::new() };
         let combine = Some(Combine::Count);
         let raw = StartOptions { combine, ..StartOptions::default() };
         assert_eq!((raw.check(), raw.terms(1).combine), (Ok(()), combine));
-        let order = vec![crate::SortColumn { column: 0, descends: false, nulls_first: false }];
-        let rows = StartOptions { kind: RecordKind::Arrow(ArrowKind { order, ..kind }), ..raw };
+        let rows = StartOptions { kind: RecordKind::Arrow(kind), ..raw };
         assert_eq!(rows.check(), Err(BadShuffleOptions::CombinesRows(Combine::Count)));
         assert_eq!(StartOptions { combine: None, ..rows }.check(), Ok(()));
     }

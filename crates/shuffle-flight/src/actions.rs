@@ -2,7 +2,7 @@
 //!
 //! | action | body | answer |
 //! |---|---|---|
-//! | `start` | `schema` and `by`, or `kind`; `partitions`, `bytes`, `owner`, `weight`, `ttl_s`, `sealed_ttl_s` | `shuffle`, `handle` |
+//! | `start` | `schema` and `by`, or `kind`; `combine`, `partitions`, `bytes`, `owner`, `weight`, `ttl_s`, `sealed_ttl_s` | `shuffle`, `handle` |
 //! | `seal` | `shuffle`, `inputs`: how many, or which | `records`, `bytes` |
 //! | `bounds` | `shuffle`, `n` | `keys`; then the same as rows, a stream of Arrow IPC |
 //! | `status` | `shuffle` | as `GET /v1/shuffles/<number>` |
@@ -19,14 +19,14 @@ use arrow_schema::Schema;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use partage_service::shuffle::{RecordKind, SortColumn};
+use partage_service::shuffle::{ColumnCombine, Combine, CombinedColumn, RecordKind, SortColumn};
 use partage_shuffle::network::LocalSeal;
 use partage_shuffle_client::{Shuffle, StartOptions};
 use partage_shuffle_wire::client::RefusalWord;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tonic::Status;
 
@@ -34,7 +34,7 @@ use tonic::Status;
 const ACTIONS: [(&str, &str); 6] = [
     (
         "start",
-        r#"start a shuffle: {"schema": base64 of the schema as IPC message, "by": [{"column", "descending", "nulls_first"}]}, or {"kind": "raw"}; "partitions", "bytes", "owner", "weight", "ttl_s", "sealed_ttl_s" if wanted. Answers {"shuffle", "handle"}"#,
+        r#"start a shuffle: {"schema": base64 of the schema as IPC message, "by": [{"column", "descending", "nulls_first"}]}, or {"kind": "raw"}; "combine": {column: "count" | "sum" | "min" | "max"} of all other columns, or "sum-i64" and the like of raw records; "partitions", "bytes", "owner", "weight", "ttl_s", "sealed_ttl_s" if wanted. Answers {"shuffle", "handle"}"#,
     ),
     (
         "seal",
@@ -63,6 +63,7 @@ struct StartForm {
     #[serde(default)]
     by: Vec<ByForm>,
     kind: Option<KindForm>,
+    combine: Option<CombineForm>,
     partitions: Option<u64>,
     #[serde(default)]
     bytes: u64,
@@ -78,6 +79,34 @@ struct StartForm {
 enum KindForm {
     Raw,
     Arrow,
+}
+
+/// How equal keys become one: of raw records in one way, of rows by their columns.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum CombineForm {
+    Raw(String),
+    Columns(BTreeMap<String, ColumnCombineForm>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ColumnCombineForm {
+    Count,
+    Sum,
+    Min,
+    Max,
+}
+
+impl ColumnCombineForm {
+    fn by(self) -> ColumnCombine {
+        match self {
+            ColumnCombineForm::Count => ColumnCombine::Count,
+            ColumnCombineForm::Sum => ColumnCombine::Sum,
+            ColumnCombineForm::Min => ColumnCombine::Min,
+            ColumnCombineForm::Max => ColumnCombine::Max,
+        }
+    }
 }
 
 /// A column by which rows are ordered: its name, or more.
@@ -140,22 +169,33 @@ fn place(schema: &Schema, by: ByForm) -> Result<SortColumn, Status> {
         ByForm::Name(column) => ColumnForm { column, descending: false, nulls_first: false },
         ByForm::Column(column) => column,
     };
-    let mut places = (0_u32..).zip(schema.fields()).filter(|(_, field)| *field.name() == name);
+    let column = place_of(schema, &name, "to order by")?;
+    Ok(SortColumn { column, descends: descending, nulls_first })
+}
+
+fn place_of(schema: &Schema, name: &str, what_for: &str) -> Result<u32, Status> {
+    let mut places = (0_u32..).zip(schema.fields()).filter(|(_, field)| field.name().as_str() == name);
     match (places.next(), places.next()) {
-        (Some((column, _)), None) => Ok(SortColumn { column, descends: descending, nulls_first }),
+        (Some((column, _)), None) => Ok(column),
         (Some(_), Some(_)) => {
             Err(status::malformed(format!("the schema has two columns {name:?}: rename one")))
         }
-        (None, _) => Err(status::malformed(format!("the schema has no column {name:?} to order by"))),
+        (None, _) => Err(status::malformed(format!("the schema has no column {name:?} {what_for}"))),
     }
 }
 
 impl StartForm {
-    fn kind(schema: Option<String>, by: Vec<ByForm>, kind: Option<KindForm>) -> Result<RecordKind, Status> {
+    fn kind(
+        schema: Option<String>,
+        by: Vec<ByForm>,
+        kind: Option<KindForm>,
+        combine: &BTreeMap<String, ColumnCombineForm>,
+    ) -> Result<RecordKind, Status> {
         match (kind, schema) {
-            (Some(KindForm::Raw), None) if by.is_empty() => Ok(RecordKind::Raw),
+            (Some(KindForm::Raw), None) if by.is_empty() && combine.is_empty() => Ok(RecordKind::Raw),
             (Some(KindForm::Raw), _) => {
-                Err(status::malformed("raw records are ordered by their keys: leave out `schema` and `by`"))
+                let why = "raw records are ordered by their keys, and have no columns: leave out `schema`, `by` and columns to combine";
+                Err(status::malformed(why))
             }
             (_, None) => {
                 Err(status::malformed("say what the records are: give `schema` and `by`, or `kind` \"raw\""))
@@ -169,18 +209,31 @@ impl StartForm {
                 let bytes = STANDARD.decode(text).map_err(|error| why(&error))?;
                 let schema = try_schema_from_ipc_buffer(&bytes).map_err(|error| why(&error))?;
                 let order = by.into_iter().map(|by| place(&schema, by)).collect::<Result<Vec<_>, _>>()?;
-                let rows = Rows::new(&schema, &order).map_err(status::differs)?;
+                let combined = combine.iter().map(|(name, by)| {
+                    place_of(&schema, name, "to combine").map(|column| CombinedColumn { column, by: by.by() })
+                });
+                let combined = combined.collect::<Result<Vec<_>, _>>()?;
+                let rows = Rows::combining(&schema, &order, &combined).map_err(status::differs)?;
                 Ok(RecordKind::Arrow(rows.kind()))
             }
         }
     }
 
     fn options(self) -> Result<StartOptions, Status> {
-        let StartForm { schema, by, kind, partitions, bytes, owner, weight, ttl_s, sealed_ttl_s } = self;
+        let StartForm { schema, by, kind, combine, partitions, bytes, .. } = self;
+        let StartForm { owner, weight, ttl_s, sealed_ttl_s, .. } = self;
+        let (raw, columns) = match combine {
+            None => (None, BTreeMap::new()),
+            Some(CombineForm::Raw(text)) => {
+                (Some(text.parse::<Combine>().map_err(status::malformed)?), BTreeMap::new())
+            }
+            Some(CombineForm::Columns(columns)) => (None, columns),
+        };
         Ok(StartOptions {
             partitions: partitions.unwrap_or(1),
             bytes,
-            kind: StartForm::kind(schema, by, kind)?,
+            kind: StartForm::kind(schema, by, kind, &columns)?,
+            combine: raw,
             ttl: ttl_s.map(Duration::from_secs),
             sealed_ttl: sealed_ttl_s.map(Duration::from_secs),
             owner,
@@ -298,11 +351,43 @@ mod tests {
             r#"{"schema":"?","by":["a"]}"#,
             r#"{"schema":"AAAA","by":["a"]}"#,
             r#"{"kind":"raw","unknown":1}"#,
+            r#"{"kind":"raw","combine":"sum"}"#,
+            r#"{"kind":"raw","combine":{"value":"sum"}}"#,
         ];
         for body in bad {
             let why = started(body).unwrap_err();
             assert_eq!(why.code(), Code::InvalidArgument, "{body}: {why}");
         }
+    }
+
+    #[test]
+    fn rows_are_combined_by_their_columns_and_raw_records_in_one_way() {
+        use arrow_array::{Int64Array, RecordBatch};
+        use arrow_ipc::writer::StreamWriter;
+        use std::sync::Arc;
+        let raw = started(r#"{"kind":"raw","combine":"max-f64"}"#).unwrap();
+        assert_eq!(raw.combine, Some(Combine::MaxF64));
+        let column = || Arc::new(Int64Array::from(vec![1])) as arrow_array::ArrayRef;
+        let batch = RecordBatch::try_from_iter([("a", column()), ("b", column()), ("c", column())]).unwrap();
+        // The front of a stream is its schema.
+        let stream = StreamWriter::try_new(Vec::new(), batch.schema_ref()).unwrap().into_inner().unwrap();
+        let schema = STANDARD.encode(&stream[..stream.len() - 8]);
+        let body = |combine: &str| format!(r#"{{"schema":"{schema}","by":["b"],"combine":{combine}}}"#);
+        let RecordKind::Arrow(kind) = started(&body(r#"{"c":"count","a":"sum"}"#)).unwrap().kind else {
+            panic!("rows");
+        };
+        let expected = [(0, ColumnCombine::Sum), (2, ColumnCombine::Count)];
+        assert_eq!(kind.combine, expected.map(|(column, by)| CombinedColumn { column, by }));
+        for (bad, part) in [
+            (r#"{"a":"sum"}"#, "\"c\""),
+            (r#"{"a":"sum","b":"sum","c":"sum"}"#, "\"b\""),
+            (r#"{"a":"sum","d":"sum"}"#, "no column \"d\" to combine"),
+        ] {
+            let why = started(&body(bad)).unwrap_err();
+            assert!(why.message().contains(part), "{why}");
+        }
+        let both = started(&body(r#""count""#)).unwrap();
+        assert!(both.check().unwrap_err().to_string().contains("name a way for each column"));
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! |---|---|
 //! | path `[handle, partition]`, `[handle, partition, attempt]` | DoPut |
 //! | path `[shuffle]`, `[shuffle, n]`, `[shuffle, n, cut]` | GetFlightInfo, GetSchema |
-//! | command `{"shuffle", "partitions", "cut", "compression"}` | the same |
-//! | command `{"shuffle", "first", "end", "compression"}` | the records of an interval of keys |
+//! | command `{"shuffle", "partitions", "cut", "combine", "compression"}` | the same |
+//! | command `{"shuffle", "first", "end", "combine", "compression"}` | the records of an interval of keys |
 
 use crate::status;
-use crate::ticket::{Compression, Cut, shuffle};
+use crate::ticket::{COMBINED_CUT, Compression, Cut, shuffle};
 use arrow_flight::FlightDescriptor;
 use arrow_flight::flight_descriptor::DescriptorType;
 use partage_service::shuffle::{AttemptId, ShuffleId};
@@ -38,6 +38,9 @@ pub(crate) struct FlightForm {
     /// The same as bytes, in base64.
     pub(crate) first_key: Option<String>,
     pub(crate) end_key: Option<String>,
+    /// Whether each key has one row, of a shuffle that combines.
+    #[serde(default)]
+    pub(crate) combine: bool,
     pub(crate) compression: Option<Compression>,
 }
 
@@ -59,6 +62,9 @@ impl FlightForm {
         let shuffle = shuffle(&form.shuffle)?;
         if form.has_keys() && (form.partitions.is_some() || form.cut.is_some()) {
             return Err(status::malformed("the descriptor names partitions and keys: name one of both"));
+        }
+        if form.combine && form.cut.is_some_and(|cut| cut != Cut::Keys) {
+            return Err(status::malformed(COMBINED_CUT));
         }
         Ok((form, shuffle))
     }
@@ -188,6 +194,7 @@ mod tests {
             path(&[&id, "1", "keys", ""]),
             FlightDescriptor::new_cmd("7"),
             FlightDescriptor::new_cmd(both),
+            FlightDescriptor::new_cmd(format!(r#"{{"shuffle":"{id}","combine":true,"cut":"bytes"}}"#)),
             FlightDescriptor::default(),
         ];
         for descriptor in bad {

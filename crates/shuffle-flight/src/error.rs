@@ -47,6 +47,22 @@ pub enum RowsError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A column cannot be combined.
+    #[error("the column {column:?} cannot be combined, as {why}")]
+    Combined {
+        /// Its name, or its place if the schema has none there.
+        column: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// What the numbers of a column become does not fit.
+    #[error(
+        "what rows of one key have in the column {column:?} does not fit into its type: start the shuffle with a wider one"
+    )]
+    TotalTooLarge {
+        /// Its name.
+        column: String,
+    },
     /// A column is not what the shuffle was started with.
     #[error("the column {column:?} differs from the schema that the shuffle was started with: {why}")]
     Differs {

@@ -1,6 +1,7 @@
 //! Records as a stream of batches. The next ones are read when the client has taken those before: one that takes nothing holds
 //! its own stream back, and no other.
 
+use crate::combine::CombinedRead;
 use crate::kind::Kind;
 use crate::status;
 use crate::ticket::Compression;
@@ -22,11 +23,30 @@ async fn next(reading: &mut LocalReading, kind: &Kind) -> Result<Option<RecordBa
     kind.batch(&pairs).map(Some)
 }
 
+/// The next rows, of each key one.
+async fn next_combined(
+    reading: &mut LocalReading,
+    combined: &mut CombinedRead,
+) -> Result<Option<RecordBatch>, Status> {
+    loop {
+        let records = reading.next().await.map_err(status::refused)?;
+        let is_over = records.is_none();
+        match records {
+            Some(records) => combined.take(&records.iter().collect::<Vec<_>>())?,
+            None => combined.close(),
+        }
+        let batch = combined.batch()?;
+        if batch.is_some() || is_over {
+            return Ok(batch);
+        }
+    }
+}
+
 /// The messages of a read: the schema, and batches of about a mebibyte.
 pub(crate) fn stream(
     reading: LocalReading,
     kind: Arc<Kind>,
-    compression: Option<Compression>,
+    (combine, compression): (bool, Option<Compression>),
 ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
     let codec = compression.map(|compression| match compression {
         Compression::Lz4 => CompressionType::LZ4_FRAME,
@@ -36,9 +56,15 @@ pub(crate) fn stream(
     let options = options.map_err(|why| Status::internal(why.to_string()))?;
     let encoder =
         FlightDataEncoderBuilder::new().with_schema(Arc::clone(kind.schema())).with_options(options);
-    let batches = stream::try_unfold((reading, kind), |(mut reading, kind)| async move {
-        let batch = next(&mut reading, &kind).await.map_err(FlightError::from)?;
-        Ok::<_, FlightError>(batch.map(|batch| (batch, (reading, kind))))
+    let combined = if combine { Some(CombinedRead::new(Arc::clone(&kind))?) } else { None };
+    let state = (reading, kind, combined);
+    let batches = stream::try_unfold(state, |(mut reading, kind, mut combined)| async move {
+        let batch = match &mut combined {
+            Some(combined) => next_combined(&mut reading, combined).await,
+            None => next(&mut reading, &kind).await,
+        };
+        let batch = batch.map_err(FlightError::from)?;
+        Ok::<_, FlightError>(batch.map(|batch| (batch, (reading, kind, combined))))
     });
     Ok(encoder.build(batches).map(|message| message.map_err(Status::from)).boxed())
 }

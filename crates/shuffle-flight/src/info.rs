@@ -76,13 +76,15 @@ impl Flight<'_> {
             let why = format!("there is no flight of {n} partitions: ask for 1 to {PARTITIONS}");
             return Err(status::no_partition(why));
         }
-        let cut = self.form.cut.unwrap_or_default();
+        let default = if self.form.combine { Cut::Keys } else { Cut::default() };
+        let cut = self.form.cut.unwrap_or(default);
         let of_partition = |(i, partition): (u64, LocalPartition)| {
             let ticket = TicketForm {
                 shuffle: self.shuffle.to_string(),
                 partition: Some(i),
                 of: Some(n),
                 cut,
+                combine: self.form.combine,
                 compression: self.form.compression,
                 ..TicketForm::default()
             };
@@ -101,6 +103,7 @@ impl Flight<'_> {
             shuffle: self.shuffle.to_string(),
             first_key: first.as_deref().map(key_text),
             end_key: end.as_deref().map(key_text),
+            combine: form.combine,
             compression: form.compression,
             ..TicketForm::default()
         };
@@ -119,6 +122,10 @@ impl Flight<'_> {
             info.try_with_schema(self.kind.schema()).map_err(|why| Status::internal(why.to_string()))?;
         if self.form.has_keys() {
             return Ok(info.with_endpoint(self.keys(addresses)?));
+        }
+        if self.form.combine {
+            // How many keys there are is not known before they are read.
+            return Ok(info.with_endpoints(self.partitions(node, addresses)?));
         }
         let bytes: u64 = self.plan.winners.values().map(|winner| winner.bytes).sum();
         let known = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);

@@ -1,5 +1,6 @@
 //! What the records of a shuffle are to clients of Flight: rows of Arrow, or two columns of bytes, `key` and `value`.
 
+use crate::combine::HeldRows;
 use crate::ipc::is_plain;
 use crate::rows::Rows;
 use crate::status;
@@ -10,7 +11,7 @@ use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use partage_service::shuffle::record::Record;
-use partage_service::shuffle::{Bytes, RecordKind, SortColumn};
+use partage_service::shuffle::{Bytes, Combine, RecordKind, SortColumn};
 use std::sync::Arc;
 use tonic::Status;
 
@@ -21,8 +22,8 @@ const VALUE: &str = "value";
 /// What the records of a shuffle are.
 #[derive(Debug)]
 pub(crate) enum Kind {
-    /// Key and value as they are.
-    Raw(SchemaRef),
+    /// Key and value as they are, or as those of equal keys are combined.
+    Raw(SchemaRef, Option<Combine>),
     /// Rows, and the columns by which they are ordered.
     Rows(Rows, Vec<SortColumn>),
 }
@@ -97,9 +98,9 @@ fn failed(why: impl std::fmt::Display) -> Status {
 
 impl Kind {
     /// As a shuffle was started.
-    pub(crate) fn of(kind: &RecordKind) -> Result<Kind, Status> {
+    pub(crate) fn of(kind: &RecordKind, combine: Option<Combine>) -> Result<Kind, Status> {
         match kind {
-            RecordKind::Raw => Ok(Kind::Raw(raw_schema())),
+            RecordKind::Raw => Ok(Kind::Raw(raw_schema(), combine)),
             RecordKind::Arrow(arrow) => {
                 let rows = Rows::of_kind(arrow).map_err(status::differs)?;
                 Ok(Kind::Rows(rows, arrow.order.clone()))
@@ -107,10 +108,18 @@ impl Kind {
         }
     }
 
+    /// What an attempt holds back of its rows, so that those of equal keys meet; none: they are not combined, or the buffer does it.
+    pub(crate) fn held_rows(&self) -> Option<HeldRows> {
+        match self {
+            Kind::Rows(rows, _) if rows.combines() => Some(HeldRows::new(rows.clone())),
+            _ => None,
+        }
+    }
+
     /// As rows are read.
     pub(crate) fn schema(&self) -> &SchemaRef {
         match self {
-            Kind::Raw(schema) => schema,
+            Kind::Raw(schema, _) => schema,
             Kind::Rows(rows, _) => rows.schema(),
         }
     }
@@ -118,7 +127,7 @@ impl Kind {
     /// Whether a writer's rows are those of the shuffle.
     pub(crate) fn accepts(&self, schema: &Schema) -> Result<(), Status> {
         match self {
-            Kind::Raw(_) => raw_accepts(schema),
+            Kind::Raw(..) => raw_accepts(schema),
             Kind::Rows(rows, _) => rows.accepts(schema).map_err(status::differs),
         }
     }
@@ -126,7 +135,7 @@ impl Kind {
     /// The records of rows that are accepted.
     pub(crate) fn records(&self, batch: &RecordBatch) -> Result<Vec<Record>, Status> {
         match self {
-            Kind::Raw(_) => {
+            Kind::Raw(..) => {
                 let (keys, values) = (raw_column(batch, KEY)?, raw_column(batch, VALUE)?);
                 let record = |(key, value): (&[u8], &[u8])| Record { key: key.into(), value: value.into() };
                 Ok(keys.into_iter().zip(values).map(record).collect())
@@ -138,7 +147,7 @@ impl Kind {
     /// The rows of records.
     pub(crate) fn batch(&self, pairs: &[Pair<'_>]) -> Result<RecordBatch, Status> {
         match self {
-            Kind::Raw(schema) => raw_batch(schema, pairs),
+            Kind::Raw(schema, _) => raw_batch(schema, pairs),
             Kind::Rows(rows, _) => rows.batch(pairs.iter().copied()).map_err(failed),
         }
     }
@@ -171,7 +180,7 @@ impl Kind {
             return Err(status::malformed(why));
         }
         match self {
-            Kind::Raw(_) => {
+            Kind::Raw(..) => {
                 let key = raw_column(&batch, KEY)?;
                 key.first().map(|key| Bytes::from(*key)).ok_or_else(|| failed("a row has no key"))
             }
@@ -197,7 +206,7 @@ impl Kind {
         let nothing: &[u8] = &[];
         let pairs: Vec<Pair<'_>> = keys.iter().map(|key| (&key[..], nothing)).collect();
         let batch = match self {
-            Kind::Raw(schema) => {
+            Kind::Raw(schema, _) => {
                 let batch = raw_batch(schema, &pairs)?;
                 batch.project(&[0]).map_err(failed)?
             }
@@ -223,7 +232,7 @@ mod tests {
 
     #[test]
     fn raw_records_are_two_columns_of_bytes_in_any_order() {
-        let kind = Kind::of(&RecordKind::Raw).unwrap();
+        let kind = Kind::of(&RecordKind::Raw, None).unwrap();
         let keys: Arc<dyn Array> = Arc::new(BinaryArray::from_vec(vec![b"b".as_slice(), b""]));
         let values: Arc<dyn Array> = Arc::new(LargeBinaryArray::from_vec(vec![b"1".as_slice(), b"22"]));
         let batch = raw(vec![("value", values.clone()), ("key", keys.clone())]);
@@ -252,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_key_goes_to_a_client_and_comes_back() {
-        let kind = Kind::of(&RecordKind::Raw).unwrap();
+        let kind = Kind::of(&RecordKind::Raw, None).unwrap();
         let stream = kind.keys_as_rows(&[b"some key".as_slice().into()]).unwrap();
         assert_eq!(&kind.key(&stream).unwrap()[..], b"some key");
         let two = kind.keys_as_rows(&[b"a".as_slice().into(), b"b".as_slice().into()]).unwrap();

@@ -18,6 +18,7 @@
 //! | how an attempt comes in, and when it is whole | `put.rs` |
 //! | which endpoints a flight has, and where | `info.rs` |
 //! | how records go out | `get.rs` |
+//! | how rows of equal keys become one | `combine.rs`, `rows/numbers.rs` |
 //! | which status an error has | `status.rs` |
 //!
 //! # What was not done
@@ -30,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod actions;
+mod combine;
 mod descriptor;
 mod error;
 mod get;

@@ -9,6 +9,7 @@
 //! end is never read. The next message is read when the buffer has the records of the one before: so a full buffer holds the
 //! client back.
 
+use crate::combine::HeldRows;
 use crate::descriptor::PutPath;
 use crate::ipc::unpacked_bytes;
 use crate::kind::Kind;
@@ -95,6 +96,10 @@ fn not_decoded(why: FlightError) -> Status {
 struct RowWriter {
     attempt: LocalAttempt,
     kind: Arc<Kind>,
+    /// Rows that wait for others of their keys, if these become one.
+    held: Option<HeldRows>,
+    /// Records of all rows so far, and their keys and values in bytes.
+    taken: (u64, u64),
     /// Rows that become records at once.
     at_once: usize,
     frame: Vec<Record>,
@@ -116,7 +121,8 @@ fn next_rows(at_once: usize, taken: usize, bytes: u64) -> usize {
 
 impl RowWriter {
     fn of(attempt: LocalAttempt, kind: Arc<Kind>) -> RowWriter {
-        RowWriter { attempt, kind, at_once: FIRST_ROWS, frame: Vec::new(), frame_bytes: 0 }
+        let (held, taken) = (kind.held_rows(), (0, 0));
+        RowWriter { attempt, kind, held, taken, at_once: FIRST_ROWS, frame: Vec::new(), frame_bytes: 0 }
     }
 
     async fn write(&mut self, batch: &RecordBatch) -> Result<(), Status> {
@@ -132,8 +138,17 @@ impl RowWriter {
             let bytes = records.iter().map(Record::memory).sum();
             self.at_once = next_rows(self.at_once, count, bytes);
             at += count;
-            for record in records {
-                self.push(record).await?;
+            let size: u64 = records.iter().map(Record::bytes).sum();
+            self.taken = (self.taken.0 + records.len() as u64, self.taken.1 + size);
+            let Some(held) = &mut self.held else {
+                for record in records {
+                    self.push(record).await?;
+                }
+                continue;
+            };
+            held.take(records).map_err(status::differs)?;
+            if held.memory() > FRAME_BYTES {
+                self.flush_held().await?;
             }
         }
         Ok(())
@@ -149,6 +164,15 @@ impl RowWriter {
         Ok(())
     }
 
+    async fn flush_held(&mut self) -> Result<(), Status> {
+        let Some(held) = &mut self.held else { return Ok(()) };
+        let records = held.records().map_err(status::differs)?;
+        for record in records {
+            self.push(record).await?;
+        }
+        Ok(())
+    }
+
     async fn flush(&mut self) -> Result<(), Status> {
         let frame = std::mem::take(&mut self.frame);
         self.frame_bytes = 0;
@@ -156,10 +180,12 @@ impl RowWriter {
     }
 
     async fn end(mut self) -> Result<(u64, u64), Status> {
+        self.flush_held().await?;
         if !self.frame.is_empty() {
             self.flush().await?;
         }
-        self.attempt.end().await.map_err(status::refused)
+        self.attempt.end().await.map_err(status::refused)?;
+        Ok(self.taken)
     }
 }
 

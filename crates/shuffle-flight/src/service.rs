@@ -86,7 +86,7 @@ impl ShuffleFlights {
             return Ok(kind);
         }
         let overview = node.overview(shuffle).await.map_err(status::refused)?;
-        let kind = Arc::new(Kind::of(&overview.options.kind)?);
+        let kind = Arc::new(Kind::of(&overview.options.kind, overview.combine)?);
         let mut kinds = kinds();
         kinds.push_back((shuffle, Arc::clone(&kind)));
         if kinds.len() > KINDS {
@@ -143,7 +143,7 @@ impl ShuffleFlights {
         // Whoever reads of a shuffle that is not sealed, or not there, hears it at once.
         node.plan(ticket.shuffle).await.map_err(status::refused)?;
         let kind = self.kind(&node, ticket.shuffle).await?;
-        get::stream(node.read(ticket.shuffle, ticket.what), kind, ticket.compression)
+        get::stream(node.read(ticket.shuffle, ticket.what), kind, (ticket.combine, ticket.compression))
     }
 }
 

@@ -5,7 +5,7 @@
 //! | `UNAVAILABLE` | again: the attempt under another id, or the same request, as the end of the message says | those of the shuffle's own protocol |
 //! | `INVALID_ARGUMENT` | nothing: it will be refused again | those, and `malformed` |
 //! | `NOT_FOUND` | start another shuffle | `shuffle-unknown`, `shuffle-deleted`, `shuffle-expired` |
-//! | `FAILED_PRECONDITION` | seal the shuffle, or run what lacks | `not-sealed`, `inputs-lacking` |
+//! | `FAILED_PRECONDITION` | seal the shuffle, or run what lacks; read rows as they are | `not-sealed`, `inputs-lacking`; `not-combined` |
 //! | `DATA_LOSS` | start another shuffle | `shuffle-failed` |
 //! | `RESOURCE_EXHAUSTED` | delete something first | `quota-used-up` |
 //!
@@ -65,6 +65,11 @@ pub(crate) fn malformed(why: impl Display) -> Status {
 /// Rows are not those that the shuffle was started with, or cannot be.
 pub(crate) fn differs(why: impl Display) -> Status {
     with(Code::InvalidArgument, RefusalWord::RecordKindDiffers.as_str(), Again::No, &why, None)
+}
+
+/// Records of a key cannot be combined: one is no number, or what they give together is too large.
+pub(crate) fn not_combined(why: impl Display) -> Status {
+    with(Code::FailedPrecondition, "not-combined", Again::No, &why, None)
 }
 
 /// There is no such partition.

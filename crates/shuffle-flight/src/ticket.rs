@@ -54,6 +54,9 @@ pub(crate) struct TicketForm {
     /// Where they are cut.
     #[serde(default, skip_serializing_if = "is_by_records")]
     pub(crate) cut: Cut,
+    /// Whether each key has one row, of a shuffle that combines.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) combine: bool,
     /// Keys as bytes, in base64; none: from the first key, or to the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) first_key: Option<String>,
@@ -63,8 +66,16 @@ pub(crate) struct TicketForm {
     pub(crate) compression: Option<Compression>,
 }
 
+/// A key that is in two partitions would have a row in both.
+pub(crate) const COMBINED_CUT: &str =
+    "partitions of rows that are combined are cut between keys: give `cut` as \"keys\"";
+
 fn is_by_records(cut: &Cut) -> bool {
     *cut == Cut::Records
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// What a ticket is for.
@@ -72,6 +83,7 @@ fn is_by_records(cut: &Cut) -> bool {
 pub(crate) struct ReadTicket {
     pub(crate) shuffle: ShuffleId,
     pub(crate) what: LocalRead,
+    pub(crate) combine: bool,
     pub(crate) compression: Option<Compression>,
 }
 
@@ -112,6 +124,9 @@ impl TicketForm {
                 if i >= n {
                     return Err(status::no_partition(format!("there is no partition {i} of {n}")));
                 }
+                if form.combine && form.cut != Cut::Keys {
+                    return Err(status::malformed(COMBINED_CUT));
+                }
                 LocalRead::Partition(i, n, form.cut.by())
             }
             (None, None) => {
@@ -123,7 +138,8 @@ impl TicketForm {
                 return Err(status::malformed(why));
             }
         };
-        Ok(ReadTicket { shuffle: shuffle(&form.shuffle)?, what, compression: form.compression })
+        let (combine, compression) = (form.combine, form.compression);
+        Ok(ReadTicket { shuffle: shuffle(&form.shuffle)?, what, combine, compression })
     }
 }
 
@@ -150,7 +166,9 @@ mod tests {
         };
         let read = TicketForm::read(&keys.bytes()).unwrap();
         assert_eq!(read.what, LocalRead::Keys(b"\xffa".as_slice().into(), None));
-        assert_eq!(read.compression, Some(Compression::Lz4));
+        assert_eq!((read.combine, read.compression), (false, Some(Compression::Lz4)));
+        let combined = TicketForm { combine: true, ..keys };
+        assert!(TicketForm::read(&combined.bytes()).unwrap().combine);
     }
 
     #[test]
@@ -167,6 +185,7 @@ mod tests {
             format!(r#"{{"shuffle":"{id}","first_key":"?"}}"#),
             format!(r#"{{"shuffle":"{id}","partition":0,"of":1,"cut":"rows"}}"#),
             format!(r#"{{"shuffle":"{id}","more":0}}"#),
+            format!(r#"{{"shuffle":"{id}","partition":0,"of":1,"combine":true}}"#),
         ];
         for text in bad {
             let why = TicketForm::read(text.as_bytes()).unwrap_err();

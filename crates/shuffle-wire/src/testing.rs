@@ -12,8 +12,8 @@ use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, Combine, Ended, Failure, PoolSlot, RangeId,
-    RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
+    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, ColumnCombine, Combine, CombinedColumn, Ended,
+    Failure, PoolSlot, RangeId, RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -92,8 +92,11 @@ fn options() -> impl Strategy<Value = ShuffleOptions> {
         descends,
         nulls_first,
     });
-    let arrow = (any::<u16>(), bytes(), vec(column, FEW))
-        .prop_map(|(encoding, schema, order)| RecordKind::Arrow(ArrowKind { encoding, schema, order }));
+    let by = proptest::sample::select(ColumnCombine::ALL.to_vec());
+    let combined = (any::<u32>(), by).prop_map(|(column, by)| CombinedColumn { column, by });
+    let arrow = (any::<u16>(), bytes(), vec(column, FEW), vec(combined, FEW))
+        .prop_map(|(encoding, schema, order, combine)| ArrowKind { encoding, schema, order, combine })
+        .prop_map(RecordKind::Arrow);
     let kind = prop_oneof![Just(RecordKind::Raw), arrow];
     (kind, any::<(Option<u64>, Option<u64>)>(), "[A-Za-z0-9._-]{0,9}").prop_map(
         |(kind, (unsealed_ttl_ms, sealed_ttl_ms), owner)| ShuffleOptions {

@@ -68,7 +68,7 @@ pub mod settings;
 pub mod sketch;
 
 pub use combine::Combine;
-pub use options::{ArrowKind, RecordKind, ShuffleOptions, SortColumn};
+pub use options::{ArrowKind, ColumnCombine, CombinedColumn, RecordKind, ShuffleOptions, SortColumn};
 
 /// Bytes that are shared and never changed.
 pub type Bytes = Arc<[u8]>;

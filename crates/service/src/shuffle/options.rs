@@ -3,8 +3,8 @@
 
 use super::{Bytes, Combine};
 use partage_core::limits::{
-    SHUFFLE_OWNER_BYTES, SHUFFLE_SCHEMA_BYTES, SHUFFLE_SORT_COLUMNS, SHUFFLE_TTL_LEAST_MS,
-    SHUFFLE_TTL_MOST_MS,
+    SHUFFLE_COMBINED_COLUMNS, SHUFFLE_OWNER_BYTES, SHUFFLE_SCHEMA_BYTES, SHUFFLE_SORT_COLUMNS,
+    SHUFFLE_TTL_LEAST_MS, SHUFFLE_TTL_MOST_MS,
 };
 use std::collections::BTreeSet;
 
@@ -27,6 +27,8 @@ pub struct ArrowKind {
     pub schema: Bytes,
     /// The columns by which rows are ordered, the first one first.
     pub order: Vec<SortColumn>,
+    /// How rows that are equal in all of these become one: by each other column. Empty: they all remain.
+    pub combine: Vec<CombinedColumn>,
 }
 
 /// A column by which rows are ordered.
@@ -38,6 +40,44 @@ pub struct SortColumn {
     pub descends: bool,
     /// Whether nulls come first.
     pub nulls_first: bool,
+}
+
+/// A column of numbers that become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CombinedColumn {
+    /// Its place in the schema.
+    pub column: u32,
+    /// What they become.
+    pub by: ColumnCombine,
+}
+
+/// What the numbers of a column become. Nulls are left out; where all are null, so is what they become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ColumnCombine {
+    /// How many rows have a value.
+    Count,
+    /// Their sum.
+    Sum,
+    /// The smallest of them.
+    Min,
+    /// The largest of them.
+    Max,
+}
+
+impl ColumnCombine {
+    /// All of them.
+    pub const ALL: [ColumnCombine; 4] =
+        [ColumnCombine::Count, ColumnCombine::Sum, ColumnCombine::Min, ColumnCombine::Max];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ColumnCombine::Count => "count",
+            ColumnCombine::Sum => "sum",
+            ColumnCombine::Min => "min",
+            ColumnCombine::Max => "max",
+        }
+    }
 }
 
 /// What a shuffle is started with, besides its terms. A start that is sent again must have the same.
@@ -83,6 +123,14 @@ pub enum BadShuffleOptions {
     /// A column stands in the order twice.
     #[error("column {0} stands in the order twice: name it once")]
     SortedTwice(u32),
+    /// There are too many columns to combine.
+    #[error("{0} columns are combined, and {most} are the most: leave out columns", most = SHUFFLE_COMBINED_COLUMNS)]
+    CombinedColumns(usize),
+    /// A column is combined, and rows are ordered by it, or it is named twice.
+    #[error(
+        "column {0} cannot be combined, as rows are ordered by it or it is named twice: name each other column once"
+    )]
+    CombinedTwice(u32),
 }
 
 /// In what a start differs from that of the shuffle which has its number.
@@ -128,7 +176,14 @@ impl ArrowKind {
         }
         let mut seen = BTreeSet::new();
         match self.order.iter().find(|one| !seen.insert(one.column)) {
-            Some(twice) => Err(BadShuffleOptions::SortedTwice(twice.column)),
+            Some(twice) => return Err(BadShuffleOptions::SortedTwice(twice.column)),
+            None if self.combine.len() > SHUFFLE_COMBINED_COLUMNS => {
+                return Err(BadShuffleOptions::CombinedColumns(self.combine.len()));
+            }
+            None => {}
+        }
+        match self.combine.iter().find(|one| !seen.insert(one.column)) {
+            Some(twice) => Err(BadShuffleOptions::CombinedTwice(twice.column)),
             None => Ok(()),
         }
     }
@@ -183,7 +238,12 @@ mod tests {
     fn arrow(columns: &[u32], schema: usize) -> ShuffleOptions {
         let column = |column: &u32| SortColumn { column: *column, descends: false, nulls_first: true };
         let order = columns.iter().map(column).collect();
-        let kind = RecordKind::Arrow(ArrowKind { encoding: 1, schema: vec![0; schema].into(), order });
+        let kind = RecordKind::Arrow(ArrowKind {
+            encoding: 1,
+            schema: vec![0; schema].into(),
+            order,
+            combine: Vec::new(),
+        });
         ShuffleOptions { kind, ..ShuffleOptions::default() }
     }
 
@@ -212,6 +272,23 @@ mod tests {
         assert_eq!(arrow(&[3, 1, 3], 1).check(), Err(BadShuffleOptions::SortedTwice(3)));
         let many: Vec<u32> = (0..=SHUFFLE_SORT_COLUMNS as u32).collect();
         assert_eq!(arrow(&many, 1).check(), Err(BadShuffleOptions::SortColumns(many.len())));
+    }
+
+    #[test]
+    fn each_column_is_sorted_by_or_combined_once() {
+        let combined = |columns: &[u32]| {
+            let ShuffleOptions { kind: RecordKind::Arrow(kind), .. } = arrow(&[3], 1) else { unreachable!() };
+            let of = |column: &u32| CombinedColumn { column: *column, by: ColumnCombine::Sum };
+            let kind = ArrowKind { combine: columns.iter().map(of).collect(), ..kind };
+            ShuffleOptions { kind: RecordKind::Arrow(kind), ..ShuffleOptions::default() }.check()
+        };
+        assert_eq!(combined(&[0, 1]), Ok(()));
+        assert_eq!(combined(&[0, 3]), Err(BadShuffleOptions::CombinedTwice(3)));
+        assert_eq!(combined(&[0, 1, 0]), Err(BadShuffleOptions::CombinedTwice(0)));
+        let most: Vec<u32> = (4..4 + SHUFFLE_COMBINED_COLUMNS as u32).collect();
+        assert_eq!(combined(&most), Ok(()));
+        let many = [&most[..], &[0]].concat();
+        assert_eq!(combined(&many), Err(BadShuffleOptions::CombinedColumns(many.len())));
     }
 
     #[test]

@@ -24,11 +24,13 @@
 //! arrow-row encodes otherwise.
 
 mod limits;
+mod numbers;
 mod plain;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use limits::BATCH_BYTES;
+pub(crate) use numbers::Numbers;
 
 use crate::error::RowsError;
 use arrow_array::{Array, ArrayRef, RecordBatch};
@@ -37,10 +39,11 @@ use arrow_ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions, wr
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::{ArrowError, Schema, SchemaRef, SortOptions};
 use limits::{FIRST_ROWS, PIECE_BYTES, PIECE_ROWS};
+use numbers::{NumberColumn, number_columns};
 use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
 use partage_service::shuffle::Bytes;
 use partage_service::shuffle::record::Record;
-use partage_shuffle_wire::client::{ArrowKind, SortColumn};
+use partage_shuffle_wire::client::{ArrowKind, CombinedColumn, SortColumn};
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -61,6 +64,8 @@ struct Layout {
     key: Part,
     /// None: rows are sorted by all of their columns.
     value: Option<Part>,
+    /// The columns of the value, if rows of equal keys become one.
+    combined: Vec<NumberColumn>,
 }
 
 /// A part of a record: some columns.
@@ -77,21 +82,36 @@ impl Rows {
     /// Of rows of this schema, sorted by these columns, the first one first. Refuses columns whose types have no order or no
     /// encoding.
     pub fn new(schema: &Schema, order: &[SortColumn]) -> Result<Rows, RowsError> {
+        Rows::combining(schema, order, &[])
+    }
+
+    /// The same of rows that become one if they are equal in all of these columns, if all other ones are named, by what their
+    /// numbers become.
+    pub fn combining(
+        schema: &Schema,
+        order: &[SortColumn],
+        combine: &[CombinedColumn],
+    ) -> Result<Rows, RowsError> {
         let names = sort_columns(schema, order)?;
         schema.fields().iter().try_for_each(|field| plain::check(field))?;
         let schema = Schema::new_with_metadata(plain::fields(schema.fields()), schema.metadata().clone());
         let message = message(&schema).map_err(|error| RowsError::Schema(error.to_string()))?;
-        let kind = ArrowKind { encoding: ENCODING, schema: message.into(), order: order.to_vec() };
+        let (order_of, combine_of) = (order.to_vec(), combine.to_vec());
+        let kind =
+            ArrowKind { encoding: ENCODING, schema: message.into(), order: order_of, combine: combine_of };
         let options = |column: &SortColumn| SortOptions {
             descending: column.descends,
             nulls_first: column.nulls_first,
         };
         let sorted = order.iter().map(|column| (column.column as usize, options(column))).collect();
-        let others = (0..schema.fields().len()).filter(|place| !names.contains(place));
-        let others: Vec<(usize, SortOptions)> = others.map(|place| (place, SortOptions::default())).collect();
+        let others: Vec<usize> = (0..schema.fields().len()).filter(|place| !names.contains(place)).collect();
+        let combined =
+            if combine.is_empty() { Vec::new() } else { number_columns(&schema, &others, combine)? };
+        let others: Vec<(usize, SortOptions)> =
+            others.into_iter().map(|place| (place, SortOptions::default())).collect();
         let key = Part::new(&schema, sorted, true)?;
         let value = if others.is_empty() { None } else { Some(Part::new(&schema, others, false)?) };
-        Ok(Rows { layout: Arc::new(Layout { kind, schema: Arc::new(schema), key, value }) })
+        Ok(Rows { layout: Arc::new(Layout { kind, schema: Arc::new(schema), key, value, combined }) })
     }
 
     /// Of the rows of a shuffle that was started so.
@@ -100,7 +120,8 @@ impl Rows {
             return Err(RowsError::Encoding(kind.encoding));
         }
         let schema = try_schema_from_ipc_buffer(&kind.schema);
-        Rows::new(&schema.map_err(|error| RowsError::Schema(error.to_string()))?, &kind.order)
+        let schema = schema.map_err(|error| RowsError::Schema(error.to_string()))?;
+        Rows::combining(&schema, &kind.order, &kind.combine)
     }
 
     /// What the decision to start the shuffle says of its rows. The schema is the encapsulated message of Arrow IPC.

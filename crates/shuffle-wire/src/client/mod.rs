@@ -18,7 +18,9 @@
 mod refusal;
 
 pub use partage_service::shuffle::partition::{CutBy, HeavyKey};
-pub use partage_service::shuffle::{ArrowKind, RecordKind, ShuffleOptions, SortColumn};
+pub use partage_service::shuffle::{
+    ArrowKind, ColumnCombine, CombinedColumn, RecordKind, ShuffleOptions, SortColumn,
+};
 pub use refusal::{Again, Refusal, RefusalWord};
 
 use crate::form::{Cursor, Form, choices, fields};

@@ -13,8 +13,8 @@ use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, EndMark, Numbers, Stream};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, Combine, Ended, Failure, PoolSlot, RangeId,
-    RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
+    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, ColumnCombine, Combine, CombinedColumn, Ended,
+    Failure, PoolSlot, RangeId, RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -71,7 +71,8 @@ fields! {
     AttemptKey, "an attempt of a buffer", { buffer: BufferId, number: u64 };
     TaskId, "a task", { epoch: Epoch, number: u64 };
     Terms, "the terms of a shuffle", { stashes: u32, ranges: u32, weight: u16, combine: Option<Combine> };
-    ArrowKind, "a kind of rows", { encoding: u16, schema: Bytes, order: Vec<SortColumn> };
+    ArrowKind, "a kind of rows", { encoding: u16, schema: Bytes, order: Vec<SortColumn>, combine: Vec<CombinedColumn> };
+    CombinedColumn, "a combined column", { column: u32, by: ColumnCombine };
     SortColumn, "a column", { column: u32, descends: bool, nulls_first: bool };
     ShuffleOptions, "the options of a shuffle", {
         kind: RecordKind, unsealed_ttl_ms: Option<u64>, sealed_ttl_ms: Option<u64>, owner: String
@@ -121,6 +122,7 @@ fields! {
 choices! {
     RecordKind, "kind of records", { 1 => Raw, 2 => Arrow(kind) };
     OptionDifference, "difference of options", { 1 => Kind, 2 => UnsealedTtl, 3 => SealedTtl, 4 => Owner, 5 => Combine };
+    ColumnCombine, "way to combine a column", { 1 => Count, 2 => Sum, 3 => Min, 4 => Max };
     Combine, "way to combine records", {
         1 => Count, 2 => SumI64, 3 => MinI64, 4 => MaxI64, 5 => SumF64, 6 => MinF64, 7 => MaxF64
     };

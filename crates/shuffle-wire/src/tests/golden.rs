@@ -25,8 +25,8 @@ use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, 
 use partage_service::shuffle::seek::{Found, SeekFor};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    AttemptId, AttemptKey, BufferId, Bytes as Shared, Combine, Ended, Failure, PoolSlot, RangeId, ShuffleId,
-    TaskId, Terms, Writer,
+    AttemptId, AttemptKey, BufferId, Bytes as Shared, ColumnCombine, Combine, CombinedColumn, Ended, Failure,
+    PoolSlot, RangeId, ShuffleId, TaskId, Terms, Writer,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -276,8 +276,9 @@ fn terms() -> Terms {
 /// Of rows of Arrow, with all that may be left out.
 fn options() -> ShuffleOptions {
     let order = vec![SortColumn { column: 3, descends: true, nulls_first: false }];
+    let combine = vec![CombinedColumn { column: 2, by: ColumnCombine::Max }];
     ShuffleOptions {
-        kind: RecordKind::Arrow(ArrowKind { encoding: 1, schema: shared("s"), order }),
+        kind: RecordKind::Arrow(ArrowKind { encoding: 1, schema: shared("s"), order, combine }),
         unsealed_ttl_ms: Some(20_000),
         sealed_ttl_ms: Some(86_400_000),
         owner: "etl".to_owned(),

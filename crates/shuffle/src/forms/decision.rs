@@ -209,7 +209,7 @@ mod tests {
     use partage_service::shuffle::bounds::Bounds;
     use partage_service::shuffle::plan::{Plan, PlanRange, Winner};
     use partage_service::shuffle::{ArrowKind, AttemptKey, BufferId, PoolSlot, RecordKind, ShuffleOptions};
-    use partage_service::shuffle::{SortColumn, TaskId, Writer};
+    use partage_service::shuffle::{ColumnCombine, CombinedColumn, SortColumn, TaskId, Writer};
 
     fn plan() -> Plan {
         let buffer = BufferId { node: NodeId::new("b").unwrap(), incarnation: Incarnation(3) };
@@ -245,6 +245,7 @@ mod tests {
                 encoding: 1,
                 schema: b"schema".as_slice().into(),
                 order: vec![SortColumn { column: 2, descends: true, nulls_first: false }],
+                combine: vec![CombinedColumn { column: 1, by: ColumnCombine::Sum }],
             }),
             unsealed_ttl_ms: Some(20_000),
             sealed_ttl_ms: None,

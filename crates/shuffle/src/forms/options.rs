@@ -4,12 +4,15 @@
 //! options  kind | time to live 1 or 9, before it is sealed and then | owner 4 …
 //! kind     1, of raw records
 //!          2 | encoding 2 | schema 4 … | columns 4 | ( column 4 | descends 1 | nulls first 1 ) for each
+//!            | combined columns 4 | ( column 4 | by 1 ) for each
 //! combine  0, of none; or 1 to 7, in the order of `Combine::ALL`
 //! ```
 
 use super::{bytes, items, put_bytes, put_count, u8, u16, u32, u64};
 use bytes::BufMut;
-use partage_service::shuffle::{ArrowKind, Combine, RecordKind, ShuffleOptions, SortColumn};
+use partage_service::shuffle::{
+    ArrowKind, ColumnCombine, Combine, CombinedColumn, RecordKind, ShuffleOptions, SortColumn,
+};
 
 const RAW: u8 = 1;
 const ARROW: u8 = 2;
@@ -27,6 +30,16 @@ pub(super) fn put_options(out: &mut Vec<u8>, options: &ShuffleOptions) {
                 out.put_u8(one.descends.into());
                 out.put_u8(one.nulls_first.into());
             }
+            put_count(out, arrow.combine.len());
+            for one in &arrow.combine {
+                out.put_u32(one.column);
+                out.put_u8(match one.by {
+                    ColumnCombine::Count => 1,
+                    ColumnCombine::Sum => 2,
+                    ColumnCombine::Min => 3,
+                    ColumnCombine::Max => 4,
+                });
+            }
         }
     }
     for ttl in [options.unsealed_ttl_ms, options.sealed_ttl_ms] {
@@ -43,6 +56,7 @@ pub(super) fn options(from: &mut &[u8]) -> Option<ShuffleOptions> {
             encoding: u16(from)?,
             schema: bytes(from)?,
             order: items(from, column)?,
+            combine: items(from, combined_column)?,
         }),
         _ => return None,
     };
@@ -74,6 +88,13 @@ pub(super) fn combine(from: &mut &[u8]) -> Option<Option<Combine>> {
 
 fn column(from: &mut &[u8]) -> Option<SortColumn> {
     Some(SortColumn { column: u32(from)?, descends: yes_or_no(from)?, nulls_first: yes_or_no(from)? })
+}
+
+/// In the order of their codes.
+fn combined_column(from: &mut &[u8]) -> Option<CombinedColumn> {
+    let (column, code) = (u32(from)?, u8(from)?);
+    let by = usize::from(code).checked_sub(1).and_then(|place| ColumnCombine::ALL.get(place))?;
+    Some(CombinedColumn { column, by: *by })
 }
 
 fn ttl(from: &mut &[u8]) -> Option<Option<u64>> {
@@ -111,7 +132,9 @@ mod tests {
             SortColumn { column: 3, descends: true, nulls_first: false },
             SortColumn { column: 1, descends: false, nulls_first: true },
         ];
-        let kind = RecordKind::Arrow(ArrowKind { encoding: 1, schema: b"s".as_slice().into(), order });
+        let combine = vec![CombinedColumn { column: 2, by: ColumnCombine::Max }];
+        let kind =
+            RecordKind::Arrow(ArrowKind { encoding: 1, schema: b"s".as_slice().into(), order, combine });
         let all = ShuffleOptions {
             kind,
             unsealed_ttl_ms: Some(20_000),
@@ -123,6 +146,7 @@ mod tests {
             (
                 all,
                 b"\x02\0\x01\0\0\0\x01s\0\0\0\x02\0\0\0\x03\x01\0\0\0\0\x01\0\x01\
+                  \0\0\0\x01\0\0\0\x02\x04\
                   \x01\0\0\0\0\0\0\x4e\x20\0\0\0\0\x03etl",
             ),
         ];

@@ -250,7 +250,12 @@ mod tests {
     #[test]
     fn the_form_of_a_shuffle_says_what_it_waits_for() {
         let order = vec![SortColumn { column: 3, descends: true, nulls_first: false }];
-        let kind = RecordKind::Arrow(ArrowKind { encoding: 1, schema: b"s".as_slice().into(), order });
+        let kind = RecordKind::Arrow(ArrowKind {
+            encoding: 1,
+            schema: b"s".as_slice().into(),
+            order,
+            combine: Vec::new(),
+        });
         let options = ShuffleOptions { kind, owner: "etl".to_owned(), ..ShuffleOptions::default() };
         let overview = ShuffleOverview {
             shuffle: ShuffleId(255),
