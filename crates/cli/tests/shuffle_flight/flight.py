@@ -8,10 +8,13 @@ usage: flight.py VERB FOLDER NODES [ARGUMENT...]        NODES are joined by comm
     read SHUFFLE READER OF         reads each OF-th partition into a file
     check                          all that went in came out, once, in order
     engines SHUFFLE                pandas, Polars and DuckDB read through Arrow streams what pyarrow has read
+    combine                        rows and raw records of equal keys become one, of a shuffle each
     delete SHUFFLE
 """
 
+import base64
 import glob
+import json
 import os
 import random
 import struct
@@ -130,6 +133,46 @@ def engines(folder, nodes, shuffle):
         assert places == expected, f"{engine} has read {len(places)} other rows"
 
 
+def combined(nodes, inputs, start):
+    """What is read, in three partitions, of a shuffle of some tables that combines."""
+    shuffle = example.action(nodes, "start", **start)["handle"]
+    for partition, table in enumerate(inputs):
+        assert example.put(nodes, shuffle, partition, table)["records"] == table.num_rows
+    sealed = example.action(nodes, "seal", shuffle=shuffle, inputs=len(inputs))["records"]
+    assert sealed < sum(table.num_rows for table in inputs) / 10, f"{sealed} records are stored"
+    command = json.dumps({"shuffle": shuffle, "partitions": 3, "combine": True})
+    named = flight.FlightDescriptor.for_command(command)
+    info = example.at_any(nodes, lambda client: client.get_flight_info(named, example.CALL))
+    assert info.total_records == -1 and len(info.endpoints) == 3, info
+    table = pa.concat_tables([example.get(nodes, endpoint) for endpoint in info.endpoints])
+    example.action(nodes, "delete", shuffle=shuffle)
+    return table
+
+
+def combine(folder, nodes):
+    schema = pa.schema([("key", pa.int64()), ("amount", pa.int32()), ("least", pa.float64()), ("rows", pa.int64())])
+    inputs = []
+    for partition in range(4):
+        some = random.Random(partition)
+        amounts = [some.choice([None, 1, -5, 2_000]) for _ in range(5_000)]
+        inputs.append(pa.table([[some.randrange(50) for _ in amounts], amounts, [some.random() for _ in amounts],
+                                [some.choice([None, 7]) for _ in amounts]], schema=schema))
+    text = base64.b64encode(schema.serialize().to_pybytes()).decode()
+    by = {"amount": "sum", "least": "min", "rows": "count"}
+    found = combined(nodes, inputs, {"schema": text, "by": ["key"], "combine": by})
+    everything = pa.concat_tables(inputs).group_by("key")
+    expected = everything.aggregate([("amount", "sum"), ("least", "min"), ("rows", "count")]).sort_by("key")
+    names = ["key", "amount_sum", "least_min", "rows_count"]
+    assert [found.column(at).to_pylist() for at in range(4)] == [expected.column(name).to_pylist() for name in names]
+
+    keys = [bytes([number % 50]) for number in range(5_000)]
+    raw = pa.table({"key": keys, "value": [number.to_bytes(8, "little") for number in range(5_000)]})
+    found = combined(nodes, [raw, raw], {"kind": "raw", "combine": "sum-i64"})
+    sums = [(2 * sum(range(key, 5_000, 50))).to_bytes(8, "little") for key in range(50)]
+    assert found.column("key").to_pylist() == [bytes([key]) for key in range(50)]
+    assert found.column("value").to_pylist() == sums
+
+
 def main(verb, folder, nodes, *arguments):
     nodes = nodes.split(",")
     if verb == "start":
@@ -140,7 +183,7 @@ def main(verb, folder, nodes, *arguments):
     elif verb == "delete":
         example.action(nodes, "delete", shuffle=arguments[0])
     else:
-        {"put": put, "read": read, "check": check, "engines": engines}[verb](folder, nodes, *arguments)
+        {"put": put, "read": read, "check": check, "engines": engines, "combine": combine}[verb](folder, nodes, *arguments)
 
 
 if __name__ == "__main__":

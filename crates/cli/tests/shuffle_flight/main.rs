@@ -120,3 +120,9 @@ fn pandas_polars_and_duckdb_read_streams_of_arrow() {
     succeeds(verb(&pool, "engines", &[&shuffle]));
     succeeds(verb(&pool, "delete", &[&shuffle]));
 }
+
+#[test]
+fn rows_and_raw_records_of_equal_keys_become_one() {
+    let pool = Pool::start(3);
+    succeeds(verb(&pool, "combine", &[]));
+}

@@ -6,8 +6,8 @@ mod node;
 
 use node::{Faults, Node, away};
 use partage_shuffle_client::{
-    Address, Again, Attempt, Client, CutBy, Error, PackedRecords, Reading, RefusalWord, Sealed, Settings,
-    Shuffle, ShuffleId, Stage, StartOptions, Written,
+    Address, Again, Attempt, Client, Combine, CutBy, Error, PackedRecords, Reading, RefusalWord, Sealed,
+    Settings, Shuffle, ShuffleId, Stage, StartOptions, Written,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -133,6 +133,38 @@ async fn what_is_written_comes_back_once_and_in_order_whatever_breaks() {
     client.delete(shuffle.id).await.unwrap();
     let gone = client.status(shuffle.id).await.unwrap_err();
     assert_eq!((gone.word(), gone.again()), (Some(RefusalWord::ShuffleDeleted), Again::No));
+}
+
+#[tokio::test]
+async fn each_key_is_read_once_from_a_shuffle_that_combines() {
+    let faults = Arc::new(Faults::default());
+    let node = Node::start(&faults).await;
+    let client = client(&[&node]).await;
+    let options = StartOptions { combine: Some(Combine::SumI64), ..StartOptions::default() };
+    let shuffle = client.start(&options).await.unwrap();
+    let shuffle: Shuffle = shuffle.to_string().parse().unwrap();
+    for partition in 0..3 {
+        let produce = |mut attempt: Attempt| async move {
+            for number in 0..500_i64 {
+                attempt.write(&[(number % 7) as u8], &number.to_le_bytes()).await?;
+            }
+            attempt.end().await
+        };
+        client.write(&shuffle, partition, produce).await.unwrap();
+    }
+    client.seal(shuffle.id, 0..3).await.unwrap();
+    // A read that breaks goes on, and adds nothing twice.
+    faults.pieces.store(20, Ordering::Relaxed);
+    let mut reading = client.read_combined(&shuffle, 0, 1).unwrap();
+    let mut found = Vec::new();
+    while let Some(records) = timeout(PATIENCE, reading.next()).await.unwrap().unwrap() {
+        found.extend(records.iter().map(|(key, value)| (key.to_vec(), value.to_vec())));
+    }
+    let sum = |key: i64| 3 * (0..500).filter(|number| number % 7 == key).sum::<i64>();
+    let expected: Vec<_> = (0..7).map(|key| (vec![key as u8], sum(key).to_le_bytes().to_vec())).collect();
+    assert_eq!(found, expected);
+    let plain = client.start(&StartOptions::default()).await.unwrap();
+    assert!(matches!(client.read_combined(&plain, 0, 1), Err(Error::CombinesNothing)));
 }
 
 #[tokio::test]

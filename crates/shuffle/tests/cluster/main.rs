@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test on real files and threads stops at its first surprise")]
 
+mod combining;
 mod disk;
 mod job;
 mod killing;
