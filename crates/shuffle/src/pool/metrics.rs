@@ -127,6 +127,11 @@ fn traffic(page: &mut Page, running: &Running) {
     let all = [
         ("flushes", "How often the buffer has sent what it had of a shuffle", buffer.flushes),
         (
+            "combined_records",
+            "Records of clients that others of the same keys have taken in",
+            buffer.combined_records,
+        ),
+        (
             "held_back_frames",
             "Frames of clients for which there was no room, each time that they came",
             buffer.held_back,
