@@ -191,8 +191,8 @@ impl Client {
         Reading::new(&self.nodes, &self.settings, shuffle, request)
     }
 
-    /// Reads partition `i` of `n` of a sealed shuffle that combines records, cut by [`CutBy::Keys`]: each key once, with what all of
-    /// its records give together.
+    /// Reads partition `i` of `n` of a sealed shuffle that combines records, cut by [`CutBy::Keys`]: each key once, with what all
+    /// of its records give together.
     ///
     /// # Errors
     /// The shuffle does not combine records, as its handle says.

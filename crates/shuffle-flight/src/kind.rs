@@ -108,7 +108,8 @@ impl Kind {
         }
     }
 
-    /// What an attempt holds back of its rows, so that those of equal keys meet; none: they are not combined, or the buffer does it.
+    /// What an attempt holds back of its rows, so that those of equal keys meet; none: they are not combined, or the buffer does
+    /// it.
     pub(crate) fn held_rows(&self) -> Option<HeldRows> {
         match self {
             Kind::Rows(rows, _) if rows.combines() => Some(HeldRows::new(rows.clone())),

@@ -14,7 +14,7 @@
 //! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag.
 //! The same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`).
 //! How much of its memory each shuffle may fill, `share` says. Of a shuffle that combines, records of equal keys of one attempt
-//! become one when a frame comes, and before chunks go out (`combining.rs`): the mark counts what is stored then.
+//! become one when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
 
 use super::bounds::{Bounds, Tag};
 use super::message::{Message, Word};

@@ -31,7 +31,8 @@ fn records(all: &[(&str, i64)]) -> Vec<Record> {
 /// A buffer of one slot on one node, with an attempt of partition 1.
 fn buffer(chunk_bytes: u64) -> Buffer {
     let place = SlotPlace { epoch: Epoch(1), live: vec![node()], loading: Vec::new() };
-    let map = PoolMap { generation: 1, replicas: 1, places: vec![place], nodes: vec![node()] };
+    let (places, nodes, no_stand_ins) = (vec![place], vec![node()], Default::default());
+    let map = PoolMap { generation: 1, replicas: 1, places, nodes, no_stand_ins };
     let id = BufferId { node: node(), incarnation: Incarnation(1) };
     let mut buffer = Buffer::new(id, Settings { chunk_bytes, ..Settings::default() }, map.into());
     buffer.sends(1, opened(Some(Combine::SumI64)));
