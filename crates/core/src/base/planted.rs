@@ -199,6 +199,10 @@ pub enum Planted {
     ReaderLeads,
     /// L1: a follower that has left the in-sync set again and again is asked in as soon as it answers.
     NoRest,
+    /// L1: a leader lets go of the log behind a snapshot that it sends, however far the copy is.
+    OverrunCopy,
+    /// D1: a follower goes on with the part of a snapshot that it has, whatever the position of the one that comes.
+    AnyPartial,
     /// L1: a replicated leader that is to lead under a later epoch drains before it goes on.
     DrainedLeader,
     /// L3: a router is told of a node that was forgotten and has come back, and then that it is gone.
@@ -251,7 +255,7 @@ impl Planted {
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of replicas of tables must catch.
-    pub const REPLICATION: [Planted; 21] = [
+    pub const REPLICATION: [Planted; 23] = [
         Planted::EarlyLeaver,
         Planted::OldConfiguration,
         Planted::EarlyNewcomer,
@@ -273,6 +277,8 @@ impl Planted {
         Planted::AskedReader,
         Planted::ReaderLeads,
         Planted::NoRest,
+        Planted::OverrunCopy,
+        Planted::AnyPartial,
     ];
 
     /// Those that the simulator of shuffles must catch.
