@@ -69,7 +69,8 @@ impl Replica {
     /// end. To be said when a snapshot begins, and whenever the follower has stored a part.
     pub fn copies_to(&mut self, now: Millis, to: PlacementId, copied: Option<Copied>) {
         let (log, Some(lead)) = (&self.log, &mut self.lead) else { return };
-        let reaches_back = |copied: &Copied| copied.position.index >= log.base().index;
+        let is_peer = lead.followers.contains_key(&to);
+        let reaches_back = |copied: &Copied| is_peer && copied.position.index >= log.base().index;
         let Some(copied) = copied.filter(reaches_back) else {
             lead.copies.remove(&to);
             return;
