@@ -213,6 +213,8 @@ pub enum Planted {
     UnstoredBase,
     /// D10: the parents of a table's children are removed before each child has its base.
     DroppedBase,
+    /// D1: a child of a table takes a snapshot for whole without what its parent changed while the rows came.
+    SkippedAside,
     /// D1: a child of a table knows nothing of what its parents have answered, and does again what is asked for again.
     LostOutcomes,
     /// D2: a replica's promise to a later leader ends when an earlier one says that it has let go.
@@ -318,7 +320,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 63] = [
+    pub const CLUSTER: [Planted; 64] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -376,6 +378,7 @@ impl Planted {
         Planted::UnstoredBase,
         Planted::DroppedBase,
         Planted::LostOutcomes,
+        Planted::SkippedAside,
         Planted::DrainedLeader,
         Planted::ForgottenNode,
         Planted::AnyLetGo,
