@@ -125,9 +125,11 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::Horizon => Hunt::Scenario(alone::who_lags_behind_does_not_say_that_a_keyspace_is_gone),
         Planted::Lives => Hunt::Scenario(alone::a_deleted_life_of_a_keyspace_does_not_come_back),
         Planted::AnySession => small(&["O1", "O5", "O6", "O7", "W1"]),
-        Planted::EarlyChild | Planted::UnstoredBase | Planted::DroppedBase | Planted::LostOutcomes => {
-            Hunt::Seeds(TABLES, &["D1", "D2", "D3", "D10"])
-        }
+        Planted::EarlyChild
+        | Planted::UnstoredBase
+        | Planted::DroppedBase
+        | Planted::LostOutcomes
+        | Planted::SkippedAside => Hunt::Seeds(TABLES, &["D1", "D2", "D3", "D10"]),
         Planted::DrainedLeader => Hunt::Seeds(TABLES, &["L1"]),
         Planted::AnyLetGo | Planted::ExpiryBack | Planted::OwnClock | Planted::FeedByIndex => {
             Hunt::Scenario(scenario_of_tables(bug))
