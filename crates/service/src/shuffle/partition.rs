@@ -396,6 +396,6 @@ mod tests {
             assert_eq!(edge(&[(5, 0)], (1, 1), by), Edge::At(Cut { range: 0, offset: 5 }));
         }
         assert_eq!(edge(&[(5, 0)], (1, 2), CutBy::Bytes), Edge::At(Cut { range: 0, offset: 0 }));
-        assert_eq!(heavy_keys([], 0), []);
+        assert_eq!(heavy_keys::<Bytes>([], 0), []);
     }
 }
