@@ -2,7 +2,7 @@
 //! from what happens to lie on a disk (rules 3, 4 and 8).
 
 use super::bounds::{Bounds, Tag};
-use super::record::{Batch, Body, MEMORY_OF_RECORD, Record, Segment};
+use super::record::{Batch, BatchKey, Body, MEMORY_OF_RECORD, Record, Segment, Stream};
 use super::{AttemptKey, Bytes, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use partage_core::base::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -195,6 +195,20 @@ pub struct Division {
 }
 
 impl Division {
+    /// The batches that are read for it.
+    pub fn batches(&self) -> impl Iterator<Item = BatchKey> {
+        let before = move |writer: &Writer| {
+            let divided = self.tags.values().map(|before| before.get(writer).copied().unwrap_or(0));
+            divided.min()
+        };
+        let wanted =
+            self.upto.iter().filter_map(move |(writer, upto)| Some((writer, before(writer)?, *upto)));
+        wanted.flat_map(move |(writer, before, upto)| {
+            let stream = Stream { shuffle: self.shuffle, slot: self.slot, writer: writer.clone() };
+            (before + 1..=upto).map(move |number| BatchKey { stream: stream.clone(), number })
+        })
+    }
+
     /// What is to be divided, from the batches of the slot. Others may be among these; each must be there once.
     pub fn collect<'a>(&self, batches: impl IntoIterator<Item = &'a Arc<Batch>>) -> Vec<Segment> {
         let mut segments = Vec::new();

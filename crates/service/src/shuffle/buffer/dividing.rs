@@ -1,15 +1,37 @@
 //! What a division writes: batches of a writer of its own.
 
 use super::open::Divided;
-use super::{Buffer, NodeId, ShuffleId};
+use super::{Buffer, Effect, NodeId, ShuffleId};
 use crate::shuffle::bounds::Tag;
 use crate::shuffle::message::Message;
 use crate::shuffle::plan::Division;
 use crate::shuffle::record::{Batch, BatchKey, Body, Record, Segment, Stream, Tagged, divide, in_batches};
 use crate::shuffle::{PoolSlot, TaskId, Terms, Writer};
 use partage_core::base::time::Millis;
+use std::sync::Arc;
 
 impl Buffer {
+    /// The leader wants something to be divided that takes about so much memory. It is read when there is room for it, or ordered
+    /// again.
+    pub(super) fn division_ordered(
+        &mut self,
+        now: Millis,
+        leader: NodeId,
+        division: Arc<Division>,
+        memory: u64,
+    ) {
+        let (shuffle, slot, task) = (division.shuffle, division.slot, division.task);
+        match self.shuffles.get(&shuffle) {
+            Some(open) if open.plan.is_some() => {}
+            Some(open) if open.divisions.contains_key(&task) => self.end_division(shuffle, task),
+            _ => {
+                if self.has_room_to_divide(now, (shuffle, Some(slot)), memory) {
+                    self.effects.push(Effect::ReadDivision(leader, division));
+                }
+            }
+        }
+    }
+
     pub(super) fn divide(
         &mut self,
         now: Millis,
@@ -17,7 +39,7 @@ impl Buffer {
         division: &Division,
         segments: Vec<Segment>,
     ) {
-        let Division { task, shuffle, to, .. } = division;
+        let Division { task, shuffle, slot, to, .. } = division;
         let open = self.shuffle(now, *shuffle, Terms::new(1, 1));
         // The plan names what divisions have written: an order that comes late writes none of these numbers again.
         if open.plan.is_some() {
@@ -28,10 +50,11 @@ impl Buffer {
         }
         // Without room it is not begun: the leader orders it again.
         let memory: u64 = segments.iter().flat_map(|segment| &segment.records).map(Record::memory).sum();
-        let before = self.memory();
-        if before > 0 && before + memory > self.settings.buffer_bytes {
-            return self.make_room(now);
+        let waiter = (*shuffle, Some(*slot));
+        if !self.has_room_to_divide(now, waiter, memory) {
+            return;
         }
+        self.waits.end(waiter);
         let parts = divide(segments, to, |tag: Tag| self.map.slot_of(*shuffle, tag.range));
         let most = self.settings.batch_bytes;
         let parts: Vec<(PoolSlot, Vec<Tagged>)> =

@@ -81,7 +81,9 @@ pub enum Event {
     Refused(BatchKey, Ended),
     /// What the leader says of a shuffle.
     Word(ShuffleId, Word),
-    /// The holder of this process has read what this leader wants to be divided.
+    /// The holder of this process has all that this leader wants to be divided, which takes about so much memory.
+    DivisionOrdered(NodeId, Arc<Division>, u64),
+    /// It has read it.
     Divide(NodeId, Arc<Division>, Vec<Segment>),
     /// The next map.
     Map(Arc<PoolMap>),
@@ -100,6 +102,8 @@ pub enum Effect {
     Taken(Attempt, u64),
     /// There is no room for the frame of that number: read on from the client later, and hand it in again.
     Full(Attempt, u64),
+    /// Read what this leader wants to be divided, and hand it in: room is kept for it.
+    ReadDivision(NodeId, Arc<Division>),
 }
 
 /// A buffer.
@@ -127,11 +131,6 @@ impl Buffer {
     /// Whether nothing of a shuffle is left in memory.
     pub fn has_nothing_of(&self, shuffle: ShuffleId) -> bool {
         !self.shuffles.contains_key(&shuffle)
-    }
-
-    /// Whether it has begun to write what this division has read: a division that is ordered again need not be read again.
-    pub fn has_divided(&self, shuffle: ShuffleId, task: TaskId) -> bool {
-        self.shuffles.get(&shuffle).is_some_and(|open| open.divisions.contains_key(&task))
     }
 
     /// Keys and values that are held or under way, in bytes.
@@ -164,6 +163,9 @@ impl Buffer {
             Event::Stored(node, key) => self.stored(now, node, &key),
             Event::Refused(key, how) => self.over(key.stream.shuffle, Failed::Over(how)),
             Event::Word(shuffle, word) => self.word(now, shuffle, word),
+            Event::DivisionOrdered(leader, division, memory) => {
+                self.division_ordered(now, leader, division, memory);
+            }
             Event::Divide(leader, division, segments) => self.divide(now, leader, &division, segments),
             Event::Map(map) => self.take_map(now, map),
             Event::Tick => self.tick(now),
@@ -185,6 +187,7 @@ impl Buffer {
     }
 
     fn fail(&mut self, attempt: Attempt, why: Failed) {
+        self.waits.remove_attempt(attempt);
         if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
             open.remove((attempt.partition, attempt.id));
         }
@@ -277,7 +280,7 @@ impl Buffer {
             std::cmp::Ordering::Greater => {
                 return self.fail(attempt, Failed::FrameMissing { expected, found: number });
             }
-            std::cmp::Ordering::Equal if !self.has_room(now, attempt.shuffle, memory) => {
+            std::cmp::Ordering::Equal if !self.has_room(now, attempt, memory) => {
                 return self.effects.push(Effect::Full(attempt, number));
             }
             std::cmp::Ordering::Equal => {}
@@ -340,6 +343,7 @@ impl Buffer {
     }
 
     fn abort(&mut self, attempt: Attempt) {
+        self.waits.remove_attempt(attempt);
         let is_open = self.held(attempt).is_some_and(|held| matches!(held.state, State::Writing { .. }));
         if is_open && let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
             open.remove((attempt.partition, attempt.id));

@@ -7,7 +7,7 @@ use crate::node::storing::Order;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::{self, NotRead};
 use partage_service::shuffle::plan::Division;
-use partage_service::shuffle::record::Batch;
+use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::{PoolSlot, ShuffleId, buffer};
 use std::sync::Arc;
 
@@ -29,6 +29,7 @@ impl EventLoop {
                 }
                 buffer::Effect::Taken(attempt, number) => self.note(&attempt, Note::Taken(number)),
                 buffer::Effect::Full(attempt, number) => self.note(&attempt, Note::Full(number)),
+                buffer::Effect::ReadDivision(leader, division) => self.read(Job::Divide(leader, division)),
             }
         }
         Ok(())
@@ -71,13 +72,11 @@ impl EventLoop {
         self.storing.order(Order::Store(batch));
     }
 
-    /// A division that the buffer has begun is not read again.
+    /// It is read when the buffer has room for it: a division that the buffer has begun is not read again.
     fn divide(&mut self, leader: NodeId, division: Arc<Division>) -> Result {
-        if self.buffer.has_divided(division.shuffle, division.task) {
-            return self.buffer(buffer::Event::Divide(leader, division, Vec::new()));
-        }
-        self.read(Job::Divide(leader, division));
-        Ok(())
+        let bytes = |key: &BatchKey| self.reading.place(key).map_or(0, |place| place.bytes as u64);
+        let memory = division.batches().map(|key| bytes(&key)).sum();
+        self.buffer(buffer::Event::DivisionOrdered(leader, division, memory))
     }
 
     /// Of what is not taken the machines ask again; a reader hears that the node is busy.

@@ -9,7 +9,7 @@ use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::log::Append;
 use partage_service::shuffle::message::{Message, Word};
-use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::record::{Batch, BatchKey, Record};
 use partage_service::shuffle::seek::{Found, Seek};
 use partage_service::shuffle::{PoolSlot, ShuffleId, Writer, buffer, holder, leader, plan, reader};
 use std::sync::Arc;
@@ -249,6 +249,10 @@ impl World {
                     self.outcome.held_back += 1;
                     self.taken(attempt, frame, true);
                 }
+                buffer::Effect::ReadDivision(leader, division) => {
+                    let segments = division.collect(&self.nodes[node].disk.batches);
+                    self.buffer(node, buffer::Event::Divide(leader, division, segments))?;
+                }
             }
         }
         Ok(())
@@ -339,8 +343,10 @@ impl World {
                 if self.finds_damage_of(node, division.shuffle, division.slot)? {
                     return Ok(());
                 }
+                // About as much as it takes: a node knows how long batches are before it has read them.
                 let segments = division.collect(&self.nodes[node].disk.batches);
-                return self.buffer(node, buffer::Event::Divide(leader, division, segments));
+                let memory = segments.iter().flat_map(|segment| &segment.records).map(Record::bytes).sum();
+                return self.buffer(node, buffer::Event::DivisionOrdered(leader, division, memory));
             }
             holder::Effect::Count(leader, epoch, plan, slot) => {
                 if self.finds_damage_of(node, plan.shuffle, slot)? {

@@ -10,17 +10,24 @@
 //!
 //! So memory that comes free goes to shuffles that are below their shares, however often another one asks for it, and what a
 //! shuffle floods a buffer with waits for itself alone. Where the shares of all are smaller than a frame, one frame of each is
-//! taken in turn.
+//! taken in turn. Of the frames of one shuffle room is kept for the one that waits longest (`line.rs`).
+//!
+//! A division waits with them, by its slot, and has no share: its shuffle may write here nothing else. From its first order on room
+//! is kept for it, until it is read.
 //!
 //! What was not done: memory above the shares is not lent while all are below theirs. A shuffle that came back to its share would
 //! have to wait until what was lent is stored.
 
 use super::open::Open;
-use super::{Buffer, ShuffleId};
+use super::{Attempt, Buffer, PoolSlot, ShuffleId};
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 use partage_core::limits;
 use std::collections::BTreeMap;
+
+mod line;
+
+use line::Lines;
 
 /// A shuffle whose clients have attempts open and have sent nothing for so long, in milliseconds, leaves its share to others:
 /// most such clients are gone, or compute for long. It has its share again with its next frame.
@@ -29,39 +36,57 @@ const QUIET_MS: u64 = 1_000;
 /// Room is kept for a frame for so long, in milliseconds: its client hands it in again within some tens of them, or is gone.
 const KEPT_MS: u64 = 1_000;
 
-/// A frame for which there was no room.
+/// For a division it is kept for so long beyond the time after which its leader orders it again four times: it is read meanwhile,
+/// and an order may be lost.
+const KEPT_TO_READ_MS: u64 = 2_000;
+
+/// Who waits beside others: the frames of a shuffle, or what it divides in a slot.
+pub(super) type Waiter = (ShuffleId, Option<PoolSlot>);
+
+/// A frame or a division for which there was no room.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     /// Counts those that began to wait.
     turn: u64,
     memory: u64,
-    /// When it was handed in last.
-    at: Millis,
+    /// Until when room is kept for it.
+    until: Millis,
 }
 
-/// The shuffles that are below their shares and wait for room.
+/// The shuffles that are below their shares and wait for room, and the divisions that do.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waits {
     turns: u64,
-    of: BTreeMap<ShuffleId, Wait>,
+    of: BTreeMap<Waiter, Wait>,
+    lines: Lines,
 }
 
 impl Waits {
     /// What is kept for those that wait for longer than this one.
-    fn ahead(&mut self, now: Millis, shuffle: ShuffleId) -> u64 {
-        self.of.retain(|_, wait| now.since(wait.at) < KEPT_MS);
-        let own = self.of.get(&shuffle).map_or(u64::MAX, |wait| wait.turn);
+    fn ahead(&mut self, now: Millis, waiter: Waiter) -> u64 {
+        self.of.retain(|_, wait| now < wait.until);
+        let own = self.of.get(&waiter).map_or(u64::MAX, |wait| wait.turn);
         self.of.values().filter(|wait| wait.turn < own).map(|wait| wait.memory).sum()
     }
 
-    fn add(&mut self, now: Millis, shuffle: ShuffleId, memory: u64) {
+    fn add(&mut self, waiter: Waiter, memory: u64, until: Millis) {
         self.turns += 1;
-        let wait = self.of.entry(shuffle).or_insert(Wait { turn: self.turns, memory, at: now });
-        (wait.memory, wait.at) = (memory, now);
+        let wait = self.of.entry(waiter).or_insert(Wait { turn: self.turns, memory, until });
+        (wait.memory, wait.until) = (memory, until);
+    }
+
+    pub(super) fn end(&mut self, waiter: Waiter) {
+        self.of.remove(&waiter);
+    }
+
+    /// An attempt sends nothing any more.
+    pub(super) fn remove_attempt(&mut self, attempt: Attempt) {
+        self.lines.remove(attempt);
     }
 
     pub(super) fn remove(&mut self, shuffle: ShuffleId) {
-        self.of.remove(&shuffle);
+        self.of.retain(|(of, _), _| *of != shuffle);
+        self.lines.remove_all(shuffle);
     }
 }
 
@@ -103,16 +128,25 @@ impl Buffer {
     }
 
     /// Whether a frame that takes so much is taken. If it is not, what helps is sent.
-    pub(super) fn has_room(&mut self, now: Millis, shuffle: ShuffleId, memory: u64) -> bool {
-        let room = self.room(now, shuffle, memory);
+    pub(super) fn has_room(&mut self, now: Millis, attempt: Attempt, memory: u64) -> bool {
+        let shuffle = attempt.shuffle;
+        let kept = self.waits.lines.ahead(now, attempt);
+        let room = self.room(now, (shuffle, kept), memory);
+        if room == Room::Enough {
+            self.waits.lines.remove(attempt);
+        } else {
+            self.waits.lines.add(now, attempt, memory);
+        }
+        // The turn of a shuffle is that of its frame which waits longest.
+        if kept == 0 && room == Room::Full {
+            self.waits.add((shuffle, None), memory, now + KEPT_MS);
+        } else if kept == 0 {
+            self.waits.end((shuffle, None));
+        }
         match room {
-            Room::Enough => self.waits.remove(shuffle),
-            Room::Full => {
-                self.waits.add(now, shuffle, memory);
-                self.make_room(now);
-            }
+            Room::Enough => {}
+            Room::Full => self.make_room(now),
             Room::Shared => {
-                self.waits.remove(shuffle);
                 if self.is_worth_sending(shuffle) {
                     self.flush(now, shuffle);
                 }
@@ -122,22 +156,37 @@ impl Buffer {
         room == Room::Enough
     }
 
-    fn room(&mut self, now: Millis, shuffle: ShuffleId, memory: u64) -> Room {
+    /// Beside so much that is kept for another frame of the shuffle.
+    fn room(&mut self, now: Millis, (shuffle, kept): (ShuffleId, u64), memory: u64) -> Room {
         let (all, most) = (self.memory(), self.settings.buffer_bytes);
         let has_room = |ahead: u64| all + ahead + memory <= most || all + ahead == 0;
         if planted::is(Planted::NoShares) {
             return if has_room(0) { Room::Enough } else { Room::Full };
         }
-        let own = self.memory_of(shuffle);
+        let own = self.memory_of(shuffle) + kept;
         if own > 0 && own + memory > self.share(now, shuffle) {
             return Room::Shared;
         }
-        let ahead = self.waits.ahead(now, shuffle);
+        let ahead = self.waits.ahead(now, (shuffle, None)) + kept;
         if has_room(ahead) { Room::Enough } else { Room::Full }
     }
 
-    /// What is held of the shuffle goes out that has most here over its weight.
+    /// Whether a division that takes so much may begin. Room is kept for it from now on. If there is none, what helps is sent.
+    pub(super) fn has_room_to_divide(&mut self, now: Millis, waiter: Waiter, memory: u64) -> bool {
+        let kept = KEPT_TO_READ_MS.saturating_add(self.settings.resend_ms.saturating_mul(4));
+        let before = self.memory() + self.waits.ahead(now, waiter);
+        self.waits.add(waiter, memory, now + kept);
+        let has_room = before == 0 || before + memory <= self.settings.buffer_bytes;
+        if !has_room {
+            self.make_room(now);
+        }
+        has_room
+    }
+
+    /// What is held of the shuffle goes out that has most here over its weight. One that holds little is left out, unless all do:
+    /// it would be many small batches, which give little room.
     pub(super) fn make_room(&mut self, now: Millis) {
+        let least = self.settings.chunk_bytes.min(self.settings.buffer_bytes / 64);
         let over_weight = |shuffle: ShuffleId, open: &Open| {
             self.memory_of(shuffle).saturating_mul(u64::from(limits::SHUFFLE_WEIGHT)) / open.weight.max(1)
         };
@@ -145,7 +194,7 @@ impl Buffer {
             .shuffles
             .iter()
             .filter(|(shuffle, _)| self.is_worth_sending(**shuffle))
-            .max_by_key(|(shuffle, open)| over_weight(**shuffle, open))
+            .max_by_key(|(shuffle, open)| (open.memory() >= least, over_weight(**shuffle, open)))
             .map(|(shuffle, _)| *shuffle);
         most.into_iter().for_each(|shuffle| self.flush(now, shuffle));
     }

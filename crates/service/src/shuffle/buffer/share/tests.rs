@@ -25,6 +25,10 @@ struct Clients {
 impl Clients {
     /// Of shuffles 0, 1 and so on with these weights.
     fn new(weights: &[u16]) -> Clients {
+        Clients::with_room(ROOM, weights)
+    }
+
+    fn with_room(buffer_bytes: u64, weights: &[u16]) -> Clients {
         let node = NodeId::new("a").unwrap();
         let place = SlotPlace { epoch: Epoch(1), live: vec![node.clone()], loading: Vec::new() };
         let map = PoolMap {
@@ -34,7 +38,7 @@ impl Clients {
             nodes: vec![node.clone()],
             no_stand_ins: Default::default(),
         };
-        let settings = Settings { buffer_bytes: ROOM, ..Settings::default() };
+        let settings = Settings { buffer_bytes, ..Settings::default() };
         let buffer = Buffer::new(BufferId { node, incarnation: Incarnation(1) }, settings, map.into());
         let mut clients = Clients { buffer, now: 0, taken: BTreeMap::new(), sent: Vec::new() };
         for (shuffle, weight) in (0..).zip(weights) {
@@ -72,6 +76,23 @@ impl Clients {
     /// All that is under way is stored.
     fn stores(&mut self) {
         while let Some((node, key)) = self.sent.pop() {
+            let effects = self.buffer.handle(Millis(self.now), Event::Stored(node, key));
+            self.hears(&effects);
+        }
+    }
+
+    /// Hands the first frame of another attempt in. Whether it was taken.
+    fn first_frame(&mut self, attempt: Attempt, memory: u64) -> bool {
+        self.buffer.handle(Millis(self.now), Event::Client(attempt, Input::Open(Terms::new(1, 1))));
+        let frame = Event::Client(attempt, Input::Frame(1, vec![record(memory)]));
+        let effects = self.buffer.handle(Millis(self.now), frame);
+        self.hears(&effects);
+        effects.iter().any(|effect| matches!(effect, Effect::Taken(..)))
+    }
+
+    /// Some of what is under way is stored, the last one of it.
+    fn stores_one(&mut self) {
+        if let Some((node, key)) = self.sent.pop() {
             let effects = self.buffer.handle(Millis(self.now), Event::Stored(node, key));
             self.hears(&effects);
         }
@@ -134,6 +155,96 @@ fn r1_a_shuffle_whose_clients_are_silent_leaves_its_share_to_others() {
     clients.stores();
     clients.floods(0, 500);
     assert!(clients.memory_of(0) == ROOM / 2 && clients.frame(1, 500), "it has its share again");
+}
+
+/// A division of another shuffle, of one record that takes so much memory.
+fn division(memory: u64) -> (NodeId, Arc<Division>, Vec<Segment>) {
+    let (node, shuffle) = (NodeId::new("a").unwrap(), ShuffleId(99));
+    let task = TaskId { epoch: Epoch(1), number: 1 };
+    let (tags, upto) = (BTreeMap::new(), BTreeMap::new());
+    let division = Division { task, shuffle, slot: PoolSlot(0), tags, upto, to: Bounds::stashes(1).into() };
+    let buffer = BufferId { node: node.clone(), incarnation: Incarnation(1) };
+    let attempt = AttemptKey { buffer, number: 1 };
+    let read = Segment { attempt, partition: 0, frame: 1, records: vec![record(memory)] };
+    (node, division.into(), vec![read])
+}
+
+#[test]
+fn r1_a_division_gets_room_beside_a_flood_of_another_shuffle() {
+    let mut clients = Clients::new(&[1]);
+    clients.floods(0, 500);
+    let (leader, division, read) = division(3_000);
+    let mut orders = 0;
+    // A leader orders it again and again; each time the flood was there before.
+    loop {
+        orders += 1;
+        assert!(orders < 20, "the division never begins");
+        let order = Event::DivisionOrdered(leader.clone(), division.clone(), 2_000);
+        let effects = clients.buffer.handle(Millis(clients.now), order);
+        clients.hears(&effects);
+        if effects.iter().any(|effect| matches!(effect, Effect::ReadDivision(..))) {
+            break;
+        }
+        clients.now += Settings::default().resend_ms;
+        clients.stores_one();
+        clients.floods(0, 500);
+    }
+    // It is read meanwhile, and turns out to take more.
+    let mut reads = 0;
+    while clients.buffer.counts().divisions == 0 {
+        reads += 1;
+        assert!(reads < 20, "the division is never taken");
+        clients.now += 200;
+        clients.floods(0, 500);
+        let done = Event::Divide(leader.clone(), division.clone(), read.clone());
+        let effects = clients.buffer.handle(Millis(clients.now), done);
+        clients.hears(&effects);
+        clients.stores_one();
+    }
+    assert!(clients.buffer.memory() <= ROOM);
+    clients.stores();
+    clients.floods(0, 500);
+    assert_eq!(clients.memory_of(0), ROOM, "no room is kept for it any more");
+}
+
+#[test]
+fn l1_room_is_kept_for_no_division_that_is_not_ordered_any_more() {
+    let mut clients = Clients::new(&[1]);
+    let (leader, division, _) = division(3_000);
+    let ordered = clients.buffer.handle(Millis(0), Event::DivisionOrdered(leader, division, 3_000));
+    assert!(matches!(&ordered[..], [Effect::ReadDivision(..)]), "{ordered:?}");
+    clients.floods(0, 500);
+    assert_eq!(clients.memory_of(0), ROOM - 3_000);
+    clients.now = 3_000;
+    clients.floods(0, 500);
+    assert_eq!(clients.memory_of(0), ROOM);
+}
+
+#[test]
+fn r1_a_large_frame_gets_in_beside_small_ones_of_its_shuffle() {
+    let mut clients = Clients::new(&[1]);
+    clients.floods(0, 500);
+    let large = Attempt { shuffle: ShuffleId(0), partition: 1, id: AttemptId(2) };
+    let mut tries = 0;
+    while !clients.first_frame(large, 6_000) {
+        tries += 1;
+        assert!(tries < 100, "the small ones take all that comes free");
+        clients.now += 10;
+        clients.stores_one();
+        clients.floods(0, 500);
+    }
+    clients.stores();
+    clients.floods(0, 500);
+    assert_eq!(clients.memory_of(0), ROOM, "no room is kept for it any more");
+}
+
+#[test]
+fn r1_room_is_made_of_a_shuffle_that_holds_much_though_others_hold_something() {
+    let mut clients = Clients::with_room(20_000, &[1_000, 1, 1_000]);
+    // By its weight the second one has most.
+    assert!(clients.frame(1, 200) && clients.frame(0, 8_000) && !clients.frame(2, 11_900));
+    let sent: Vec<u128> = clients.sent.iter().map(|(_, key)| key.stream.shuffle.0).collect();
+    assert_eq!(sent, [0]);
 }
 
 #[test]
