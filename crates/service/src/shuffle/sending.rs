@@ -3,7 +3,7 @@
 use super::ShuffleId;
 use super::message::Message;
 use super::pool::PoolMap;
-use super::record::{Batch, BatchKey, MEMORY_OF_RECORD, Stream};
+use super::record::{Batch, BatchKey, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Stream};
 use super::settings::Settings;
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
@@ -16,6 +16,7 @@ struct UnderWay {
     batch: Arc<Batch>,
     bytes: u64,
     records: u64,
+    segments: u64,
     /// Since when a node has had it to store, and when it was sent to it last.
     targets: BTreeMap<NodeId, (Millis, Millis)>,
     stored: BTreeSet<NodeId>,
@@ -35,20 +36,20 @@ pub struct Sending {
 #[derive(Debug, Clone, Default)]
 struct Load {
     bytes: u64,
-    records: u64,
+    memory: u64,
     of: BTreeMap<ShuffleId, u64>,
 }
 
 impl Load {
     fn add(&mut self, shuffle: ShuffleId, sent: &UnderWay) {
         self.bytes += sent.bytes;
-        self.records += sent.records;
+        self.memory += sent.memory();
         *self.of.entry(shuffle).or_default() += sent.memory();
     }
 
     fn remove(&mut self, shuffle: ShuffleId, sent: &UnderWay) {
         self.bytes -= sent.bytes;
-        self.records -= sent.records;
+        self.memory -= sent.memory();
         if let Some(memory) = self.of.get_mut(&shuffle) {
             *memory -= sent.memory();
             if *memory == 0 {
@@ -86,9 +87,9 @@ impl Sending {
         self.load.bytes
     }
 
-    /// Records under way.
-    pub fn records(&self) -> u64 {
-        self.load.records
+    /// What is under way takes in memory, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.load.memory
     }
 
     /// What there is under way of a shuffle takes in memory, in bytes.
@@ -110,9 +111,10 @@ impl Sending {
 
     /// Sends a batch to the replicas of its slot.
     pub fn send(&mut self, now: Millis, map: &PoolMap, batch: Batch, out: &mut Vec<(NodeId, Message)>) {
-        let (key, bytes, records) = (batch.key.clone(), batch.bytes(), batch.records());
+        let (key, bytes, records, segments) =
+            (batch.key.clone(), batch.bytes(), batch.records(), batch.segments());
         let (batch, targets, stored) = (Arc::new(batch), BTreeMap::new(), BTreeSet::new());
-        let mut sent = UnderWay { batch, bytes, records, targets, stored };
+        let mut sent = UnderWay { batch, bytes, records, segments, targets, stored };
         sent.add_replicas(now, map, out);
         self.load.add(key.stream.shuffle, &sent);
         self.counts.add(sent.targets.len(), &sent);
@@ -196,7 +198,7 @@ impl Sending {
 
 impl UnderWay {
     fn memory(&self) -> u64 {
-        self.bytes + MEMORY_OF_RECORD * self.records
+        self.bytes + MEMORY_OF_RECORD * self.records + MEMORY_OF_SEGMENT * self.segments
     }
 
     fn add(&mut self, now: Millis, node: &NodeId, out: &mut Vec<(NodeId, Message)>) {

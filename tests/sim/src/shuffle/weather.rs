@@ -50,8 +50,8 @@ impl Weather {
             resend_ms: draw.between(40, 150),
             give_up_ms: 4_000,
             silent_ms: 3_000,
-            // Of memory: some four times what keys and values have.
-            buffer_bytes: draw.between(1_200, 20_000),
+            // Of memory: some five times what keys and values have.
+            buffer_bytes: draw.between(2_400, 40_000),
             chunk_bytes: draw.between(60, 1_500),
             sample_every: draw.between(1, 4),
             sketch_k: draw.between(8, 64) as usize,
@@ -124,7 +124,7 @@ impl Weather {
     pub fn of_flood(self, draw: &mut Draw) -> Weather {
         let settings = Settings {
             linger_ms: draw.between(1, 10),
-            buffer_bytes: draw.between(2_400, 3_000),
+            buffer_bytes: draw.between(2_700, 3_300),
             chunk_bytes: 4_000,
             batch_bytes: 4_000,
             first_sample: u64::MAX,

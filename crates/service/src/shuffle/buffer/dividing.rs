@@ -1,11 +1,11 @@
 //! What a division writes: batches of a writer of its own.
 
 use super::open::Divided;
-use super::{Buffer, Effect, NodeId, ShuffleId};
+use super::{Buffer, Effect, NodeId, ShuffleId, memory_in};
 use crate::shuffle::bounds::Tag;
 use crate::shuffle::message::Message;
 use crate::shuffle::plan::Division;
-use crate::shuffle::record::{Batch, BatchKey, Body, Record, Segment, Stream, Tagged, divide, in_batches};
+use crate::shuffle::record::{Batch, BatchKey, Body, Segment, Stream, Tagged, divide, in_batches};
 use crate::shuffle::{PoolSlot, TaskId, Terms, Writer};
 use partage_core::base::time::Millis;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Buffer {
             return self.end_division(*shuffle, *task);
         }
         // Without room it is not begun: the leader orders it again.
-        let memory: u64 = segments.iter().flat_map(|segment| &segment.records).map(Record::memory).sum();
+        let memory: u64 = segments.iter().map(|segment| memory_in(to, &segment.records)).sum();
         let waiter = (*shuffle, Some(*slot));
         if !self.has_room_to_divide(now, waiter, memory) {
             return;

@@ -21,7 +21,8 @@ use super::message::{Message, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
 use super::record::{
-    Batch, BatchKey, Body, EndMark, MEMORY_OF_RECORD, Record, Segment, Stream, divide, in_batches,
+    Batch, BatchKey, Body, EndMark, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Record, Segment, Stream, divide,
+    in_batches,
 };
 use super::sending::Sending;
 use super::settings::Settings;
@@ -138,10 +139,9 @@ impl Buffer {
         self.sending.bytes() + self.shuffles.values().map(|open| open.bytes).sum::<u64>()
     }
 
-    /// The same, with what records take in memory besides: it has a limit also for records of nothing.
+    /// The same, with what records and segments take in memory besides: it has a limit also for records of nothing.
     pub fn memory(&self) -> u64 {
-        let held: u64 = self.shuffles.values().map(|open| open.records).sum();
-        self.bytes() + MEMORY_OF_RECORD * (held + self.sending.records())
+        self.sending.memory() + self.shuffles.values().map(Open::memory).sum::<u64>()
     }
 
     /// What it has done since it started.
@@ -210,6 +210,7 @@ impl Buffer {
             chunks: BTreeMap::new(),
             bytes: 0,
             records: 0,
+            segments: 0,
             weight: 1,
             combine: None,
             writing: 0,
@@ -254,24 +255,11 @@ impl Buffer {
     }
 
     fn frame(&mut self, now: Millis, attempt: Attempt, number: u64, records: Vec<Record>) {
-        let is_large = |record: &&Record| {
-            record.key.len() > limits::SHUFFLE_KEY_BYTES
-                || record.bytes() > limits::SHUFFLE_RECORD_BYTES as u64
-        };
-        if let Some(large) = records.iter().find(is_large) {
-            let (key, record) = (large.key.len(), large.bytes());
-            return self.fail(attempt, Failed::TooLarge { key, record });
-        }
-        let bytes: u64 = records.iter().map(Record::bytes).sum();
-        let memory = bytes + MEMORY_OF_RECORD * records.len() as u64;
-        if memory > limits::SHUFFLE_FRAME_BYTES as u64 {
-            return self.fail(attempt, Failed::FrameTooLarge { bytes: memory });
-        }
-        let buffer = self.id.clone();
         if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
             open.heard = now;
         }
         let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
+        // One that has ended takes nothing any more, and nothing that comes late undoes it.
         let State::Writing { at, frames } = &mut held.state else { return };
         *at = now;
         let expected = *frames + 1;
@@ -280,11 +268,17 @@ impl Buffer {
             std::cmp::Ordering::Greater => {
                 return self.fail(attempt, Failed::FrameMissing { expected, found: number });
             }
-            std::cmp::Ordering::Equal if !self.has_room(now, attempt, memory) => {
-                return self.effects.push(Effect::Full(attempt, number));
-            }
             std::cmp::Ordering::Equal => {}
         }
+        let bytes = match bytes_within_limits(&records) {
+            Ok(bytes) => bytes,
+            Err(why) => return self.fail(attempt, why),
+        };
+        let memory = self.shuffles.get(&attempt.shuffle).map_or(0, |open| memory_in(&open.bounds, &records));
+        if !self.has_room(now, attempt, memory) {
+            return self.effects.push(Effect::Full(attempt, number));
+        }
+        let buffer = self.id.clone();
         self.counts.taken_records += records.len() as u64;
         self.counts.taken_bytes += bytes;
         let Some(held) = self.held(attempt) else { return };
@@ -360,7 +354,7 @@ impl Buffer {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         open.flush_at = Millis::NEVER;
         self.counts.flushes += u64::from(open.records > 0);
-        (open.bytes, open.records) = (0, 0);
+        (open.bytes, open.records, open.segments) = (0, 0, 0);
         let (writer, most) = (Writer::Buffer(self.id.clone()), self.settings.batch_bytes);
         let chunks = std::mem::take(&mut open.chunks).into_iter();
         // One batch for each slot, unless it is larger than holders read at once.
@@ -466,7 +460,14 @@ impl Buffer {
         if bounds.version <= open.bounds.version {
             return;
         }
+        // Without room for more segments what is held goes out as it is.
+        let more = open.more_divided(&bounds);
+        if self.memory().saturating_add(more) > self.settings.buffer_bytes {
+            self.flush(now, shuffle);
+        }
+        let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         open.bounds = bounds.clone();
+        open.segments = 0;
         let held = std::mem::take(&mut open.chunks).into_values().flat_map(|tagged| tagged.into_values());
         let held: Vec<Segment> = held.flatten().collect();
         open.add(divide(held, &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
@@ -485,7 +486,7 @@ impl Buffer {
         open.plan = Some(plan);
         open.chunks.clear();
         open.divisions.clear();
-        (open.bytes, open.records, open.writing) = (0, 0, 0);
+        (open.bytes, open.records, open.segments, open.writing) = (0, 0, 0, 0);
         (open.flush_at, open.sample_at) = (Millis::NEVER, now + grace);
         self.waits.remove(shuffle);
         let waiting = std::mem::take(&mut open.attempts).into_iter();
@@ -559,6 +560,28 @@ impl Buffer {
         let late: Vec<(Attempt, Failed)> = late.collect();
         late.into_iter().for_each(|(attempt, why)| self.fail(attempt, why));
     }
+}
+
+/// Keys and values of a frame, in bytes.
+fn bytes_within_limits(records: &[Record]) -> Result<u64, Failed> {
+    let is_large = |record: &&Record| {
+        record.key.len() > limits::SHUFFLE_KEY_BYTES || record.bytes() > limits::SHUFFLE_RECORD_BYTES as u64
+    };
+    if let Some(large) = records.iter().find(is_large) {
+        return Err(Failed::TooLarge { key: large.key.len(), record: large.bytes() });
+    }
+    let bytes: u64 = records.iter().map(Record::bytes).sum();
+    let memory = bytes + MEMORY_OF_RECORD * records.len() as u64;
+    match memory > limits::SHUFFLE_FRAME_BYTES as u64 {
+        true => Err(Failed::FrameTooLarge { bytes: memory }),
+        false => Ok(bytes),
+    }
+}
+
+/// What records of one frame take in memory at most when they are divided by these bounds.
+fn memory_in(bounds: &Bounds, records: &[Record]) -> u64 {
+    let parts = MEMORY_OF_SEGMENT * bounds.most_parts(records.len());
+    parts + records.iter().map(Record::memory).sum::<u64>()
 }
 
 #[cfg(test)]

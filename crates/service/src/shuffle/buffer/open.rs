@@ -2,7 +2,7 @@
 
 use crate::shuffle::bounds::Bounds;
 use crate::shuffle::plan::Plan;
-use crate::shuffle::record::{BatchKey, MEMORY_OF_RECORD, Tagged};
+use crate::shuffle::record::{BatchKey, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Tagged, segments_of};
 use crate::shuffle::sketch::Sketch;
 use crate::shuffle::{AttemptId, Combine, PoolSlot, TaskId};
 use partage_core::base::name::NodeId;
@@ -60,9 +60,10 @@ pub(super) struct Open {
     /// The last number of each stream.
     pub(super) last: BTreeMap<PoolSlot, u64>,
     pub(super) chunks: BTreeMap<PoolSlot, Tagged>,
-    /// Keys and values in chunks, in bytes, and how many records have them.
+    /// Keys and values in chunks, in bytes, how many records have them, and in how many segments.
     pub(super) bytes: u64,
     pub(super) records: u64,
+    pub(super) segments: u64,
     /// As the attempt said that was opened last.
     pub(super) weight: u64,
     /// As its attempts say, and all of them the same.
@@ -84,7 +85,7 @@ pub(super) struct Open {
 impl Open {
     /// What is held takes in memory, in bytes.
     pub(super) fn memory(&self) -> u64 {
-        self.bytes + MEMORY_OF_RECORD * self.records
+        self.bytes + MEMORY_OF_RECORD * self.records + MEMORY_OF_SEGMENT * self.segments
     }
 
     /// An attempt ends without success: what is still held of it need not go out.
@@ -102,11 +103,23 @@ impl Open {
 
     pub(super) fn add(&mut self, parts: BTreeMap<PoolSlot, Tagged>) {
         for (slot, tagged) in parts {
+            self.segments += segments_of(&tagged);
             let chunk = self.chunks.entry(slot).or_default();
             for (tag, segments) in tagged {
                 chunk.entry(tag).or_default().extend(segments);
             }
         }
+    }
+
+    pub(super) fn count_segments(&mut self) {
+        self.segments = self.chunks.values().map(segments_of).sum();
+    }
+
+    /// What is held takes so much more in memory, at most, when it is divided by these bounds.
+    pub(super) fn more_divided(&self, bounds: &Bounds) -> u64 {
+        let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
+        let more = segments.map(|segment| bounds.most_parts(segment.records.len()).saturating_sub(1));
+        MEMORY_OF_SEGMENT * more.sum::<u64>()
     }
 
     fn drop_records(&mut self, number: u64) {
@@ -120,5 +133,6 @@ impl Open {
         let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
         let records = segments.flat_map(|segment| &segment.records);
         (self.bytes, self.records) = records.fold((0, 0), |sum, record| (sum.0 + record.bytes(), sum.1 + 1));
+        self.count_segments();
     }
 }

@@ -1,6 +1,8 @@
 //! What a client hears, and when.
 
 use super::*;
+use crate::shuffle::RangeId;
+use crate::shuffle::bounds::Range;
 use crate::shuffle::pool::SlotPlace;
 use partage_core::base::id::{Epoch, Incarnation};
 
@@ -286,6 +288,55 @@ fn a_frame_that_is_too_large_is_refused() {
     let refused = answers(&buffer.client(1, 1, Input::Frame(2, vec![record.clone(), record])));
     assert_eq!(refused, [Err(Failed::FrameTooLarge { bytes })]);
     assert_eq!(buffer.bytes(), 0);
+}
+
+#[test]
+fn a_frame_that_comes_late_takes_nothing_away_that_is_acknowledged() {
+    let mut buffer = buffer(Settings::default());
+    buffer.writes(1);
+    let large = || Input::Frame(1, vec![large(limits::SHUFFLE_RECORD_BYTES)]);
+    let doubled = buffer.client(0, 1, large());
+    assert_eq!(doubled, [Effect::Taken(attempt(1), 1)], "one that came before");
+    let batches = sent(&buffer.client(0, 1, Input::End(1, 2)));
+    assert_eq!(buffer.client(1, 1, large()), [], "it has ended");
+    let stored = |buffer: &mut Buffer, batches: &BTreeMap<BatchKey, Vec<NodeId>>| {
+        let stored = batches.iter().flat_map(|(key, nodes)| nodes.iter().map(move |node| (node, key)));
+        let stored = stored.map(|(node, key)| Event::Stored(node.clone(), key.clone()));
+        stored.flat_map(|event| buffer.handle(Millis(2), event)).collect::<Vec<Effect>>()
+    };
+    let marks = sent(&stored(&mut buffer, &batches));
+    assert_eq!(answers(&stored(&mut buffer, &marks)), [Ok(())]);
+    assert_eq!(buffer.client(3, 1, large()), [], "it is whole");
+    assert_eq!(answers(&buffer.client(4, 1, Input::End(1, 2))), [Ok(())]);
+}
+
+#[test]
+fn r1_records_that_lie_in_many_ranges_take_more_room_and_new_bounds_are_within_the_limit() {
+    let range = |id: u64| Range {
+        id: RangeId(id),
+        begins: if id == 0 { [].as_slice().into() } else { [id as u8].as_slice().into() },
+    };
+    let bounds = Arc::new(Bounds { version: 1, ranges: (0..200).map(range).collect() });
+    let frame: Vec<Record> =
+        (0..20u8).map(|key| Record { key: [key].as_slice().into(), value: Vec::new().into() }).collect();
+    let records = 20 * (MEMORY_OF_RECORD + 1);
+    for room in [10_000, 2_000] {
+        let mut buffer = buffer(Settings { buffer_bytes: room, ..Settings::default() });
+        buffer.client(0, 1, Input::Open(Terms::new(1, 200)));
+        buffer.client(0, 1, Input::Frame(1, frame.clone()));
+        assert_eq!(buffer.memory(), records + MEMORY_OF_SEGMENT);
+        buffer.handle(Millis(1), Event::Word(SHUFFLE, Word::Open(bounds.clone())));
+        let is_divided = room == 10_000;
+        let segments = if is_divided { 20 } else { 1 };
+        assert_eq!(buffer.memory(), records + segments * MEMORY_OF_SEGMENT);
+        // As many fit as have room with their segments, and no more.
+        let more = (2..100).take_while(|number| {
+            let effects = buffer.client(2, 1, Input::Frame(*number, frame.clone()));
+            effects.contains(&Effect::Taken(attempt(1), *number))
+        });
+        assert_eq!(more.count(), if is_divided { 2 } else { 0 });
+        assert!(buffer.memory() <= room, "{}", buffer.memory());
+    }
 }
 
 #[test]

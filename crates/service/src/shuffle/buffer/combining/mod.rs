@@ -46,6 +46,7 @@ impl Buffer {
             let (records, bytes) = less.get(&held.number).copied().unwrap_or_default();
             (held.records, held.bytes) = (held.records - records, held.bytes - bytes);
         }
+        open.count_segments();
         for (records, bytes) in less.into_values() {
             (open.records, open.bytes) = (open.records - records, open.bytes - bytes);
             self.counts.combined_records += records;

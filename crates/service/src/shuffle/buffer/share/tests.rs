@@ -7,9 +7,9 @@ use proptest::prelude::*;
 
 const ROOM: u64 = 10_000;
 
-/// A value with which a record takes so much memory.
+/// A value with which a record takes so much memory, in a segment of its own.
 fn record(memory: u64) -> Record {
-    let value = usize::try_from(memory - MEMORY_OF_RECORD - 1).unwrap();
+    let value = usize::try_from(memory - MEMORY_OF_RECORD - MEMORY_OF_SEGMENT - 1).unwrap();
     Record { key: b"k".as_slice().into(), value: vec![0; value].into() }
 }
 
@@ -120,21 +120,21 @@ fn r1_a_shuffle_that_writes_alone_has_all_memory_whatever_its_weight() {
 #[test]
 fn r1_a_flood_holds_a_small_shuffle_up_until_what_was_flooded_is_stored_and_no_longer() {
     let mut clients = Clients::new(&[1]);
-    clients.floods(0, 100);
+    clients.floods(0, 200);
     assert_eq!(clients.buffer.memory(), ROOM);
     clients.does(1, Input::Open(Terms::new(1, 1)));
     assert!(!clients.frame(1, 3_000), "the memory is full");
     assert!(!clients.sent.is_empty(), "what fills it goes out");
-    assert!(!clients.frame(0, 100));
+    assert!(!clients.frame(0, 200));
     clients.stores();
     assert_eq!(clients.buffer.memory(), 0);
     // The flood is faster, and gets its share.
-    clients.floods(0, 100);
+    clients.floods(0, 200);
     assert_eq!(clients.memory_of(0), ROOM / 2);
     assert!(clients.frame(1, 3_000));
     // From now on it waits for nobody: the other half is its own.
     for _ in 0..20 {
-        clients.floods(0, 100);
+        clients.floods(0, 200);
         assert!(clients.frame(1, 1_000), "{:?}", clients.taken);
         clients.does(1, Input::Abort);
         clients.does(1, Input::Open(Terms::new(1, 1)));
@@ -252,9 +252,15 @@ fn the_counts_of_a_buffer_say_what_it_did() {
     let mut clients = Clients::new(&[1]);
     clients.floods(0, 500);
     let counts = clients.buffer.counts();
-    assert_eq!((counts.taken_records, counts.taken_bytes), (20, 20 * (500 - MEMORY_OF_RECORD)));
+    assert_eq!(
+        (counts.taken_records, counts.taken_bytes),
+        (20, 20 * (500 - MEMORY_OF_RECORD - MEMORY_OF_SEGMENT))
+    );
     assert_eq!((counts.held_back, counts.flushes), (1, 1));
-    assert_eq!((counts.sent_records, counts.sent_bytes), (20, 20 * (500 - MEMORY_OF_RECORD)));
+    assert_eq!(
+        (counts.sent_records, counts.sent_bytes),
+        (20, 20 * (500 - MEMORY_OF_RECORD - MEMORY_OF_SEGMENT))
+    );
     assert_eq!((counts.stand_ins, counts.divisions), (0, 0));
 }
 
@@ -262,7 +268,7 @@ proptest! {
     #[test]
     fn r1_whatever_comes_memory_has_its_bound_and_a_shuffle_its_share(
         weights in prop::collection::vec(1u16..=1_000, 1..6),
-        steps in prop::collection::vec((0usize..6, 66u64..3_000, 0u8..12), 1..200),
+        steps in prop::collection::vec((0usize..6, 162u64..3_000, 0u8..12), 1..200),
     ) {
         let mut clients = Clients::new(&weights);
         let all: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
@@ -288,7 +294,7 @@ proptest! {
         weights in prop::collection::vec(1u16..=20, 2..5),
         turns in prop::collection::vec(0usize..5, 1..300),
     ) {
-        let frame = 100;
+        let frame = 200;
         let mut clients = Clients::new(&weights);
         for at in turns {
             clients.frame((at % weights.len()) as u128, frame);
@@ -326,7 +332,7 @@ proptest! {
     ) {
         // The shares of seven are 1,428 each; the large frame needs nearly all memory at once.
         let mut clients = Clients::new(&[1; 7]);
-        (0..6).for_each(|shuffle| clients.floods(shuffle, 100));
+        (0..6).for_each(|shuffle| clients.floods(shuffle, 200));
         let mut rounds = 0;
         for small in tries {
             clients.now += 10;
@@ -334,7 +340,7 @@ proptest! {
                 break;
             }
             for shuffle in small {
-                clients.frame(shuffle, 100);
+                clients.frame(shuffle, 200);
             }
             rounds += 1;
             // Of what is under way some is stored.
