@@ -7,7 +7,7 @@ use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
-use partage_core::limits::{SHUFFLE_RANGES, SHUFFLE_WEIGHT};
+use partage_core::limits::{SHUFFLE_RANGES, SHUFFLE_TTL_LEAST_MS, SHUFFLE_WEIGHT};
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{self, ShuffleOverview};
 use partage_service::shuffle::message::Word;
@@ -161,10 +161,16 @@ impl Asks {
                 leader::Answer::Lacks(partitions) => Answer::Lacks(partitions),
                 _ => return Err(unexpected().into()),
             },
-            Request::Bounds(n, by) => Answer::Bounds(self.bounds(&self.plan(shuffle).await?, n, by).await?),
+            Request::Bounds(n, by) => {
+                let bounds = async { Ok(self.bounds(&self.plan(shuffle).await?, n, by).await?) };
+                Answer::Bounds(self.in_use(shuffle, bounds).await?)
+            }
             Request::HeavyKeys(n) => {
-                let plan = self.plan(shuffle).await?;
-                Answer::HeavyKeys(plan.records(), self.heavy_keys(&plan, n).await?)
+                let heavy = async {
+                    let plan = self.plan(shuffle).await?;
+                    Ok(Answer::HeavyKeys(plan.records(), self.heavy_keys(&plan, n).await?))
+                };
+                self.in_use(shuffle, heavy).await?
             }
             Request::Status => Answer::Status(status(&self.overview(shuffle).await?)),
             Request::KeepAlive => {
@@ -178,11 +184,38 @@ impl Asks {
             Request::ReadPartition(..)
             | Request::ReadRanks(..)
             | Request::ReadKeys(..)
-            | Request::ReadSlice(..) => return self.read(shuffle, what, replies).await,
+            | Request::ReadSlice(..) => {
+                return self.in_use(shuffle, self.read(shuffle, what, replies)).await;
+            }
             // They belong to attempts, which the session has.
             Request::Open(..) | Request::Records(..) | Request::End(..) | Request::Abort => return Ok(()),
         };
         Ok(replies.send(answer).await?)
+    }
+
+    /// Reads, and tells the leader meanwhile that the shuffle is in use: holders are read, and the leader would hear of none of it.
+    async fn in_use<T>(
+        &self,
+        shuffle: ShuffleId,
+        reads: impl Future<Output = Result<T, Ends>>,
+    ) -> Result<T, Ends> {
+        tokio::select! {
+            biased;
+            refusal = self.say_in_use(shuffle) => Err(refusal.into()),
+            read = reads => read,
+        }
+    }
+
+    /// Ends only with the node. Nobody waits for the answers.
+    async fn say_in_use(&self, shuffle: ShuffleId) -> Refusal {
+        loop {
+            let (sender, _) = mpsc::channel::<LedAnswer>(1);
+            let event = Event::Request(shuffle, leader::Request::KeepAlive, sender.into());
+            if let Err(closed) = self.shared.inbox.push_when_room(event).await {
+                return stopped(closed);
+            }
+            sleep(Duration::from_millis(SHUFFLE_TTL_LEAST_MS / 3)).await;
+        }
     }
 
     async fn read(&self, shuffle: ShuffleId, what: Request, replies: &Replies<'_>) -> Result<(), Ends> {

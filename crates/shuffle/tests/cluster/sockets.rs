@@ -2,7 +2,7 @@
 
 use crate::job::Job;
 use crate::nodes::{Cluster, NODES, pause, until};
-use partage_core::limits::{SHUFFLE_RANGES, SHUFFLE_WEIGHT};
+use partage_core::limits::{SHUFFLE_RANGES, SHUFFLE_TTL_LEAST_MS, SHUFFLE_WEIGHT};
 use partage_service::shuffle::{AttemptId, ShuffleId, Terms};
 use partage_shuffle::network::{PoolService, WireTransport};
 use partage_shuffle::node::Node;
@@ -14,6 +14,7 @@ use partage_shuffle_wire::records::PackedRecords;
 use partage_shuffle_wire::transport::{Address, ClientConnection, Listener, Server, Timing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -261,6 +262,26 @@ fn any_node_takes_any_call_of_a_client() {
     let cluster = Cluster::start_over_sockets();
     call_one_node_after_the_other(&cluster);
     cluster.has_nothing();
+}
+
+/// Longer than it lives without.
+#[test]
+fn d7_a_sealed_shuffle_lives_as_long_as_it_is_read() {
+    let cluster = Cluster::start_over_sockets();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let terms = Terms::new(3, 4);
+    let options = ShuffleOptions { sealed_ttl_ms: Some(SHUFFLE_TTL_LEAST_MS), ..ShuffleOptions::default() };
+    runtime.block_on(async {
+        let mut caller = Caller::connect(&cluster.address(0), ShuffleId(78)).await;
+        assert_eq!(caller.call(Request::Start(terms, options)).await, Answer::Started(terms));
+        assert_eq!(caller.write(0, terms, &[piece(0, 0..100)]).await, Answer::Whole);
+        assert_eq!(caller.call(Request::Seal(BTreeSet::from([0]))).await, Answer::Sealed(100, 800));
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(SHUFFLE_TTL_LEAST_MS + 2_000) {
+            assert_eq!(caller.read(Request::ReadPartition(0, 1, CutBy::Records)).await.len(), 100);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    });
 }
 
 #[test]
