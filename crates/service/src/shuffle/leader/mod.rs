@@ -138,6 +138,8 @@ pub struct Leader {
     /// Requests that wait for a decision.
     waiting: BTreeMap<ShuffleId, Vec<(u64, Request)>>,
     tasks: u64,
+    /// When it was called with a tick last, and when it wants to be next.
+    ticked: Millis,
     tick_at: Millis,
     effects: Vec<Effect>,
 }
@@ -175,6 +177,7 @@ impl Leader {
             dropping: BTreeMap::new(),
             waiting: BTreeMap::new(),
             tasks: 0,
+            ticked: now,
             tick_at: now,
             effects: Vec::new(),
         };
@@ -527,6 +530,7 @@ impl Leader {
 
     fn tick(&mut self, now: Millis) {
         self.tick_at = now + self.settings.resend_ms;
+        self.forgive_pause(now);
         self.append_to_all(now, false);
         // A replica that the map does not name any more is not waited for.
         self.count_decisions(now);
@@ -546,6 +550,16 @@ impl Leader {
         for shuffle in shuffles {
             self.expire(now, shuffle);
             self.advance(now, shuffle);
+        }
+    }
+
+    /// While a leader was paused nobody could ask it for anything: that time ends no shuffle.
+    fn forgive_pause(&mut self, now: Millis) {
+        let gap = now.since(std::mem::replace(&mut self.ticked, now));
+        if gap > self.settings.resend_ms.saturating_mul(4) {
+            for led in self.shuffles.values_mut() {
+                led.touched = now.min(led.touched + gap);
+            }
         }
     }
 

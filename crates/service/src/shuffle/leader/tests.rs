@@ -41,6 +41,15 @@ impl Leader {
     fn synced(&mut self, upto: u64) -> Vec<Effect> {
         self.handle(Millis(0), Event::Message(node("a"), Message::Appended(SLOT, Epoch(1), upto)))
     }
+
+    /// Is called with ticks in time. What it does at the last one.
+    fn ticks(&mut self, from: u64, to: u64) -> Vec<Effect> {
+        let every = usize::try_from(settings().resend_ms).unwrap();
+        for at in (from..to).step_by(every) {
+            self.handle(Millis(at), Event::Tick);
+        }
+        self.handle(Millis(to), Event::Tick)
+    }
 }
 
 /// A leader of one open shuffle.
@@ -227,7 +236,7 @@ fn a_shuffle_ends_by_its_own_time_to_live_and_without_one_by_the_settings() {
     for (options, unsealed, sealed) in cases {
         let mut open = leader_of(options.clone());
         assert_eq!(open.overviews(Millis(7)).next().map(|told| told.ends_in_ms), Some(unsealed - 7));
-        assert!(!expires(&open.handle(Millis(unsealed - 1), Event::Tick)), "{options:?}");
+        assert!(!expires(&open.ticks(0, unsealed - 1)), "{options:?}");
         // Who only looks does not use it.
         open.handle(Millis(unsealed - 1), Event::Request(2, SHUFFLE, Request::Overview));
         assert!(expires(&open.handle(Millis(unsealed), Event::Tick)), "{options:?}");
@@ -238,11 +247,25 @@ fn a_shuffle_ends_by_its_own_time_to_live_and_without_one_by_the_settings() {
         let mut whole = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
         whole.handle(Millis(0), Event::Tick);
         whole.synced(2);
-        assert!(!expires(&whole.handle(Millis(sealed - 1), Event::Tick)), "{options:?}");
+        assert!(!expires(&whole.ticks(0, sealed - 1)), "{options:?}");
         whole.handle(Millis(sealed - 1), Event::Request(2, SHUFFLE, Request::KeepAlive));
         assert!(!expires(&whole.handle(Millis(sealed), Event::Tick)), "{options:?}");
-        assert!(expires(&whole.handle(Millis(2 * sealed - 1), Event::Tick)), "{options:?}");
+        assert!(expires(&whole.ticks(sealed, 2 * sealed - 1)), "{options:?}");
     }
+}
+
+#[test]
+fn d7_a_shuffle_does_not_expire_while_its_leader_is_paused() {
+    let ttl = settings().unsealed_ttl_ms;
+    let mut leader = leader();
+    assert!(!expires(&leader.handle(Millis(2 * ttl), Event::Tick)), "it was paused");
+    assert!(!expires(&leader.ticks(2 * ttl, 3 * ttl - 1)));
+    assert!(expires(&leader.handle(Millis(3 * ttl), Event::Tick)), "it was not");
+    // Who asks between the pause and the tick has no more time than others.
+    let mut asked = self::leader();
+    asked.handle(Millis(2 * ttl), Event::Request(2, SHUFFLE, Request::KeepAlive));
+    assert!(!expires(&asked.ticks(2 * ttl, 3 * ttl - 1)));
+    assert!(expires(&asked.handle(Millis(3 * ttl), Event::Tick)));
 }
 
 #[test]
