@@ -140,7 +140,9 @@ fn plans() -> impl Strategy<Value = Arc<Plan>> + Clone {
         },
     );
     (shuffles(), btree_map(attempts(), winner, FEW), btree_map(slots(), uptos(), FEW), vec(range, FEW))
-        .prop_map(|(shuffle, winners, needed, ranges)| Arc::new(Plan { shuffle, winners, needed, ranges }))
+        .prop_map(|(shuffle, winners, needed, ranges)| {
+            Arc::new(Plan { shuffle, winners: Arc::new(winners), needed, ranges })
+        })
 }
 
 fn superseded() -> impl Strategy<Value = Arc<Superseded>> {

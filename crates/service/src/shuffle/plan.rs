@@ -44,8 +44,8 @@ pub type Needed = BTreeMap<PoolSlot, BTreeMap<Writer, u64>>;
 pub struct Plan {
     /// The shuffle.
     pub shuffle: ShuffleId,
-    /// The attempts that are read: one for each input partition.
-    pub winners: BTreeMap<AttemptKey, Winner>,
+    /// The attempts that are read: one for each input partition. What a plan says of one slot shares them with the whole plan.
+    pub winners: Arc<BTreeMap<AttemptKey, Winner>>,
     /// Of each slot and writer, the number up to which batches are needed.
     pub needed: Needed,
     /// In the order of their keys.

@@ -256,7 +256,7 @@ mod tests {
     fn answer(ranges: &[RangeRecords], range: usize, what: &SeekFor) -> Found {
         let plan = Arc::new(Plan {
             shuffle: super::super::ShuffleId(1),
-            winners: BTreeMap::new(),
+            winners: Arc::default(),
             needed: BTreeMap::new(),
             ranges: Vec::new(),
         });

@@ -49,6 +49,9 @@ pub struct Settings {
     pub divide_ms: u64,
     /// A division or a count that has not come after this time is asked for from the next replica.
     pub task_ms: u64,
+    /// Slots of one shuffle that are counted at a time: enough to keep the threads of many nodes busy that read, few against the
+    /// jobs that may wait for them.
+    pub counts_at_once: usize,
     /// A leader that asked for end marks lists partitions as lacking after this time.
     pub gather_ms: u64,
     /// A shuffle that is not sealed and nobody asks for ends after this time.
@@ -94,6 +97,7 @@ impl Default for Settings {
             division_batches: 16,
             divide_ms: 1_000,
             task_ms: 30_000,
+            counts_at_once: 32,
             gather_ms: 2_000,
             unsealed_ttl_ms: 600_000,
             sealed_ttl_ms: 3_600_000,

@@ -91,7 +91,7 @@ fields! {
     };
     Plan, "a plan", {
         shuffle: ShuffleId,
-        winners: BTreeMap<AttemptKey, Winner>,
+        winners: Arc<BTreeMap<AttemptKey, Winner>>,
         needed: BTreeMap<PoolSlot, BTreeMap<Writer, u64>>,
         ranges: Vec<PlanRange>
     };

@@ -134,7 +134,7 @@ fn plan() -> Arc<Plan> {
     };
     Arc::new(Plan {
         shuffle: SHUFFLE,
-        winners: [(attempt(7), Winner { partition: 2, records: 2, bytes: 6 })].into(),
+        winners: Arc::new([(attempt(7), Winner { partition: 2, records: 2, bytes: 6 })].into()),
         needed: [(PoolSlot(9), needed)].into(),
         ranges: vec![range(4, 1, "", 9, (2, 6)), range(5, 2, "m", 10, (0, 0))],
     })

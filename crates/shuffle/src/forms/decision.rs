@@ -210,6 +210,7 @@ mod tests {
     use partage_service::shuffle::plan::{Plan, PlanRange, Winner};
     use partage_service::shuffle::{ArrowKind, AttemptKey, BufferId, PoolSlot, RecordKind, ShuffleOptions};
     use partage_service::shuffle::{ColumnCombine, CombinedColumn, SortColumn, TaskId, Writer};
+    use std::sync::Arc;
 
     fn plan() -> Plan {
         let buffer = BufferId { node: NodeId::new("b").unwrap(), incarnation: Incarnation(3) };
@@ -224,7 +225,7 @@ mod tests {
         };
         Plan {
             shuffle: ShuffleId(9),
-            winners: [(AttemptKey { buffer: buffer.clone(), number: 8 }, winner)].into(),
+            winners: Arc::new([(AttemptKey { buffer: buffer.clone(), number: 8 }, winner)].into()),
             needed: [(PoolSlot(5), [(Writer::Buffer(buffer), 2)].into())].into(),
             ranges: vec![range],
         }

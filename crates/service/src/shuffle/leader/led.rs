@@ -116,6 +116,7 @@ impl Led {
                 }
                 self.divisions.entry(superseded.writer.clone()).or_default().extend(superseded.last.clone());
                 self.dividing.remove(&superseded.slot);
+                self.need_division(superseded);
             }
             Decision::Sealed(plan) => self.state = State::Sealed(plan.clone()),
             Decision::Failed(failure) => self.state = State::Failed(*failure),

@@ -157,7 +157,7 @@ fn x7_a_later_seal_that_names_a_partition_more_is_refused_by_that_partition() {
         let attempt = AttemptKey { buffer: buffer.clone(), number: partition.into() };
         (attempt, Winner { partition, records: 0, bytes: 0 })
     };
-    let winners = (0..2).map(winner).collect();
+    let winners = Arc::new((0..2).map(winner).collect());
     let plan = Arc::new(Plan { shuffle: SHUFFLE, winners, needed: BTreeMap::new(), ranges: Vec::new() });
     let mut decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
     decisions.push(SHUFFLE, Decision::Start(Terms::new(1, 1), Arc::default()), 9);
@@ -232,7 +232,7 @@ fn a_shuffle_ends_by_its_own_time_to_live_and_without_one_by_the_settings() {
         (own(Some(2 * unsealed_ttl_ms), Some(15_000)), 2 * unsealed_ttl_ms, 15_000),
     ];
     let plan =
-        Plan { shuffle: SHUFFLE, winners: BTreeMap::new(), needed: BTreeMap::new(), ranges: Vec::new() };
+        Plan { shuffle: SHUFFLE, winners: Arc::default(), needed: BTreeMap::new(), ranges: Vec::new() };
     for (options, unsealed, sealed) in cases {
         let mut open = leader_of(options.clone());
         assert_eq!(open.overviews(Millis(7)).next().map(|told| told.ends_in_ms), Some(unsealed - 7));
@@ -366,6 +366,34 @@ fn x5_divisions_that_are_done_while_others_are_decided_are_decided_together() {
     assert_eq!(counts(&leader.synced(2 + tasks.len() as u64 - 1)), [], "one of them is not synced yet");
     let counted = counts(&leader.synced(2 + tasks.len() as u64));
     assert!(!counted.is_empty(), "with the last one it goes on, without a tick");
+}
+
+#[test]
+fn r1_a_count_without_an_answer_is_asked_for_later_and_later_by_the_same_plan() {
+    let (mut leader, tasks) = dividing(1);
+    let buffer = BufferId { node: node("a"), incarnation: Incarnation(1) };
+    let [task] = tasks[..] else { panic!("{tasks:?}") };
+    let stash = leader.map.slot_of(SHUFFLE, RangeId(0));
+    let written = (0..256).map(PoolSlot).filter(|slot| *slot != stash);
+    let last = written.map(|slot| (slot, 3)).collect();
+    let done = Message::Divided(SHUFFLE, task, buffer.clone(), last);
+    leader.handle(Millis(0), Event::Message(node("a"), done));
+    let asked = counts(&leader.synced(3));
+    let (slot, first) = asked[0].clone();
+    let writer = Writer::Division(task, buffer);
+    assert!(asked.iter().all(|(_, plan)| Arc::ptr_eq(&plan.winners, &first.winners)), "all share them");
+    for (slot, plan) in asked.iter().filter(|(slot, _)| *slot != stash) {
+        assert_eq!(plan.needed[slot][&writer], 3, "what was divided while it is sealed is needed");
+    }
+    let mut times = Vec::new();
+    for at in (0..20_000_u64).step_by(250) {
+        let again = counts(&leader.handle(Millis(at), Event::Tick));
+        for (_, plan) in again.iter().filter(|(other, _)| *other == slot) {
+            assert!(Arc::ptr_eq(plan, &first));
+            times.push(at);
+        }
+    }
+    assert_eq!(times, [250, 750, 1_750, 3_750, 7_750, 11_750, 15_750, 19_750]);
 }
 
 #[test]

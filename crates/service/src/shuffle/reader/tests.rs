@@ -35,7 +35,7 @@ fn plan_and_map() -> (Arc<Plan>, Arc<PoolMap>) {
     };
     let plan = Plan {
         shuffle: ShuffleId(1),
-        winners: [(AttemptKey { buffer, number: 1 }, winner)].into(),
+        winners: Arc::new([(AttemptKey { buffer, number: 1 }, winner)].into()),
         needed: BTreeMap::new(),
         ranges: vec![range],
     };

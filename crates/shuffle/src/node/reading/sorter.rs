@@ -148,7 +148,6 @@ pub(super) mod tests {
     use partage_service::shuffle::holder::Slice;
     use partage_service::shuffle::plan::Plan;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -171,7 +170,7 @@ pub(super) mod tests {
         from: u64,
         to: u64,
     ) -> Slice {
-        let (winners, needed) = (BTreeMap::new(), BTreeMap::new());
+        let (winners, needed) = Default::default();
         let plan = Arc::new(Plan { shuffle: ShuffleId(1), winners, needed, ranges: Vec::new() });
         let keys = keys.map(|(first, end)| (first.into(), end.map(Into::into)));
         Slice { plan, range: 0, keys, from, to }

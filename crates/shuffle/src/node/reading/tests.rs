@@ -20,7 +20,7 @@ fn plan() -> Arc<Plan> {
     let range = PlanRange { id, since: 0, begins, slot: SLOT, records: 3, bytes: 3 * 58 };
     Arc::new(Plan {
         shuffle: ShuffleId(1),
-        winners: (1..=3).map(winner).collect(),
+        winners: Arc::new((1..=3).map(winner).collect()),
         needed: [(SLOT, [(Writer::Buffer(buffer()), 3)].into())].into(),
         ranges: vec![range],
     })
