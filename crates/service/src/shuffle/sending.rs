@@ -175,14 +175,17 @@ impl Sending {
             sent.add_stand_ins(now, map, (settings, &self.heard), out);
             self.counts.stand_ins += (out.len() - replicas) as u64;
             let batch = sent.batch.clone();
-            let waiting = sent.targets.iter_mut().filter(|(node, (_, last))| {
-                !sent.stored.contains(*node)
-                    && now.since(*last) >= settings.resend_ms
-                    && map.nodes.contains(node)
-            });
-            for (node, (_, last)) in waiting {
+            let lacks_answer = sent.lacks_answer();
+            for (node, (_, last)) in &mut sent.targets {
+                let is_looked_at = !lacks_answer || !sent.stored.contains(node);
+                if !is_looked_at || now.since(*last) < settings.resend_ms {
+                    continue;
+                }
+                // A node that is gone gets nothing, and is looked at again as late as others.
                 *last = now;
-                out.push((node.clone(), Message::Batch(batch.clone())));
+                if map.nodes.contains(node) && !sent.stored.contains(node) {
+                    out.push((node.clone(), Message::Batch(batch.clone())));
+                }
             }
             self.counts.add(out.len() - before, sent);
         }
@@ -190,15 +193,27 @@ impl Sending {
 
     /// When something is to be sent again.
     pub fn wake_at(&self, settings: &Settings) -> Millis {
-        let targets = self.batches.values().flat_map(|sent| sent.targets.values());
         let next = settings.resend_ms.min(settings.stand_in_ms);
-        targets.map(|(_, last)| *last + next).min().unwrap_or(Millis::NEVER)
+        let lasts = self.batches.values().filter_map(UnderWay::looked_at);
+        lasts.map(|last| last + next).min().unwrap_or(Millis::NEVER)
     }
 }
 
 impl UnderWay {
     fn memory(&self) -> u64 {
         self.bytes + MEMORY_OF_RECORD * self.records + MEMORY_OF_SEGMENT * self.segments
+    }
+
+    /// Whether one of its nodes has not stored it. If all have, and they are too few, another map or a stand-in has to come.
+    fn lacks_answer(&self) -> bool {
+        self.targets.keys().any(|node| !self.stored.contains(node))
+    }
+
+    /// When it was looked at first of those of its nodes that have not stored it, or of all if all have.
+    fn looked_at(&self) -> Option<Millis> {
+        let lacks_answer = self.lacks_answer();
+        let of = self.targets.iter().filter(|(node, _)| !lacks_answer || !self.stored.contains(*node));
+        of.map(|(_, (_, last))| *last).min()
     }
 
     fn add(&mut self, now: Millis, node: &NodeId, out: &mut Vec<(NodeId, Message)>) {
@@ -265,6 +280,36 @@ mod tests {
         let mut out = Vec::new();
         sending.tick(Millis(now), map, settings, &mut out);
         out.iter().any(|(to, _)| *to == node("c"))
+    }
+
+    #[test]
+    fn r1_it_is_called_again_later_whoever_has_answered_and_whoever_is_gone() {
+        let place = SlotPlace { epoch: Epoch(1), live: vec![node("a"), node("b")], loading: Vec::new() };
+        let nodes = ["a", "b"].map(node).to_vec();
+        let (replicas, no_stand_ins) = (2, Default::default());
+        let mut map = PoolMap { generation: 1, replicas, places: vec![place], nodes, no_stand_ins };
+        let settings = Settings { stand_in_ms: 100, resend_ms: 50, ..Settings::default() };
+        let mut sending = Sending::default();
+        sending.send(Millis(0), &map, batch(1), &mut Vec::new());
+        sending.stored(Millis(1), node("a"), &batch(1).key);
+        let ticks = |sending: &mut Sending, map: &PoolMap, from: u64| {
+            let mut sent = Vec::new();
+            for now in (from..from + 500).step_by(50).map(Millis) {
+                assert!(sending.wake_at(&settings) <= now, "{now}");
+                sending.tick(now, map, &settings, &mut sent);
+                assert!(sending.wake_at(&settings) > now, "{now}: it would be called without end");
+            }
+            sent.into_iter().map(|(to, _)| to).collect::<Vec<NodeId>>()
+        };
+        assert_eq!(ticks(&mut sending, &map, 50), vec![node("b"); 10]);
+        map.nodes.pop();
+        map.places[0].live.pop();
+        assert_eq!(ticks(&mut sending, &map, 550), []);
+        // All that are left have stored it, and they are too few.
+        sending.batches.values_mut().for_each(|sent| {
+            sent.targets.remove(&node("b"));
+        });
+        assert_eq!(ticks(&mut sending, &map, 1_050), []);
     }
 
     #[test]
