@@ -484,8 +484,11 @@ impl Buffer {
             return;
         }
         open.plan = Some(plan);
+        // That it is sealed is known here as long as it lives; what is written by is needed no more.
         open.chunks.clear();
         open.divisions.clear();
+        (open.out, open.marking, open.last) = Default::default();
+        open.sketch = Sketch::new(self.settings.sketch_k, 0);
         (open.bytes, open.records, open.segments, open.writing) = (0, 0, 0, 0);
         (open.flush_at, open.sample_at) = (Millis::NEVER, now + grace);
         self.waits.remove(shuffle);

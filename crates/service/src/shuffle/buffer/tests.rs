@@ -209,6 +209,21 @@ fn an_attempt_that_too_few_nodes_store_fails_and_so_does_one_of_a_shuffle_that_i
 }
 
 #[test]
+fn r1_of_a_sealed_shuffle_hardly_anything_is_kept() {
+    let mut buffer = buffer(Settings { sample_every: 1, ..Settings::default() });
+    buffer.writes(1);
+    buffer.client(0, 1, Input::End(1, 2));
+    buffer.writes(2);
+    let (winners, needed, ranges) = Default::default();
+    let plan = Arc::new(Plan { shuffle: SHUFFLE, winners, needed, ranges });
+    buffer.handle(Millis(1), Event::Word(SHUFFLE, Word::Sealed(plan)));
+    let open = &buffer.shuffles[&SHUFFLE];
+    assert_eq!((open.sketch.count(), open.memory(), buffer.memory()), (0, 0, 0));
+    assert!(open.attempts.is_empty() && open.out.is_empty() && open.marking.is_empty());
+    assert!(open.chunks.is_empty() && open.last.is_empty() && open.divisions.is_empty());
+}
+
+#[test]
 fn a_key_at_the_limit_is_taken_and_one_above_it_is_refused() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
