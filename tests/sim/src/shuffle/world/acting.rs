@@ -25,26 +25,26 @@ impl World {
             Happening::Synced { node, life, number } => return self.synced(node, life, number),
             Happening::Input { node, attempt, input } => {
                 let event = buffer::Event::Client(attempt, input);
-                return self.waits(node, |world| world.buffer(node, event));
+                return self.if_up(node, |world| world.buffer(node, event));
             }
             Happening::Ask { node, job, partition, number, slice } => {
                 self.requests += 1;
                 let own = self.requests;
                 self.reads.insert(own, (job, partition, number));
-                return self.waits(node, |world| world.holder(node, holder::Event::Read(own, slice)));
+                return self.if_up(node, |world| world.holder(node, holder::Event::Read(own, slice)));
             }
             Happening::Seek { node, job, partition, number, seek } => {
                 self.requests += 1;
                 let own = self.requests;
                 self.reads.insert(own, (job, partition, number));
-                return self.waits(node, |world| world.holder(node, holder::Event::Seek(own, seek)));
+                return self.if_up(node, |world| world.holder(node, holder::Event::Seek(own, seek)));
             }
             Happening::Request { node, job, number, shuffle, request } => {
                 self.requests += 1;
                 let own = self.requests;
                 self.asked.insert(own, (job, number));
                 let event = leader::Event::Request(own, shuffle, request);
-                return self.waits(node, |world| world.leader(node, world.pool.map.home(shuffle), event));
+                return self.if_up(node, |world| world.leader(node, world.pool.map.home(shuffle), event));
             }
             Happening::Job(job) => {
                 if self.stopped.is_some_and(|stopped| self.now > stopped + SETTLES) {
@@ -73,8 +73,8 @@ impl World {
         Ok(())
     }
 
-    /// What comes to a paused process waits.
-    fn waits(&mut self, node: usize, acts: impl FnOnce(&mut World) -> Result) -> Result {
+    /// What clients send to a process that is down or paused is lost: they send it again.
+    fn if_up(&mut self, node: usize, acts: impl FnOnce(&mut World) -> Result) -> Result {
         if self.nodes[node].process.is_none() || self.now < self.nodes[node].paused {
             return Ok(());
         }
