@@ -101,6 +101,8 @@ pub enum Event {
     Request(u64, ShuffleId, Request),
     /// The next map. If it has another epoch for the slot, the leader is to be dropped.
     Map(Arc<PoolMap>),
+    /// This node is not to lead the slot any more: the leader is to be dropped.
+    Deposed,
     /// Time has passed.
     Tick,
 }
@@ -199,6 +201,7 @@ impl Leader {
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         match event {
             Event::Map(map) => self.take_map(map),
+            Event::Deposed => self.depose(),
             _ if self.is_deposed => self.refuse(event),
             Event::Message(from, message) => self.message(now, from, message),
             Event::Request(..) if self.counted.is_none() => self.refuse(event),
@@ -301,7 +304,7 @@ impl Leader {
         let word = self.shuffles.get(&shuffle).map(Led::word).or(ended.map(Word::Ended));
         match word {
             Some(word) => self.send(from, Message::Word(shuffle, word)),
-            None if self.is_under_way(shuffle) => {}
+            None if self.is_under_way(shuffle) || !self.may_decide() => {}
             None => self.decide(now, shuffle, Decision::Ended(Ended::Unknown)),
         }
     }
@@ -310,6 +313,12 @@ impl Leader {
     fn how_ended(&self, shuffle: ShuffleId) -> Option<Ended> {
         let mut ended = self.decisions.ended.iter().filter(|_| !self.is_under_way(shuffle));
         ended.find(|(known, _)| *known == shuffle).map(|(_, how)| *how)
+    }
+
+    /// Whether decisions on further shuffles are begun: those that are under way are kept until each replica has them.
+    fn may_decide(&self) -> bool {
+        let counted = self.counted.unwrap_or(self.first);
+        self.decisions.sequence.saturating_sub(counted) < RECENT as u64
     }
 
     fn is_under_way(&self, shuffle: ShuffleId) -> bool {
@@ -325,12 +334,15 @@ impl Leader {
         if let Some(led) = self.shuffles.get_mut(&shuffle).filter(|_| request != Request::Overview) {
             led.touched = now;
         }
-        if self.is_under_way(shuffle) && !matches!(request, Request::Seal(_)) {
+        // A seal goes on beside decisions on its shuffle, but for the one that starts it.
+        let waits = !matches!(request, Request::Seal(_)) || !self.shuffles.contains_key(&shuffle);
+        if waits && self.is_under_way(shuffle) {
             return self.waits(shuffle, number, request);
         }
         let known =
             self.shuffles.get(&shuffle).map(|led| (led.terms, led.options.clone(), led.state.clone()));
         let answer = match (request, known) {
+            (_, None) if !self.may_decide() && self.how_ended(shuffle).is_none() => Err(Failed::NotLeading),
             (Request::Start(terms, options), None) if self.how_ended(shuffle).is_none() => {
                 self.waits(shuffle, number, Request::Start(terms, options.clone()));
                 return self.decide(now, shuffle, Decision::Start(terms, options.into()));

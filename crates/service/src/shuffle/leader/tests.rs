@@ -268,6 +268,52 @@ fn d7_a_shuffle_does_not_expire_while_its_leader_is_paused() {
     assert!(expires(&asked.handle(Millis(3 * ttl), Event::Tick)));
 }
 
+fn start_of(shuffle: u128) -> Event {
+    Event::Request(shuffle as u64, ShuffleId(shuffle), Request::Start(TERMS, ShuffleOptions::default()))
+}
+
+#[test]
+fn r1_while_a_replica_syncs_nothing_so_many_shuffles_are_started_and_no_more() {
+    let mut leader = leader();
+    let refused = |number: u128| vec![Effect::Answer(number as u64, Err(Failed::NotLeading))];
+    let most = RECENT as u128;
+    for shuffle in 100..100 + most {
+        assert!(!decided(&leader.handle(Millis(0), start_of(shuffle))).is_empty(), "{shuffle}");
+    }
+    let next = 100 + most;
+    assert_eq!(leader.handle(Millis(0), start_of(next)), refused(next));
+    let unknown = Event::Message(node("b"), Message::Ask(ShuffleId(next)));
+    assert_eq!(leader.handle(Millis(0), unknown), []);
+    assert!(leader.recent.len() <= RECENT + 1);
+    leader.synced(2);
+    assert!(!decided(&leader.handle(Millis(0), start_of(next))).is_empty(), "there is room for one again");
+}
+
+#[test]
+fn a_seal_that_comes_while_its_shuffle_is_started_waits_for_the_start() {
+    let decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
+    let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
+    leader.handle(Millis(0), Event::Tick);
+    leader.synced(0);
+    leader.handle(Millis(0), start_of(SHUFFLE.0));
+    let sealed = leader.handle(Millis(0), seal(1));
+    assert_eq!(decided(&sealed), [], "nobody says that it is not known");
+    let effects = leader.synced(1);
+    assert!(effects.contains(&Effect::Answer(7, Ok(Answer::Started(TERMS)))), "{effects:?}");
+    assert!(!asks(&effects).is_empty(), "it is being sealed: {effects:?}");
+}
+
+#[test]
+fn l1_who_waits_for_a_leader_that_is_dropped_hears_so() {
+    let mut leader = leader();
+    leader.handle(Millis(0), start_of(100));
+    leader.handle(Millis(0), seal(1));
+    let not_leading = |number| Effect::Answer(number, Err(Failed::NotLeading));
+    assert_eq!(leader.handle(Millis(1), Event::Deposed), [not_leading(100), not_leading(2)]);
+    assert_eq!(leader.handle(Millis(1), start_of(101)), [not_leading(101)]);
+    assert_eq!(leader.wake_at(), Millis::NEVER);
+}
+
 #[test]
 fn a_start_with_the_same_number_is_the_same_shuffle_or_says_in_what_it_differs() {
     let start = |number, owner: &str| {

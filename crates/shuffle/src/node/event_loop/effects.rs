@@ -93,7 +93,7 @@ impl EventLoop {
     }
 
     pub(super) fn delete_slot(&mut self, slot: PoolSlot) -> Result {
-        self.leaders.remove(&slot);
+        self.drop_leader(slot)?;
         self.holder(holder::Event::SlotDeleted(slot))?;
         self.decisions.forget_epochs(slot).map_err(|error| Ends(error.to_string()))
     }

@@ -185,10 +185,13 @@ impl EventLoop {
     /// It leads what the map says, under the epochs of the map.
     pub(super) fn take_leads(&mut self) -> Result {
         let (map, me) = (Arc::clone(&self.map), self.name.clone());
-        self.leaders.retain(|slot, leader| {
-            let place = map.place(*slot);
+        let leads = |slot: PoolSlot, leader: &Leader| {
+            let place = map.place(slot);
             place.is_some_and(|place| place.epoch == leader.epoch() && place.live.first() == Some(&me))
-        });
+        };
+        let ended = self.leaders.iter().filter(|(slot, leader)| !leads(**slot, leader));
+        let ended: Vec<PoolSlot> = ended.map(|(slot, _)| *slot).collect();
+        ended.into_iter().try_for_each(|slot| self.drop_leader(slot))?;
         self.leads_wait = false;
         let (now, mut not_led) = (self.now(), Vec::new());
         for (slot, place) in (0..).map(PoolSlot).zip(&map.places) {
@@ -209,6 +212,13 @@ impl EventLoop {
             self.leaders.insert(slot, Leader::begin(now, slot, machines, Arc::clone(&map), copy));
         }
         self.not_led = not_led;
+        Ok(())
+    }
+
+    /// Who waits for it hears that it leads no more.
+    pub(super) fn drop_leader(&mut self, slot: PoolSlot) -> Result {
+        self.leader(slot, leader::Event::Deposed)?;
+        self.leaders.remove(&slot);
         Ok(())
     }
 
