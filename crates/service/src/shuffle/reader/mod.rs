@@ -272,7 +272,7 @@ impl Reader {
 
     fn answered(&mut self, now: Millis, answer: Result<Vec<Placed>, NotRead>, effects: &mut Vec<Effect>) {
         match answer {
-            Ok(records) => self.take(records, effects),
+            Ok(records) => self.take(now, records, effects),
             // It takes no round: a holder that ends, or fails at it, does not say so.
             Err(NotRead::Sorts) => self.rest_until = now + self.settings.back_off_ms,
             Err(NotRead::Over(how)) => self.end(Effect::Failed(Failed::Over(how)), effects),
@@ -283,14 +283,24 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, records: Vec<Placed>, effects: &mut Vec<Effect>) {
-        let Some(Part { wants: Wants::Records { from, to, .. }, .. }) = self.parts.front_mut() else {
-            return;
-        };
+    fn take(&mut self, now: Millis, records: Vec<Placed>, effects: &mut Vec<Effect>) {
         let count = records.len() as u64;
+        let asked = match self.parts.front_mut() {
+            Some(Part { wants: Wants::Records { keys, from, to }, .. }) => {
+                let most = to.saturating_sub(*from).min(self.settings.read_records);
+                // The plan says how many there are: only of an interval of keys a holder may have none.
+                let may_be = count <= most && (count > 0 || keys.is_some());
+                may_be.then_some((from, *to))
+            }
+            _ => None,
+        };
+        let Some((from, to)) = asked else {
+            self.last_refusal = Some(NotRead::Differs);
+            return self.fail(now, effects);
+        };
         *from += count;
         // A holder may give fewer at once than were asked for: only one that gives none has no more.
-        let is_last = *from >= *to || count == 0;
+        let is_last = *from >= to || count == 0;
         self.has_answered();
         if is_last {
             self.parts.pop_front();

@@ -104,6 +104,24 @@ fn r1_a_holder_may_give_fewer_records_than_were_asked_for() {
 }
 
 #[test]
+fn d6_a_holder_that_gives_none_or_too_many_is_not_believed() {
+    let mut reader = reader(Settings { read_records: 4, retry_budget: 0, ..Settings::default() });
+    assert_eq!(asked(&reader.handle(Millis(0), Event::Tick)), Some(("a".to_owned(), 1, 0)));
+    let none = reader.handle(Millis(1), Event::Answer(1, Ok(records(0))));
+    assert_eq!((none.len(), asked(&none)), (1, Some(("b".to_owned(), 2, 0))));
+    let many = reader.handle(Millis(2), Event::Answer(2, Ok(records(5))));
+    assert_eq!((many.len(), asked(&many)), (1, Some(("c".to_owned(), 3, 0))));
+    let last = reader.handle(Millis(3), Event::Answer(3, Ok(records(0))));
+    let failed = Failed::NoHolder(RangeId(1), Some(NotRead::Differs));
+    assert_eq!(last, [Effect::Failed(failed)]);
+    // Records are no answer to who seeks.
+    let mut seeks = Reader::of_partition(plan_and_map(), Settings::default(), (1, 3, CutBy::Keys), 0);
+    seeks.handle(Millis(0), Event::Tick);
+    let wrong = seeks.handle(Millis(1), Event::Answer(1, Ok(records(3))));
+    assert_eq!(sought(&wrong).map(|(node, ..)| node), Some("b".to_owned()));
+}
+
+#[test]
 fn r1_a_holder_may_give_fewer_records_of_an_interval_of_keys_too() {
     let keys: (Bytes, Option<Bytes>) = ([].as_slice().into(), Some(b"m".as_slice().into()));
     let mut reader = Reader::of_keys(plan_and_map(), Settings::default(), keys, 0);
