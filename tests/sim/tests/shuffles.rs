@@ -45,6 +45,8 @@ fn r1_a_shuffle_that_floods_does_not_stop_one_that_trickles() {
     println!("{all}");
     // Each attempt of the trickle was acknowledged, the other shuffle was a flood, and it got on too.
     assert!(all.stored >= 5 * FLOODS, "{all}");
+    // It was sealed and read beside that one.
+    assert!(all.sealed >= FLOODS && all.reads >= 4 * FLOODS && all.divisions > FLOODS, "{all}");
     assert!(all.held_back > 200 * FLOODS && all.taken > 200 * FLOODS, "{all}");
 }
 

@@ -8,6 +8,7 @@ use super::weather::Weather;
 use super::world::{Happening, World};
 use crate::clock::{MS, True};
 use crate::draw::Draw;
+use partage_core::limits;
 use partage_service::shuffle::buffer::{Attempt, Failed, Input};
 use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
 use partage_service::shuffle::partition::CutBy;
@@ -31,8 +32,9 @@ const ATTEMPT: True = 3_000 * MS;
 const READS: [Option<CutBy>; 4] = [Some(CutBy::Records), None, Some(CutBy::Bytes), Some(CutBy::Keys)];
 
 /// Beside a flood an attempt of two frames is acknowledged within this time: what was flooded before is stored, then its first
-/// frame, its second one, and its mark, each behind at most the flood's share. Each of these takes some tens of writes.
-const BESIDE_FLOOD: True = 3_000 * MS;
+/// frame, its second one, and its mark, each behind at most the flood's share and some divisions. Each of these takes some tens of
+/// writes.
+const BESIDE_FLOOD: True = 5_000 * MS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -125,6 +127,11 @@ fn combine_of(shuffle: ShuffleId) -> Option<Combine> {
     Combine::ALL.into_iter().cycle().nth(number / 4 % 7).filter(|_| number.is_multiple_of(4))
 }
 
+/// By its number: half of all shuffles have the weight of most, the others more, up to the largest.
+fn weight_of(shuffle: ShuffleId) -> u16 {
+    *Draw::new(shuffle.0 as u64).pick(&[1, 1, 1, 2, 10, limits::SHUFFLE_WEIGHT]).unwrap_or(&1)
+}
+
 impl Job {
     pub fn new(number: usize, draw: &mut Draw) -> Job {
         let partitions = draw.between(1, 6) as u32;
@@ -134,6 +141,7 @@ impl Job {
             shuffle,
             terms: Terms {
                 combine: combine_of(shuffle),
+                weight: weight_of(shuffle),
                 ..Terms::new(draw.between(1, 8) as u32, draw.between(1, 9) as u32)
             },
             options: options_of(shuffle),
@@ -184,9 +192,9 @@ impl Job {
         }
     }
 
-    /// Whether it trickled beside a flood, and all that it wrote is acknowledged.
+    /// Whether it trickled beside a flood, and all that it wrote is sealed and read.
     pub fn has_trickled(&self) -> bool {
-        self.bound.is_some() && !matches!(self.phase, Phase::Starting | Phase::Writing)
+        self.bound.is_some() && matches!(self.phase, Phase::Deleting | Phase::Done)
     }
 
     /// R1: what others send to a buffer does not hold it up.

@@ -13,7 +13,8 @@
 //! map does not name have nothing.
 //!
 //! In a run of its own nothing goes wrong, but one shuffle floods a buffer into which another one trickles ([`run_flood`]): each
-//! attempt of that is acknowledged within a time that depends on the disks and on no client (R1).
+//! attempt of that is acknowledged within a time that depends on the disks and on no client, and then it is sealed and read (R1,
+//! L1).
 
 mod disk;
 mod job;

@@ -44,7 +44,7 @@ impl Weather {
     pub fn drawn(draw: &mut Draw) -> Weather {
         let replicas = if draw.chance(250) { 3 } else { 2 };
         let first = draw.between(replicas as u64 + 1, 6) as usize;
-        let mut settings = Settings {
+        let settings = Settings {
             linger_ms: draw.between(1, 30),
             stand_in_ms: draw.between(60, 400),
             resend_ms: draw.between(40, 150),
@@ -79,7 +79,6 @@ impl Weather {
             retry_budget: 10,
             ..Settings::default()
         };
-        settings.batch_bytes = settings.chunk_bytes;
         let weather = Weather {
             nodes: first + draw.between(0, 3) as usize,
             first,
@@ -102,7 +101,7 @@ impl Weather {
             floods: false,
             is_lone: false,
         };
-        weather.with_buffers()
+        weather.with_buffers().with_sizes()
     }
 
     /// In some worlds nodes that only buffer. They are drawn apart, so that all other worlds are what they were without these.
@@ -110,6 +109,15 @@ impl Weather {
         let mut draw = Draw::new(self.faults_for ^ self.sync);
         let buffers = if draw.chance(300) { draw.between(1, 2) as usize } else { 0 };
         Weather { nodes: self.nodes + buffers, buffers, ..self }
+    }
+
+    /// Some batches are smaller than what is sent at a time, and of most shuffles more slots are counted than at a time. These are
+    /// drawn apart too.
+    fn with_sizes(self) -> Weather {
+        let mut draw = Draw::new(self.faults_for.rotate_left(32) ^ self.sync);
+        let batch_bytes = draw.between(30, self.settings.chunk_bytes + 1);
+        let counts_at_once = draw.between(1, 5) as usize;
+        Weather { settings: Settings { batch_bytes, counts_at_once, ..self.settings }, ..self }
     }
 
     /// The same with one shuffle, and without faults.
@@ -120,17 +128,21 @@ impl Weather {
 
     /// The same with a flood and a trickle into one buffer, which has room for two frames of the trickle and is filled faster
     /// than disks take. Batches are small against those frames: in what comes free with one of them a frame of the flood fits,
-    /// and none of the trickle.
+    /// and none of the trickle. Bounds come soon, and what was written before is divided beside the flood, one batch at a time:
+    /// more might not fit into the memory.
     pub fn of_flood(self, draw: &mut Draw) -> Weather {
         let settings = Settings {
             linger_ms: draw.between(1, 10),
             buffer_bytes: draw.between(2_700, 3_300),
             chunk_bytes: 4_000,
             batch_bytes: 4_000,
-            first_sample: u64::MAX,
+            first_sample: 20,
+            division_batches: 1,
             // Disks are slow, and no node is replaced for that.
             stand_in_ms: 20_000,
-            resend_ms: 10_000,
+            task_ms: 20_000,
+            resend_ms: 1_000,
+            gather_ms: 2_000,
             give_up_ms: 30_000,
             silent_ms: 30_000,
             ..self.settings.clone()

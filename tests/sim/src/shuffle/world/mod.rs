@@ -264,7 +264,7 @@ pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>)
     World::new(seed, words).told()
 }
 
-/// A run of a shuffle that floods one buffer and of another one that trickles into it. It ends when that has written all.
+/// A run of a shuffle that floods one buffer and of another one that trickles into it. It ends when that is sealed and read.
 pub fn run_flood(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>) {
     let mut draw = Draw::new(seed ^ 0xf100_d000);
     let weather = Weather::drawn(&mut draw).of_flood(&mut draw);
