@@ -193,7 +193,7 @@ impl Asks {
         Ok(replies.send(answer).await?)
     }
 
-    /// Reads, and tells the leader meanwhile that the shuffle is in use: holders are read, and the leader would hear of none of it.
+    /// Reads, and tells the leader meanwhile that the shuffle is in use: it would not hear of what holders are asked.
     async fn in_use<T>(
         &self,
         shuffle: ShuffleId,

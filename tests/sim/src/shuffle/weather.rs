@@ -111,8 +111,7 @@ impl Weather {
         Weather { nodes: self.nodes + buffers, buffers, ..self }
     }
 
-    /// Some batches are smaller than what is sent at a time, and of most shuffles more slots are counted than at a time. These are
-    /// drawn apart too.
+    /// Batches that are smaller than what is sent at a time, and few slots that are counted at a time. These are drawn apart too.
     fn with_sizes(self) -> Weather {
         let mut draw = Draw::new(self.faults_for.rotate_left(32) ^ self.sync);
         let batch_bytes = draw.between(30, self.settings.chunk_bytes + 1);

@@ -12,8 +12,8 @@
 //! shuffle floods a buffer with waits for itself alone. Where the shares of all are smaller than a frame, one frame of each is
 //! taken in turn. Of the frames of one shuffle room is kept for the one that waits longest (`line.rs`).
 //!
-//! A division waits with them, by its slot, and has no share: its shuffle may write here nothing else. From its first order on room
-//! is kept for it, until it is read.
+//! A division waits with them, by its slot, and has no share: its shuffle may write here nothing else. From its first order on
+//! room is kept for it, until it is read.
 //!
 //! What was not done: memory above the shares is not lent while all are below theirs. A shuffle that came back to its share would
 //! have to wait until what was lent is stored.
