@@ -40,6 +40,10 @@ pub(crate) const RUN_MEMORY_BYTES: u64 = 128 << 10;
 pub(crate) const RUNS_AT_ONCE: usize = 256;
 /// One record in so many of a sorted file is found without reading those before it.
 pub(crate) const MARKED_RECORDS: u64 = 64;
+/// What is read of a sorted file to see the key of one record, unless the key is longer.
+pub(crate) const KEY_LOOK_BYTES: usize = 512;
+/// Cuts that are found in a sorted file for one question: each takes some tens of reads, which may go to the disk.
+pub(crate) const FILE_CUTS_AT_ONCE: usize = 1_024;
 /// Records between two looks whether a sort is still wanted.
 pub(crate) const SORT_LOOK_RECORDS: u64 = 4_096;
 /// Between two looks which sorted ranges nobody reads any more.

@@ -343,9 +343,12 @@ impl Work {
 
     /// What is sought in a range, as much as one answer has.
     fn seek(&self, seek: &Seek, large: &SyncSender<Large>) -> Result<seek::Found, NotRead> {
-        let in_memory = |sorted: &[Placed]| seek.of(sorted.iter().map(Placed::sized));
-        let found = self.in_order((&seek.plan, seek.range), large, in_memory, |file| file.seek(seek))?;
-        Ok(found.bounded(self.settings.answer_bytes))
+        let most_bytes = self.settings.answer_bytes;
+        let in_memory = |sorted: &[Placed]| {
+            let Ok(found) = seek.within(sorted, most_bytes);
+            found
+        };
+        self.in_order((&seek.plan, seek.range), large, in_memory, |file| seek.within(file, most_bytes))
     }
 
     /// What is read of a range in its order, which is in memory or in a file.
