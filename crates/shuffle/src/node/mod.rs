@@ -167,7 +167,8 @@ impl Node {
         let folder = sorting_folder(config.disk.as_ref(), &config.folder)?;
         let reader = store.reader();
         let reading = Reading::start(&reader, &inbox, clock, &settings.reading(folder))?;
-        let storing = Storing::start(store, inbox, (settings.storing_orders, settings.group_bytes))?;
+        let storing =
+            Storing::start(store, reading.ranges(), inbox, (settings.storing_orders, settings.group_bytes))?;
         let name = config.id.node.clone();
         let who = (name.clone(), config.id.incarnation);
         let stored = Stored { batches: found.batches, replicas: decisions.replicas().clone() };
