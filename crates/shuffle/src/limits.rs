@@ -63,6 +63,8 @@ pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(1);
 pub(crate) const REWRITTEN_BYTES: u64 = 4 << 20;
 /// Answers that wait: one question is open at a time, and others may be late.
 pub(crate) const ANSWERS: usize = 4;
+/// Questions of other nodes that wait for plans; beyond it these nodes hear that this one is busy.
+pub(crate) const UNPLANNED: usize = 512;
 /// A reader looks for the end of its node at least so often, in milliseconds.
 pub(crate) const READER_LOOK_MS: u64 = 200;
 /// Batches and answers with records that wait for one other node. As many as small batches that one shuffle divides into at a
