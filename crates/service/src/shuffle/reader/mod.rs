@@ -272,7 +272,7 @@ impl Reader {
 
     fn answered(&mut self, now: Millis, answer: Result<Vec<Placed>, NotRead>, effects: &mut Vec<Effect>) {
         match answer {
-            Ok(records) => self.take(records, effects),
+            Ok(records) => self.take(now, records, effects),
             // It takes no round: a holder that ends, or fails at it, does not say so.
             Err(NotRead::Sorts) => self.rest_until = now + self.settings.back_off_ms,
             Err(NotRead::Over(how)) => self.end(Effect::Failed(Failed::Over(how)), effects),
@@ -283,9 +283,11 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, records: Vec<Placed>, effects: &mut Vec<Effect>) {
+    fn take(&mut self, now: Millis, records: Vec<Placed>, effects: &mut Vec<Effect>) {
         let Some(Part { wants: Wants::Records { from, to, .. }, .. }) = self.parts.front_mut() else {
-            return;
+            // Asked for something else: the next holder may answer that.
+            self.last_refusal = Some(NotRead::Differs);
+            return self.fail(now, effects);
         };
         let count = records.len() as u64;
         *from += count;

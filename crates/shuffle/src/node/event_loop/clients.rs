@@ -381,19 +381,19 @@ impl EventLoop {
 
     pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<Placed>, NotRead>) {
         match self.questions.reads.remove(&number) {
-            Some((Reader::Client(asked, client), _)) => {
-                self.count_read(&answer);
-                client.tell(ReadAnswer::Answer(asked, answer));
-            }
+            Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Answer(asked, answer)),
             Some((Reader::Node(node, asked), _)) => {
-                self.count_read(&answer);
                 self.transport.send(&node, Packet::Records(asked, answer));
             }
             None => {}
         }
     }
 
-    fn count_read(&self, answer: &std::result::Result<Vec<Placed>, NotRead>) {
+    /// Records that were read here for a reader who waits for them still. What comes from another node that one has counted.
+    pub(super) fn count_read(&self, number: u64, answer: &std::result::Result<Vec<Placed>, NotRead>) {
+        if !self.questions.reads.contains_key(&number) {
+            return;
+        }
         let records = answer.as_deref().unwrap_or_default();
         let bytes = records.iter().map(|one| (one.key.len() + one.value.len()) as u64).sum();
         self.shared.counters.to_readers.add(records.len() as u64, bytes);
