@@ -411,7 +411,7 @@ impl Work {
         sorted.sort_unstable();
         plan.check(range, &sorted).map_err(|_| NotRead::Differs)?;
         let sorted = Arc::new(sorted);
-        turn.keep(&sorted);
+        turn.keep(&sorted, self.clock.now());
         Ok(sorted)
     }
 

@@ -334,13 +334,17 @@ impl Turn {
     }
 
     /// It is sorted: of what was taken for it so much is kept as it takes now.
-    pub(super) fn keep(mut self, sorted: &Sorted) {
+    pub(super) fn keep(mut self, sorted: &Sorted, now: Millis) {
         let bytes: u64 = sorted.iter().map(Placed::memory).sum();
         let mut taken = self.memory.take();
         let mut all = self.ranges.lock();
         all.taken -= taken.as_mut().map_or(0, |taken| std::mem::take(&mut taken.bytes));
         if self.end(&mut all, State::Kept(Arc::clone(sorted), bytes)) {
             all.kept += bytes;
+            // The sort took its time: its reader is about to ask for the next piece.
+            if let Some(entry) = all.entries.get_mut(&self.key) {
+                entry.at = entry.at.max(now);
+            }
         }
         let gone = all.make_room(self.ranges.most_memory);
         drop(all);

@@ -23,7 +23,7 @@ fn keep(ranges: &Arc<Ranges>, at: usize, bytes: usize, now: u64) -> bool {
     let one = sorted(bytes);
     match ranges.find(key(at), Some(one[0].memory()), Millis(now)) {
         Found::Turn(turn) => {
-            turn.keep(&one);
+            turn.keep(&one, Millis(now));
             true
         }
         Found::Sorts => false,
@@ -66,7 +66,7 @@ fn ranges_that_are_read_in_pieces_do_not_give_way_to_each_other_until_their_term
         let at = usize::try_from(now / 10 % 3).unwrap();
         match ranges.find(key(at), Some(50 + around), Millis(now)) {
             Found::Turn(turn) => {
-                turn.keep(&sorted(50));
+                turn.keep(&sorted(50), Millis(now));
                 sorts[at] += 1;
             }
             Found::Kept(_) | Found::Sorts => {}
@@ -161,7 +161,7 @@ fn a_range_is_sorted_by_one_and_read_by_all() {
             }
         };
         let others: Vec<_> = (0..2).map(|_| scope.spawn(is_kept)).collect();
-        first.keep(&sorted(1));
+        first.keep(&sorted(1), Millis(1));
         assert!(others.into_iter().all(|other| other.join().unwrap()));
     });
     // One that was not sorted is the next one's turn.
