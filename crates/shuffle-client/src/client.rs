@@ -18,6 +18,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+/// Numbers that a start draws at once, while nodes say that the owner has as much as it may have: each node has a share of the
+/// quota.
+const START_DRAWS: u32 = 16;
+
 /// The answer to a seal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sealed {
@@ -77,7 +81,7 @@ impl Client {
     pub async fn start(&self, options: &StartOptions) -> Result<Shuffle, Error> {
         options.check()?;
         let draw = || ShuffleId(u128::from_be_bytes(partage_random::bytes()));
-        let (mut id, mut retry) = (draw(), Retry::new(&self.settings));
+        let (mut id, mut retry, mut draws) = (draw(), Retry::new(&self.settings), 1);
         let request = Request::Start(options.terms(self.nodes.count()), options.of_shuffle());
         loop {
             match self.ask_one(id, &request, self.settings.answer).await {
@@ -86,6 +90,11 @@ impl Client {
                 Err(error) => {
                     if error.word() == Some(RefusalWord::QuotaUsedUp) {
                         id = draw();
+                        draws += 1;
+                        // Another node may lead it, which has room for the owner now.
+                        if draws <= START_DRAWS {
+                            continue;
+                        }
                     }
                     retry.rest(error).await?;
                 }

@@ -40,14 +40,31 @@ pub(crate) const RUN_MEMORY_BYTES: u64 = 128 << 10;
 pub(crate) const RUNS_AT_ONCE: usize = 256;
 /// One record in so many of a sorted file is found without reading those before it.
 pub(crate) const MARKED_RECORDS: u64 = 64;
+/// What is read of a sorted file to see the key of one record, unless the key is longer.
+pub(crate) const KEY_LOOK_BYTES: usize = 512;
+/// Cuts that are found in a sorted file for one question: each takes some tens of reads, which may go to the disk.
+pub(crate) const FILE_CUTS_AT_ONCE: usize = 1_024;
 /// Records between two looks whether a sort is still wanted.
 pub(crate) const SORT_LOOK_RECORDS: u64 = 4_096;
+/// A range of which a reader took a piece so shortly ago is in use, in milliseconds: far longer than a reader takes between two
+/// pieces, and what one that has gone holds others up.
+pub(crate) const IN_USE_MS: u64 = 500;
+/// But no longer than this after it began to be sorted: then others have their turn. Long against a sort in memory.
+pub(crate) const TERM_MS: u64 = 10_000;
+/// A range that has found no room for so long comes before others, in milliseconds.
+pub(crate) const FIRST_AFTER_MS: u64 = 1_000;
+/// How long a thread that reads waits for another one that sorts the range: less than a reader waits for its answer.
+pub(crate) const SORT_WAIT: Duration = Duration::from_millis(200);
+/// What a range takes in memory that is sorted there, at most: it takes about as long as a reader waits for its answer.
+pub(crate) const SORTED_IN_MEMORY_BYTES: u64 = 256 << 20;
 /// Between two looks which sorted ranges nobody reads any more.
 pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// What batches take in memory, about, that are written anew at once.
 pub(crate) const REWRITTEN_BYTES: u64 = 4 << 20;
 /// Answers that wait: one question is open at a time, and others may be late.
 pub(crate) const ANSWERS: usize = 4;
+/// Questions of other nodes that wait for plans; beyond it these nodes hear that this one is busy.
+pub(crate) const UNPLANNED: usize = 512;
 /// A reader looks for the end of its node at least so often, in milliseconds.
 pub(crate) const READER_LOOK_MS: u64 = 200;
 /// Batches and answers with records that wait for one other node. As many as small batches that one shuffle divides into at a

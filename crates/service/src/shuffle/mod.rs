@@ -57,6 +57,7 @@ pub mod leader;
 pub mod log;
 pub mod message;
 pub mod options;
+pub mod ordered;
 pub mod partition;
 pub mod plan;
 pub mod pool;

@@ -1,8 +1,8 @@
 //! What a reader wants to know of the order of a range without its records: where cuts fall, and which keys are heavy.
 //!
-//! A holder looks through the range once for each question, whatever number of cuts it is about, and answers from the one order
-//! that all holders have. So each of them gives the same answer, and no range is sent to find a cut in it. The keys that bound n
-//! partitions are found in one question for each range that has a bound, and one more where a partition begins behind the last
+//! A holder answers from the one order that all holders have: so each of them gives the same answer, and no range is sent to find
+//! a cut in it. It looks at the records that the question is about, and not at all of a range ([`super::ordered`]). The keys that
+//! bound n partitions are found in one question for each range that has a bound, and one more where a partition begins behind the last
 //! record of a range ([`BoundKeys`]).
 
 use super::Bytes;
@@ -52,7 +52,8 @@ pub enum Found {
 }
 
 impl Seek {
-    /// The answer, by all records of the range in order, each with its key and bytes.
+    /// The answer, by all records of the range in order, each with its key and bytes. It says what an answer is: holders have the
+    /// same of [`Seek::within`].
     pub fn of<K: Borrow<Bytes> + PartialEq>(&self, records: impl IntoIterator<Item = (K, u64)>) -> Found {
         match &self.what {
             SeekFor::Cuts(by, offsets) => Found::Cuts(partition::cuts_at(*by, records, offsets)),
@@ -68,7 +69,7 @@ impl Seek {
 
 impl Found {
     /// What a cut or a heavy key has besides its key, in bytes, at most.
-    const AROUND: u64 = 32;
+    pub(super) const AROUND: u64 = 32;
 
     /// What it takes in memory, in bytes.
     pub fn memory(&self) -> u64 {

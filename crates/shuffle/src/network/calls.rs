@@ -141,7 +141,10 @@ impl Asks {
     ) -> Result<(), Refusal> {
         match self.answered(shuffle, what, &Replies::Task(answers)).await {
             Ok(()) | Err(Ends::Gone(_)) => Ok(()),
-            Err(Ends::Refused(refusal)) => Err(refusal),
+            Err(Ends::Refused(refusal)) => {
+                self.shared.counters.refused(refusal.word.as_str());
+                Err(refusal)
+            }
         }
     }
 
@@ -273,6 +276,9 @@ impl Asks {
             };
             let records = match records {
                 // It is here soon.
+                Err(NotRead::Sorts) if self.now().since(begun) >= settings.request_ms => {
+                    return Err(Refusal::from(NotRead::Sorts).into());
+                }
                 Err(NotRead::Sorts) => {
                     self.rest(begun).await?;
                     continue;

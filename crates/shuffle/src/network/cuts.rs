@@ -12,6 +12,7 @@ use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::seek::{BoundKeys, Found, SeekFor, heavy_seeks, ranked};
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -23,12 +24,13 @@ impl Asks {
     pub(super) async fn bounds(&self, plan: &Arc<Plan>, n: u64, by: CutBy) -> Result<Vec<Bytes>, Refusal> {
         check_count(n)?;
         let mut bounds = BoundKeys::new(plan.held(), n, by);
+        let room = Arc::new(Room::new(n));
         loop {
             let seeks = bounds.seeks();
             if seeks.is_empty() {
                 break;
             }
-            for (range, what, found) in self.seek(plan, seeks).await? {
+            for (range, what, found) in self.seek(plan, seeks, &room).await? {
                 bounds.found(range, &what, found);
             }
         }
@@ -37,7 +39,7 @@ impl Asks {
         if plan.records() > 0 && keys.len() as u64 != n + 1 {
             return Err(unexpected());
         }
-        fits(keys.iter(), n)?;
+        Room::new(n).take(keys.iter())?;
         Ok(keys)
     }
 
@@ -46,20 +48,25 @@ impl Asks {
         check_count(n)?;
         let held = plan.held();
         let mut keys = Vec::new();
-        for (range, _, found) in self.seek(plan, heavy_seeks(&held, n)).await? {
+        for (range, _, found) in self.seek(plan, heavy_seeks(&held, n), &Arc::new(Room::new(n))).await? {
             keys.extend(ranked(&held, range, found));
         }
         keys.sort_by_key(|one| one.first);
-        fits(keys.iter().map(|one| &one.key), n)?;
         Ok(keys)
     }
 
     /// Asks for all of it, several ranges at a time.
-    async fn seek(&self, plan: &Arc<Plan>, seeks: Vec<(usize, SeekFor)>) -> Result<Vec<Sought>, Refusal> {
+    async fn seek(
+        &self,
+        plan: &Arc<Plan>,
+        seeks: Vec<(usize, SeekFor)>,
+        room: &Arc<Room>,
+    ) -> Result<Vec<Sought>, Refusal> {
         let mut under_way = JoinSet::new();
         let share = seeks.len().div_ceil(SEEKS_AT_ONCE).max(1);
         for some in seeks.chunks(share) {
-            under_way.spawn(seek_some(Arc::clone(&self.shared), Arc::clone(plan), some.to_vec()));
+            let (shared, plan, room) = (Arc::clone(&self.shared), Arc::clone(plan), Arc::clone(room));
+            under_way.spawn(seek_some(shared, plan, some.to_vec(), room));
         }
         let mut all = Vec::new();
         while let Some(some) = under_way.join_next().await {
@@ -74,12 +81,17 @@ async fn seek_some(
     shared: Arc<Shared>,
     plan: Arc<Plan>,
     seeks: Vec<(usize, SeekFor)>,
+    room: Arc<Room>,
 ) -> Result<Vec<Sought>, Refusal> {
     let (sender, mut come) = mpsc::channel::<ReadAnswer>(ANSWERS);
     let mut steps = Steps::new(shared, &plan, Wanted::Sought(seeks), sender.into());
     let mut all = Vec::new();
     while let Some(given) = next_given(&mut steps, &mut come).await? {
         if let Given::Found(range, what, found) = given {
+            match &found {
+                Found::Cuts(cuts) => room.take(cuts.iter().filter_map(|cut| cut.key.as_ref()))?,
+                Found::HeavyKeys { keys, .. } => room.take(keys.iter().map(|one| &one.key))?,
+            }
             all.push((range, what, found));
         }
     }
@@ -94,16 +106,28 @@ fn check_count(n: u64) -> Result<(), Refusal> {
     Err(Refusal::new(RefusalWord::NoSuchPartition, Again::No, why))
 }
 
-/// Whether one answer has room for the keys.
-fn fits<'a>(keys: impl Iterator<Item = &'a Bytes>, n: u64) -> Result<(), Refusal> {
-    let bytes: usize = keys.map(|key| key.len()).sum();
-    if bytes <= BOUNDS_BYTES {
-        return Ok(());
+/// The room that one answer has for keys. They are counted as they come from holders: no more of them are held.
+struct Room {
+    partitions: u64,
+    taken: AtomicUsize,
+}
+
+impl Room {
+    fn new(partitions: u64) -> Room {
+        Room { partitions, taken: AtomicUsize::new(0) }
     }
-    let why = format!(
-        "the keys of {n} partitions have {bytes} bytes, and an answer has room for {BOUNDS_BYTES}: ask for fewer partitions"
-    );
-    Err(Refusal::new(RefusalWord::RecordTooLarge, Again::No, why))
+
+    fn take<'a>(&self, keys: impl Iterator<Item = &'a Bytes>) -> Result<(), Refusal> {
+        let bytes: usize = keys.map(|key| key.len()).sum();
+        if self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes <= BOUNDS_BYTES {
+            return Ok(());
+        }
+        let n = self.partitions;
+        let why = format!(
+            "the keys of {n} partitions have more than the {BOUNDS_BYTES} bytes that an answer has room for: ask for fewer partitions"
+        );
+        Err(Refusal::new(RefusalWord::RecordTooLarge, Again::No, why))
+    }
 }
 
 #[cfg(test)]
@@ -117,8 +141,10 @@ mod tests {
             assert_eq!(check_count(bad).unwrap_err().word, RefusalWord::NoSuchPartition);
         }
         let keys = |count| vec![Bytes::from(vec![0; BOUNDS_BYTES / 4]); count];
-        assert!(fits(keys(4).iter(), 3).is_ok());
-        let refused = fits(keys(5).iter(), 4).unwrap_err();
+        let room = Room::new(4);
+        // They come in several answers.
+        assert!(room.take(keys(1).iter()).is_ok() && room.take(keys(3).iter()).is_ok());
+        let refused = room.take(keys(1).iter()).unwrap_err();
         assert!(refused.why.contains("ask for fewer partitions"), "{refused}");
     }
 }

@@ -255,7 +255,9 @@ impl LocalReading {
         if self.is_over {
             return Ok(None);
         }
-        match self.answers.recv().await {
+        let answer = self.answers.recv().await;
+        self.is_over = answer.is_none();
+        match answer {
             Some(Answer::Read(records)) => {
                 self.records += records.count();
                 Ok(Some(records))
@@ -264,12 +266,34 @@ impl LocalReading {
                 self.is_over = true;
                 Ok(None)
             }
-            Some(_) => Err(unexpected()),
+            // An error is said once.
+            Some(_) => {
+                self.is_over = true;
+                Err(unexpected())
+            }
             None => match self.task.join_next().await {
                 Some(Ok(Err(refusal))) => Err(refusal),
                 // It ends with a word, unless the process ends.
                 _ => Err(super::attempt::refusal(PutError::Stopped)),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_read_that_has_failed_says_so_once() {
+        let (sender, answers) = mpsc::channel(LOCAL_ANSWERS);
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            drop(sender);
+            Err(unexpected())
+        });
+        let mut reading = LocalReading { answers, task, records: 0, is_over: false };
+        assert_eq!(reading.next().await.unwrap_err(), unexpected());
+        assert!(reading.next().await.unwrap().is_none());
     }
 }

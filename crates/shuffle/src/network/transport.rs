@@ -1,13 +1,14 @@
 //! The packets of a node as frames to others.
 //!
 //! Batches and records are bulk: the thread of the node hands them to a lane of the other node, which is bounded, and a task
-//! encodes them there and waits until the connection has room. A batch that waits already is not added again. In a lane the batches of
-//! shuffles, and records for readers, take turns, and an eighth of its room is for those of which little waits.
+//! encodes them there and waits until the connection has room. A batch that waits already is not added again, unless its buffer
+//! has let go of the one that waits, or may do so, and this one is here alone. In a lane the batches of shuffles, and records for
+//! readers, take turns, and an eighth of its room is for those of which little waits.
 //!
 //! | in a lane | its bound, and what becomes of what is beyond it |
 //! |---|---|
 //! | a batch that its buffer holds too, until enough nodes have stored it | that of the buffer. The lane takes no memory for it, and sends nothing of it when the buffer has let it go |
-//! | records, or keys that were sought, for a reader | bytes. Of records as many go as fit into half of them, and then a few in turn for each reader, which goes on where they end; if none does, the reader hears that this node is busy, and asks another one |
+//! | records, or keys that were sought, for a reader | bytes. As many of them go as fit into half of them, and then a few in turn for each reader, which goes on where they end; if none does, the reader hears that this node is busy, and asks another one |
 //! | a batch that was read for another node | bytes. It is dropped, and asked for again |
 //!
 //! So what has to wait goes on when there is room: no writer and no reader waits for a timer because a lane was full.
@@ -21,13 +22,14 @@ use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::Placed;
 use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::seek::Found;
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use partage_shuffle_wire::FrameError;
 use partage_shuffle_wire::frame::Frame;
 use partage_shuffle_wire::node::{Peer, frame};
 use partage_shuffle_wire::relay::Relay;
 use partage_shuffle_wire::transport::{Address, Peers, SendCounts, Timing};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::Handle;
@@ -96,6 +98,25 @@ impl Bulk {
         }
     }
 
+    /// Its batch, if it is one.
+    fn batch(&self) -> Option<(BatchKey, WaitingBatch)> {
+        let batch = match self {
+            Bulk::Held(_, batch) => WaitingBatch::Held(Weak::clone(batch)),
+            Bulk::Own(..) => WaitingBatch::Own,
+        };
+        Some((self.key()?, batch))
+    }
+
+    /// Whether it has one record, or one key, as fewer cannot go.
+    fn is_one(&self) -> bool {
+        match self {
+            Bulk::Own(Packet::Records(_, Ok(placed)), _) => placed.len() == 1,
+            Bulk::Own(Packet::Found(_, Found::Cuts(cuts)), _) => cuts.len() == 1,
+            Bulk::Own(Packet::Found(_, Found::HeavyKeys { keys, .. }), _) => keys.len() == 1,
+            Bulk::Own(..) | Bulk::Held(..) => false,
+        }
+    }
+
     /// None: its buffer has let it go.
     fn packet(self) -> Option<Packet> {
         match self {
@@ -105,19 +126,41 @@ impl Bulk {
     }
 }
 
+/// How a batch waits.
+#[derive(Debug)]
+enum WaitingBatch {
+    Held(Weak<Batch>),
+    Own,
+}
+
 /// What waits in a lane.
 #[derive(Debug, Default)]
 struct Waiting {
     /// Records for readers are of no shuffle.
     packets: Turns<Option<ShuffleId>, Bulk>,
-    batches: BTreeSet<BatchKey>,
+    batches: BTreeMap<BatchKey, WaitingBatch>,
+    /// A record for a reader found no room beside others: nothing is added for readers until nothing waits.
+    is_kept_free: bool,
     /// With the one that is being sent.
     bytes: u64,
     of: BTreeMap<Option<ShuffleId>, u64>,
 }
 
 impl Waiting {
+    /// Whether a batch that waits will be sent although this one is not.
+    fn has(&self, bulk: &Bulk) -> bool {
+        let Some((key, batch)) = bulk.batch() else { return false };
+        match (self.batches.get(&key), batch) {
+            (Some(WaitingBatch::Own), _) => true,
+            (Some(WaitingBatch::Held(waits)), WaitingBatch::Held(_)) => waits.strong_count() > 0,
+            (Some(WaitingBatch::Held(_)), WaitingBatch::Own) | (None, _) => false,
+        }
+    }
+
     fn has_room(&self, of: &Option<ShuffleId>, most: u64, bytes: u64) -> bool {
+        if of.is_none() && self.is_kept_free && self.bytes > 0 {
+            return false;
+        }
         let own = self.of.get(of).copied();
         let shuffles = self.of.len() as u64 + u64::from(own.is_none());
         let (packets, own_packets) = (self.packets.len() as u64, self.packets.len_of(of) as u64);
@@ -126,12 +169,24 @@ impl Waiting {
     }
 
     fn add(&mut self, bulk: Bulk) {
-        let (key, bytes) = (bulk.key(), bulk.bytes());
-        let of = key.as_ref().map(|key| key.stream.shuffle);
+        let (batch, bytes) = (bulk.batch(), bulk.bytes());
+        let of = batch.as_ref().map(|(key, _)| key.stream.shuffle);
+        self.is_kept_free &= of.is_some();
         self.bytes += bytes;
         *self.of.entry(of).or_default() += bytes;
-        self.batches.extend(key);
+        self.batches.extend(batch);
         self.packets.push(of, bulk);
+    }
+
+    /// What is to be sent next. A batch that its buffer holds is not sent where one that is here alone waits in its stead.
+    fn next(&mut self) -> Option<Bulk> {
+        loop {
+            let bulk = self.packets.pop()?;
+            match &bulk {
+                Bulk::Held(key, _) if matches!(self.batches.get(key), Some(WaitingBatch::Own)) => {}
+                _ => return Some(bulk),
+            }
+        }
     }
 
     /// It was sent, or dropped.
@@ -139,11 +194,15 @@ impl Waiting {
         let of = key.as_ref().map(|key| key.stream.shuffle);
         self.bytes -= bytes;
         let left = self.of.get(&of).map_or(0, |waits| waits.saturating_sub(bytes));
+        // What takes no bytes waits too.
         match left {
-            0 => drop(self.of.remove(&of)),
+            0 if self.packets.len_of(&of) == 0 => drop(self.of.remove(&of)),
             left => drop(self.of.insert(of, left)),
         }
-        if let Some(key) = key {
+        // An own one that has come meanwhile in the stead of one that the buffer held waits still.
+        if let Some(key) = key
+            && (bytes > 0 || !matches!(self.batches.get(&key), Some(WaitingBatch::Own)))
+        {
             self.batches.remove(&key);
         }
     }
@@ -158,7 +217,7 @@ fn share(most: u64, waiting: u64) -> u64 {
     (most / 2).saturating_sub(waiting).max(left.min(LEAST_ANSWER_BYTES))
 }
 
-/// Of records as many as have room in so many bytes of memory, and one at least.
+/// Of records, and of keys that were sought, as many as have room in so many bytes of memory, and one at least.
 fn within(packet: Packet, room: u64) -> Packet {
     match packet {
         Packet::Records(number, Ok(mut placed)) => {
@@ -171,6 +230,7 @@ fn within(packet: Packet, room: u64) -> Packet {
             placed.truncate(count.max(1));
             Packet::Records(number, Ok(placed))
         }
+        Packet::Found(number, found) => Packet::Found(number, found.bounded(room)),
         packet => packet,
     }
 }
@@ -261,12 +321,12 @@ impl WireTransport {
         let lane = lanes.entry(to.clone()).or_insert_with(|| self.lane(to.clone()));
         let mut waiting = lock(&lane.waiting);
         let bulk = Bulk::of(within(packet, share(most, waiting.bytes)));
-        let key = bulk.key();
-        if key.as_ref().is_some_and(|key| waiting.batches.contains(key)) {
+        if waiting.has(&bulk) {
             return None;
         }
-        let of = key.map(|key| key.stream.shuffle);
+        let of = bulk.key().map(|key| key.stream.shuffle);
         if !waiting.has_room(&of, most, bulk.bytes()) {
+            waiting.is_kept_free |= bulk.is_one() && bulk.bytes() > LEAST_ANSWER_BYTES;
             return bulk.packet();
         }
         waiting.add(bulk);
@@ -292,7 +352,7 @@ impl WireTransport {
 
 async fn send_all(peers: Arc<Peers>, to: NodeId, filled: Arc<Notify>, waiting: Arc<Mutex<Waiting>>) {
     loop {
-        let next = lock(&waiting).packets.pop();
+        let next = lock(&waiting).next();
         let Some(bulk) = next else {
             filled.notified().await;
             continue;
@@ -337,134 +397,4 @@ impl Transport for WireTransport {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use partage_core::base::id::Incarnation;
-    use partage_service::shuffle::record::{Body, Stream, Tagged};
-    use partage_service::shuffle::{BufferId, Writer};
-
-    fn held(number: u64) -> Arc<Batch> {
-        let node = NodeId::new("a").unwrap();
-        let writer = Writer::Buffer(BufferId { node, incarnation: Incarnation(1) });
-        let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer }, number };
-        Arc::new(Batch { key, body: Body::Records(Tagged::new()) })
-    }
-
-    fn batch(number: u64) -> Packet {
-        Packet::Message(Message::Batch(held(number)))
-    }
-
-    fn placed(memory: u64) -> Placed {
-        Placed {
-            key: Vec::new().into(),
-            partition: 0,
-            frame: 1,
-            index: 0,
-            value: vec![0; usize::try_from(memory - Placed::AROUND).unwrap()].into(),
-        }
-    }
-
-    #[tokio::test]
-    async fn a_batch_that_waits_is_not_added_again_and_one_that_was_sent_may_come_again() {
-        let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
-        let transport = WireTransport::new(own, Timing::default(), Handle::current());
-        let to = NodeId::new("b").unwrap();
-        let waiting = || lock(&lock(&transport.lanes)[&to].waiting).batches.len();
-        for number in [1, 1, 2, 1] {
-            transport.send(&to, batch(number));
-        }
-        assert_eq!(waiting(), 2);
-        // The node has no address: what waits is dropped.
-        while waiting() > 0 {
-            tokio::task::yield_now().await;
-        }
-        transport.send(&to, batch(1));
-        assert_eq!(waiting(), 1);
-    }
-
-    #[tokio::test]
-    async fn r1_what_waits_for_all_nodes_has_one_bound_and_one_packet_always_may_wait() {
-        let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
-        let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 4_000);
-        let send = |to: &str, memory: u64| {
-            transport.send(&NodeId::new(to).unwrap(), Packet::Records(1, Ok(vec![placed(memory)])));
-            transport.waiting_bytes()
-        };
-        // No task runs between these: nothing is sent on.
-        assert_eq!(send("b", 10_000), 10_000, "one always may wait");
-        assert_eq!(send("b", 100), 10_000);
-        assert_eq!(send("c", 600), 10_600);
-        assert_eq!(send("c", 250), 10_850);
-        let most =
-            "of 2,000 bytes half is for each of two nodes, and an eighth of that for what waits little";
-        assert_eq!(send("c", 100), 10_850, "{most}");
-    }
-
-    #[tokio::test]
-    async fn r1_a_batch_that_its_buffer_holds_takes_no_room_and_is_not_sent_when_the_buffer_lets_it_go() {
-        let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
-        let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 8);
-        let to = NodeId::new("b").unwrap();
-        let of_buffer: Vec<Arc<Batch>> = (1..=100).map(held).collect();
-        for batch in &of_buffer {
-            transport.send(&to, Packet::Message(Message::Batch(Arc::clone(batch))));
-        }
-        let waiting = || lock(&lock(&transport.lanes)[&to].waiting).batches.len();
-        assert_eq!((waiting(), transport.waiting_bytes()), (100, 0));
-        transport.send(&to, batch(101));
-        transport.send(&to, batch(102));
-        assert_eq!(waiting(), 101, "of what nobody else holds one always may wait");
-        drop(of_buffer);
-        let let_go = Bulk::of(Packet::Message(Message::Batch(Arc::clone(&held(1)))));
-        assert!(let_go.packet().is_none());
-    }
-
-    #[test]
-    fn r1_of_an_answer_go_as_many_records_as_have_room_and_one_at_least() {
-        let count = |room: u64| match within(Packet::Records(1, Ok(vec![placed(500); 5])), room) {
-            Packet::Records(1, Ok(placed)) => placed.len(),
-            other => panic!("{other:?}"),
-        };
-        assert_eq!([0, 499, 500, 1_499, 2_500, u64::MAX].map(count), [1, 1, 1, 2, 5, 5]);
-        assert_eq!(within(Packet::Records(1, Ok(Vec::new())), 0), Packet::Records(1, Ok(Vec::new())));
-        let (most, least) = (100 * LEAST_ANSWER_BYTES, LEAST_ANSWER_BYTES);
-        assert_eq!(share(most, 0), u64::MAX, "one always may wait");
-        assert_eq!(share(most, 10 * least), 40 * least);
-        assert_eq!(share(most, 60 * least), least, "many readers get some");
-        assert_eq!((share(most, most - 1), share(most, 2 * most)), (1, 0));
-    }
-
-    #[tokio::test]
-    async fn r1_a_batch_finds_room_beside_much_else_and_its_turn_comes() {
-        let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
-        let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 80_000);
-        let to = NodeId::new("b").unwrap();
-        (0..100).for_each(|number| transport.send(&to, Packet::Records(number, Ok(vec![placed(1_080)]))));
-        let before = transport.waiting_bytes();
-        assert!(before <= 35_000 && before > 33_000, "{before} of 40,000");
-        transport.send(&to, batch(1));
-        assert!(transport.waiting_bytes() > before);
-        // No task has run between.
-        let lanes = lock(&transport.lanes);
-        let mut waiting = lock(&lanes[&to].waiting);
-        let mut next = || waiting.packets.pop().and_then(Bulk::packet);
-        assert!(matches!(next(), Some(Packet::Records(0, _))));
-        assert_eq!(next(), Some(batch(1)));
-    }
-
-    #[tokio::test]
-    async fn who_waits_for_a_slot_hears_only_of_what_is_said_later() {
-        let ready = ReadySlots::default();
-        ready.say(PoolSlot(3));
-        let waits = tokio::spawn({
-            let ready = ready.clone();
-            async move { ready.next(PoolSlot(3)).await }
-        });
-        tokio::task::yield_now().await;
-        ready.say(PoolSlot(4));
-        tokio::task::yield_now().await;
-        assert!(!waits.is_finished());
-        ready.say(PoolSlot(3));
-        waits.await.unwrap();
-    }
-}
+mod tests;

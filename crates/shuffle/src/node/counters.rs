@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Counters {
     /// On disk.
     pub(crate) stored: Counted,
-    /// Sent to readers, of this node and of others.
+    /// Read here for readers, of this node and of others.
     pub(crate) to_readers: Counted,
     /// Batches that found no room to be stored: their senders send them again.
     pub(crate) not_stored: AtomicU64,

@@ -167,11 +167,13 @@ impl Node {
         let folder = sorting_folder(config.disk.as_ref(), &config.folder)?;
         let reader = store.reader();
         let reading = Reading::start(&reader, &inbox, clock, &settings.reading(folder))?;
-        let storing = Storing::start(store, inbox, (settings.storing_orders, settings.group_bytes))?;
+        let storing =
+            Storing::start(store, reading.ranges(), inbox, (settings.storing_orders, settings.group_bytes))?;
         let name = config.id.node.clone();
         let who = (name.clone(), config.id.incarnation);
         let stored = Stored { batches: found.batches, replicas: decisions.replicas().clone() };
         let event_loop = EventLoop {
+            _closes: CloseAtEnd(Arc::clone(&shared)),
             buffer: Buffer::new(config.id.clone(), settings.machines.clone(), Arc::clone(&map)),
             holder: Holder::recover(clock.now(), who, settings.machines.clone(), Arc::clone(&map), stored),
             leaders: BTreeMap::new(),
@@ -194,11 +196,7 @@ impl Node {
             storing,
             reading,
         };
-        let guard = CloseAtEnd(Arc::clone(&shared));
-        let work = move || {
-            event_loop.run();
-            drop(guard);
-        };
+        let work = move || event_loop.run();
         let thread = std::thread::Builder::new().name("shuffle-node".to_owned()).spawn(work)?;
         Ok(Node { shared, reader, thread: Some(thread) })
     }
@@ -333,7 +331,8 @@ fn sorting_folder(disk: &dyn Disk, folder: &Path) -> Result<PathBuf, NodeError> 
     }
 }
 
-/// Lets clients go when the thread is gone, for whatever reason.
+/// Lets clients go when the thread is gone, for whatever reason, and the threads that the thread of the node waits for at its end:
+/// one may wait for the memory of what lies in the inbox.
 struct CloseAtEnd(Arc<Shared>);
 
 impl Drop for CloseAtEnd {

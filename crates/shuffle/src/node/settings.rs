@@ -41,7 +41,8 @@ pub struct NodeSettings {
     /// Threads that read: one sorts while another one waits for the disk.
     pub reading_threads: usize,
     /// What ranges take in memory that are being read and sorted, with those that are kept for the next piece of a reader, and
-    /// with batches that are being divided. A range that alone takes more than three quarters of it is sorted on disk.
+    /// with batches that are being divided: what a division of short records takes beyond a quarter comes on top while it is
+    /// handed to the buffer. A range that alone takes more than three quarters of it, or than 256 MiB, is sorted on disk.
     pub range_bytes: u64,
     /// What the records of one answer to a reader take in memory, or one record: the reader goes on where it ends.
     pub answer_bytes: u64,
@@ -88,6 +89,7 @@ impl NodeSettings {
             range_bytes: self.range_bytes,
             answer_bytes: self.answer_bytes,
             file_bytes: self.sorted_file_bytes,
+            wait_ms: self.machines.read_wait_ms,
             idle_ms: self.range_idle_ms,
             folder,
         }
@@ -228,5 +230,10 @@ mod tests {
         assert!(settings.is_large(&range(1, most)));
         assert!(settings.is_large(&range(most / 100, 0)), "records of length 0 count too");
         assert!(settings.is_large(&range(u64::MAX, u64::MAX)));
+        let settings = NodeSettings::of_memory(1 << 40).reading(PathBuf::new());
+        assert!(
+            settings.is_large(&range(1, 256 << 20)),
+            "a sort in memory takes no longer than readers wait"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use super::inbox::{Done, EndsAtPanic, Inbox};
 use super::orders::Orders;
+use super::reading::Ranges;
 use crate::store::{Place, Store, StoreError};
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
@@ -26,15 +27,17 @@ pub(crate) struct Storing {
 }
 
 impl Storing {
+    /// What readers keep of a shuffle goes with its batches.
     pub(crate) fn start(
         store: Store,
+        ranges: Arc<Ranges>,
         inbox: Arc<Inbox>,
         (most_orders, group_bytes): (usize, u64),
     ) -> std::io::Result<Storing> {
         let orders = Arc::new(Orders::new(most_orders));
         let ends = EndsOrders(Arc::clone(&orders));
         let guard = EndsAtPanic::new(&inbox, "writes batches");
-        let work = Work { store, inbox, group_bytes, group: Vec::new(), bytes: 0 };
+        let work = Work { store, ranges, inbox, group_bytes, group: Vec::new(), bytes: 0 };
         let thread = std::thread::Builder::new().name("shuffle-writer".to_owned()).spawn(move || {
             let _guard = guard;
             work.run(&ends.0);
@@ -68,6 +71,7 @@ impl Drop for EndsOrders {
 
 struct Work {
     store: Store,
+    ranges: Arc<Ranges>,
     inbox: Arc<Inbox>,
     group_bytes: u64,
     group: Vec<Arc<Batch>>,
@@ -102,7 +106,10 @@ impl Work {
             }
             Order::DropShuffle(shuffle) => {
                 self.flush()?;
-                self.store.drop_shuffle(shuffle)
+                self.store.drop_shuffle(shuffle)?;
+                // Who reads a range of it from here on finds no batches, and keeps nothing.
+                self.ranges.remove_shuffle(shuffle);
+                Ok(())
             }
             Order::DropSlot(slot) => {
                 self.flush()?;

@@ -6,7 +6,7 @@ use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{Answer, Failed, Request};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::{Placed, Plan};
-use partage_service::shuffle::seek::{Found, Seek};
+use partage_service::shuffle::seek::{Found, Seek, SeekFor};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 pub use partage_shuffle_wire::relay::{SeekOf, SliceOf};
 use std::sync::Arc;
@@ -34,6 +34,9 @@ pub(crate) fn seek(of: SeekOf, plan: Arc<Plan>) -> Seek {
     Seek { plan, range: usize::try_from(of.range).unwrap_or(usize::MAX), what: of.what }
 }
 
+/// What an offset takes in memory that is asked for, in bytes.
+const OFFSET: u64 = 16;
+
 /// What one node sends to another. Questions have a number of the node that asks; the answer has the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
@@ -54,12 +57,16 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// What its records, or the keys that were found, take in memory, in bytes.
+    /// What its records, or the keys and offsets of questions and answers, take in memory, in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Packet::Message(Message::Batch(batch)) => batch.memory(),
             Packet::Records(_, Ok(placed)) => placed.iter().map(Placed::memory).sum(),
             Packet::Found(_, found) => found.memory(),
+            Packet::Read(_, SliceOf { keys: Some((first, end)), .. }) => {
+                (first.len() + end.as_ref().map_or(0, |end| end.len())) as u64
+            }
+            Packet::Seek(_, SeekOf { what: SeekFor::Cuts(_, offsets), .. }) => OFFSET * offsets.len() as u64,
             _ => 0,
         }
     }

@@ -2,13 +2,23 @@
 
 use crate::job::{Job, Keys};
 use crate::nodes::{Cluster, NODES, settings};
+use partage_service::shuffle::settings::Settings;
 use partage_shuffle::node::NodeSettings;
 
 /// What ranges may take in memory on each node: a small part of what the records of the one range take.
-const RANGE_BYTES: u64 = 512 << 10;
+const RANGE_BYTES: u64 = 1 << 20;
 
+/// A batch has one piece of a client, and a division no more batches than have room in a quarter of that memory: one that took more
+/// would be seen.
 fn cluster() -> Cluster {
-    Cluster::start_with(NodeSettings { range_bytes: RANGE_BYTES, answer_bytes: 64 << 10, ..settings() })
+    let settings = settings();
+    let machines = Settings { batch_bytes: 16 << 10, division_batches: 4, ..settings.machines.clone() };
+    Cluster::start_with(NodeSettings {
+        machines,
+        range_bytes: RANGE_BYTES,
+        answer_bytes: 64 << 10,
+        ..settings
+    })
 }
 
 fn memory_is_bounded(cluster: &Cluster, nodes: impl Iterator<Item = usize>) {

@@ -199,6 +199,15 @@ fn r1_what_was_not_found_at_once_is_sought_again() {
 }
 
 #[test]
+fn x9_who_answers_with_records_what_was_sought_is_followed_by_the_next_holder() {
+    let cuts = || SeekFor::Cuts(CutBy::Records, [1].into());
+    let mut reader = Reader::of_seeks(plan_and_map(), Settings::default(), [(0, cuts())], 0);
+    assert_eq!(sought(&reader.handle(Millis(0), Event::Tick)), Some(("a".to_owned(), 1, cuts())));
+    let next = reader.handle(Millis(1), Event::Answer(1, Ok(records(1))));
+    assert_eq!(sought(&next), Some(("b".to_owned(), 2, cuts())));
+}
+
+#[test]
 fn a_slice_has_the_keys_of_its_interval_and_of_them_the_ranks() {
     let (plan, _) = plan_and_map();
     let placed = |key: u8| Placed { key: [key].as_slice().into(), ..records(1).remove(0) };

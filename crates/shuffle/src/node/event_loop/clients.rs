@@ -1,6 +1,7 @@
 //! What clients want, of this node and by way of others.
 
 use super::{EventLoop, Result};
+use crate::limits;
 use crate::node::hears::Hears;
 use crate::node::inbox::{Note, ReadAnswer};
 use crate::node::transport::{Packet, SeekOf, SliceOf, seek, seek_of, slice, slice_of};
@@ -37,8 +38,12 @@ pub(in crate::node) struct Questions {
     reads: BTreeMap<u64, (Reader, Millis)>,
     /// Who waits for the state of a shuffle.
     looks: BTreeMap<ShuffleId, Vec<(Hears<Word>, Millis)>>,
-    /// What clients of other nodes want of a shuffle whose plan is still to come.
-    unplanned: BTreeMap<ShuffleId, Vec<Unplanned>>,
+    /// How many these are.
+    looking: usize,
+    /// What clients of other nodes want of shuffles whose plans are still to come.
+    unplanned: BTreeMap<ShuffleId, Unplanned>,
+    /// How many questions these have.
+    waiting: usize,
 }
 
 /// What a client of another node wants of a range.
@@ -48,13 +53,18 @@ enum OfRange {
 }
 
 /// Which node asks and by which number, for what, and since when.
-type Unplanned = ((NodeId, u64), OfRange, Millis);
+type Unread = ((NodeId, u64), OfRange, Millis);
+
+/// What waits for the plan of a shuffle.
+struct Unplanned {
+    questions: Vec<Unread>,
+    /// When a node was asked for the plan last.
+    asked: Millis,
+}
 
 impl Questions {
     fn len(&self) -> usize {
-        let looks: usize = self.looks.values().map(Vec::len).sum();
-        let unplanned: usize = self.unplanned.values().map(Vec::len).sum();
-        self.requests.len() + self.reads.len() + looks + unplanned
+        self.requests.len() + self.reads.len() + self.looking + self.waiting
     }
 
     fn request(&mut self, now: Millis, asker: Asker) -> u64 {
@@ -71,7 +81,56 @@ impl Questions {
 
     /// Those who wait for the state of a shuffle wait no more.
     pub(super) fn looks(&mut self, shuffle: ShuffleId) -> impl Iterator<Item = Hears<Word>> + use<> {
-        self.looks.remove(&shuffle).unwrap_or_default().into_iter().map(|(client, _)| client)
+        let looks = self.looks.remove(&shuffle).unwrap_or_default();
+        self.looking -= looks.len();
+        looks.into_iter().map(|(client, _)| client)
+    }
+
+    fn look(&mut self, shuffle: ShuffleId, client: Hears<Word>, now: Millis) {
+        self.looks.entry(shuffle).or_default().push((client, now));
+        self.looking += 1;
+    }
+
+    /// Keeps a question until the plan has come. Says whether the plan is to be asked for: it is long, and one answer is for all
+    /// questions.
+    fn wait_for_plan(&mut self, shuffle: ShuffleId, question: Unread, resend_ms: u64) -> bool {
+        let now = question.2;
+        let is_new = !self.unplanned.contains_key(&shuffle);
+        let new = || Unplanned { questions: Vec::new(), asked: now };
+        let unplanned = self.unplanned.entry(shuffle).or_insert_with(new);
+        unplanned.questions.push(question);
+        self.waiting += 1;
+        let asks = is_new || now.since(unplanned.asked) >= resend_ms;
+        if asks {
+            unplanned.asked = now;
+        }
+        asks
+    }
+
+    /// What waits for the plan of a shuffle waits no more.
+    fn planned(&mut self, shuffle: ShuffleId) -> Vec<Unread> {
+        let questions = self.unplanned.remove(&shuffle).map(|unplanned| unplanned.questions);
+        let questions = questions.unwrap_or_default();
+        self.waiting -= questions.len();
+        questions
+    }
+
+    /// When a plan is asked for again that has not come.
+    pub(super) fn asks_at(&self, resend_ms: u64) -> Millis {
+        let at = self.unplanned.values().map(|unplanned| unplanned.asked + resend_ms);
+        at.min().unwrap_or(Millis::NEVER)
+    }
+
+    /// The shuffles whose plans are asked for again now.
+    fn overdue(&mut self, now: Millis, resend_ms: u64) -> Vec<ShuffleId> {
+        let mut overdue = Vec::new();
+        for (shuffle, unplanned) in &mut self.unplanned {
+            if now.since(unplanned.asked) >= resend_ms {
+                unplanned.asked = now;
+                overdue.push(*shuffle);
+            }
+        }
+        overdue
     }
 
     /// Those who asked so long ago have asked again.
@@ -86,10 +145,12 @@ impl Questions {
             looks.retain(|(_, since)| is_fresh(since));
         }
         self.looks.retain(|_, looks| !looks.is_empty());
-        for wanted in self.unplanned.values_mut() {
-            wanted.retain(|(_, _, since)| is_fresh(since));
+        for unplanned in self.unplanned.values_mut() {
+            unplanned.questions.retain(|(_, _, since)| is_fresh(since));
         }
-        self.unplanned.retain(|_, wanted| !wanted.is_empty());
+        self.unplanned.retain(|_, unplanned| !unplanned.questions.is_empty());
+        self.looking = self.looks.values().map(Vec::len).sum();
+        self.waiting = self.unplanned.values().map(|unplanned| unplanned.questions.len()).sum();
         self.requests.retain(|_, (_, since)| is_fresh(since));
     }
 }
@@ -250,7 +311,7 @@ impl EventLoop {
         self.node_question(from, OfRange::Seek(of))
     }
 
-    /// Without the plan it waits: the node that asks has it, and says it.
+    /// Without the plan it waits: the node that asks has it, and says it. If it has let go of it meanwhile, the leader does.
     fn node_question(&mut self, from: (NodeId, u64), of: OfRange) -> Result {
         if !self.has_room_for_question() {
             self.refuse(from, NotRead::Busy);
@@ -262,9 +323,14 @@ impl EventLoop {
         };
         let now = self.now();
         let Some(plan) = self.plans.get(shuffle).cloned() else {
-            let node = from.0.clone();
-            self.questions.unplanned.entry(shuffle).or_default().push((from, of, now));
-            self.send(node, Message::Ask(shuffle));
+            if self.questions.waiting >= limits::UNPLANNED {
+                self.refuse(from, NotRead::Busy);
+                return Ok(());
+            }
+            let (node, resend_ms) = (from.0.clone(), self.config.settings.machines.resend_ms);
+            if self.questions.wait_for_plan(shuffle, (from, of, now), resend_ms) {
+                self.send(node, Message::Ask(shuffle));
+            }
             return Ok(());
         };
         let number = self.questions.read(now, Reader::Node(from.0, from.1));
@@ -278,12 +344,22 @@ impl EventLoop {
         self.transport.send(&node, Packet::Records(number, Err(why)));
     }
 
+    /// Plans that have not come from the nodes that ask for records.
+    pub(super) fn ask_leaders_for_plans(&mut self, now: Millis) {
+        let resend_ms = self.config.settings.machines.resend_ms;
+        for shuffle in self.questions.overdue(now, resend_ms) {
+            if let Some(leader) = self.map.live(self.map.home(shuffle)).first().cloned() {
+                self.send(leader, Message::Ask(shuffle));
+            }
+        }
+    }
+
     /// The state of a shuffle was heard: what waits for its plan is read, or never will be.
     pub(super) fn read_unplanned(&mut self, shuffle: ShuffleId, word: &Word) -> Result {
         if matches!(word, Word::Open(_)) {
             return Ok(());
         }
-        for (from, of, _) in self.questions.unplanned.remove(&shuffle).unwrap_or_default() {
+        for (from, of, _) in self.questions.planned(shuffle) {
             match word {
                 Word::Sealed(_) => self.node_question(from, of)?,
                 Word::Ended(how) => self.refuse(from, NotRead::Over(*how)),
@@ -305,19 +381,19 @@ impl EventLoop {
 
     pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<Placed>, NotRead>) {
         match self.questions.reads.remove(&number) {
-            Some((Reader::Client(asked, client), _)) => {
-                self.count_read(&answer);
-                client.tell(ReadAnswer::Answer(asked, answer));
-            }
+            Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Answer(asked, answer)),
             Some((Reader::Node(node, asked), _)) => {
-                self.count_read(&answer);
                 self.transport.send(&node, Packet::Records(asked, answer));
             }
             None => {}
         }
     }
 
-    fn count_read(&self, answer: &std::result::Result<Vec<Placed>, NotRead>) {
+    /// Records that were read here for a reader who waits for them still. What comes from another node that one has counted.
+    pub(super) fn count_read(&self, number: u64, answer: &std::result::Result<Vec<Placed>, NotRead>) {
+        if !self.questions.reads.contains_key(&number) {
+            return;
+        }
         let records = answer.as_deref().unwrap_or_default();
         let bytes = records.iter().map(|one| (one.key.len() + one.value.len()) as u64).sum();
         self.shared.counters.to_readers.add(records.len() as u64, bytes);
@@ -331,8 +407,48 @@ impl EventLoop {
         let Some(leader) = self.map.live(self.map.home(shuffle)).first().cloned() else { return };
         if self.has_room_for_question() {
             let now = self.now();
-            self.questions.looks.entry(shuffle).or_default().push((client, now));
+            self.questions.look(shuffle, client, now);
             self.send(leader, Message::Ask(shuffle));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    fn question(number: u64, at: u64) -> Unread {
+        let of = SliceOf { shuffle: ShuffleId(1), range: 0, keys: None, from: 0, to: 1 };
+        ((NodeId::new("b").unwrap(), number), OfRange::Read(of), Millis(at))
+    }
+
+    #[test]
+    fn r1_a_plan_is_asked_for_once_for_all_questions_and_again_if_it_does_not_come() {
+        let (mut questions, one) = (Questions::default(), ShuffleId(1));
+        assert_eq!(questions.asks_at(250), Millis::NEVER);
+        assert!(questions.wait_for_plan(one, question(1, 1_000), 250));
+        assert!((2..50).all(|number| !questions.wait_for_plan(one, question(number, 1_100), 250)));
+        assert_eq!((questions.len(), questions.asks_at(250)), (49, Millis(1_250)));
+        assert!(questions.overdue(Millis(1_249), 250).is_empty());
+        assert_eq!(questions.overdue(Millis(1_250), 250), [one]);
+        assert!(questions.overdue(Millis(1_251), 250).is_empty());
+        assert!(questions.wait_for_plan(one, question(50, 1_500), 250));
+        assert_eq!((questions.planned(one).len(), questions.len()), (50, 0));
+        assert!(questions.wait_for_plan(one, question(51, 1_501), 250), "it was told, and let go of");
+    }
+
+    #[test]
+    fn what_waits_is_counted() {
+        let (mut questions, one) = (Questions::default(), ShuffleId(1));
+        let (sender, _hears) = sync_channel::<Word>(1);
+        questions.look(one, sender.clone().into(), Millis(0));
+        questions.look(one, sender.into(), Millis(900));
+        questions.wait_for_plan(one, question(1, 0), 250);
+        questions.request(Millis(900), Asker::Node(NodeId::new("b").unwrap(), 1));
+        assert_eq!(questions.len(), 4);
+        questions.forget_old(Millis(1_000), 1_000);
+        assert_eq!(questions.len(), 2);
+        assert_eq!((questions.looks(one).count(), questions.len()), (1, 1));
     }
 }

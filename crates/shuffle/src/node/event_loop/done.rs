@@ -1,6 +1,7 @@
 //! What the threads have done.
 
 use super::{Ends, EventLoop, Result};
+use crate::node::counters::Counters;
 use crate::node::inbox::Done;
 use crate::node::storing::Order;
 use crate::store::Written;
@@ -26,7 +27,10 @@ impl EventLoop {
                 self.buffer(buffer::Event::Divide(leader, division, segments))?;
             }
             Done::Counted(leader, message) => self.send(leader, message),
-            Done::Read(number, answer) => self.answer_read(number, answer),
+            Done::Read(number, answer) => {
+                self.count_read(number, &answer);
+                self.answer_read(number, answer);
+            }
             Done::Found(number, found) => self.answer_found(number, found),
             Done::Ended(why) => return Err(Ends(why)),
         }
@@ -47,6 +51,7 @@ impl EventLoop {
         } else if !written.stored.is_empty() {
             self.full_until = Millis(0);
         }
+        Counters::add(&self.shared.counters.not_stored, written.refused.len() as u64);
         for key in written.refused {
             self.holder(holder::Event::NotStored(key))?;
         }

@@ -8,7 +8,7 @@ use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::{self, NotRead};
 use partage_service::shuffle::plan::Division;
 use partage_service::shuffle::record::{Batch, BatchKey};
-use partage_service::shuffle::{PoolSlot, ShuffleId, buffer};
+use partage_service::shuffle::{PoolSlot, buffer};
 use std::sync::Arc;
 
 impl EventLoop {
@@ -57,11 +57,11 @@ impl EventLoop {
             holder::Effect::Count(leader, epoch, plan, slot) => {
                 self.read(Job::Count(leader, epoch, plan, slot));
             }
-            holder::Effect::Read(number, slice) => self.read(Job::Read(number, slice)),
-            holder::Effect::Seek(number, seek) => self.read(Job::Seek(number, seek)),
+            holder::Effect::Read(number, slice) => self.read(Job::Read(number, slice, self.now())),
+            holder::Effect::Seek(number, seek) => self.read(Job::Seek(number, seek, self.now())),
             holder::Effect::NotRead(number, why) => self.answer_read(number, Err(why)),
             holder::Effect::DropSlot(slot) => return self.drop_slot(slot),
-            holder::Effect::DropShuffle(shuffle) => self.drop_shuffle(shuffle),
+            holder::Effect::DropShuffle(shuffle) => self.storing.order(Order::DropShuffle(shuffle)),
             holder::Effect::Ready(slot, epoch) => self.transport.ready(slot, epoch),
         }
         Ok(())
@@ -81,7 +81,7 @@ impl EventLoop {
 
     /// Of what is not taken the machines ask again; a reader hears that the node is busy.
     fn read(&mut self, job: Job) {
-        if let Err(Job::Read(number, _) | Job::Seek(number, _)) = self.reading.job(job) {
+        if let Err(Job::Read(number, ..) | Job::Seek(number, ..)) = self.reading.job(job) {
             self.answer_read(number, Err(NotRead::Busy));
         }
     }
@@ -101,10 +101,5 @@ impl EventLoop {
     fn drop_slot(&mut self, slot: PoolSlot) -> Result {
         self.storing.order(Order::DropSlot(slot));
         self.decisions.forget(slot).map_err(|error| Ends(error.to_string()))
-    }
-
-    fn drop_shuffle(&mut self, shuffle: ShuffleId) {
-        self.reading.drop_shuffle(shuffle);
-        self.storing.order(Order::DropShuffle(shuffle));
     }
 }

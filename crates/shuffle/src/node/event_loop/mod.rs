@@ -22,7 +22,7 @@ use super::reading::Reading;
 use super::shared::Shared;
 use super::storing::Storing;
 use super::transport::Transport;
-use super::{NodeConfig, NodeSettings};
+use super::{CloseAtEnd, NodeConfig, NodeSettings};
 use crate::limits;
 use crate::log::DecisionLog;
 use clients::Questions;
@@ -48,6 +48,8 @@ pub(super) type Result<T = ()> = std::result::Result<T, Ends>;
 
 /// The machines of a node, and what they are driven with.
 pub(super) struct EventLoop {
+    /// The first field: it goes before `storing` and `reading` wait for their threads.
+    pub(super) _closes: CloseAtEnd,
     pub(super) name: NodeId,
     pub(super) config: NodeConfig,
     pub(super) shared: Arc<Shared>,
@@ -107,6 +109,8 @@ impl EventLoop {
     fn wake_at(&self) -> Millis {
         let leaders = self.leaders.values().map(Leader::wake_at).min().unwrap_or(Millis::NEVER);
         let machines = self.buffer.wake_at().min(self.holder.wake_at()).min(leaders);
+        let plans = self.questions.asks_at(self.config.settings.machines.resend_ms);
+        let machines = machines.min(plans);
         machines.max(self.ticked + limits::TICK_MS).min(self.now() + self.config.settings.question_ms)
     }
 
@@ -156,6 +160,7 @@ impl EventLoop {
         let due: Vec<PoolSlot> = due.map(|(slot, _)| *slot).collect();
         due.into_iter().try_for_each(|slot| self.leader(slot, leader::Event::Tick))?;
         self.questions.forget_old(now, self.config.settings.question_ms);
+        self.ask_leaders_for_plans(now);
         self.hand_out_local()
     }
 

@@ -15,7 +15,7 @@ mod ranges;
 mod sorted_file;
 mod sorter;
 
-pub(crate) use ranges::{ReadingUse, TakenMemory};
+pub(crate) use ranges::{Ranges, ReadingUse, TakenMemory};
 
 use super::inbox::{Done, EndsAtPanic, Inbox};
 use crate::limits;
@@ -27,10 +27,10 @@ use partage_core::base::time::Millis;
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::{self, Division, Placed, Plan, PlanRange};
-use partage_service::shuffle::record::{Batch, BatchKey, Segment};
+use partage_service::shuffle::record::{Batch, BatchKey, Record, Segment};
 use partage_service::shuffle::seek::{self, Seek};
 use partage_service::shuffle::{PoolSlot, RangeId, ShuffleId, TaskId, Writer};
-use ranges::{Found, Ranges, Sorted, Turn};
+use ranges::{Found, Sorted, Turn};
 use sorted_file::SortedFile;
 use sorter::{SORTING, Sorter};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,8 +45,9 @@ pub(crate) enum Job {
     Pass(NodeId, BatchKey),
     Divide(NodeId, Arc<Division>),
     Count(NodeId, Epoch, Arc<Plan>, PoolSlot),
-    Read(u64, Slice),
-    Seek(u64, Seek),
+    /// With the time at which it was asked for.
+    Read(u64, Slice, Millis),
+    Seek(u64, Seek, Millis),
 }
 
 /// What tells one job from another. What has no answer yet is ordered again and again: it is read once.
@@ -64,7 +65,7 @@ impl Job {
             Job::Pass(to, key) => JobName::Pass(to.clone(), key.clone()),
             Job::Divide(_, division) => JobName::Divide(division.shuffle, division.slot, division.task),
             Job::Count(_, epoch, plan, slot) => JobName::Count(plan.shuffle, *slot, *epoch),
-            Job::Read(number, _) | Job::Seek(number, _) => JobName::Read(*number),
+            Job::Read(number, ..) | Job::Seek(number, ..) => JobName::Read(*number),
         }
     }
 }
@@ -82,6 +83,8 @@ pub(crate) struct ReadingSettings {
     pub(crate) answer_bytes: u64,
     /// Bytes of files of sorted ranges.
     pub(crate) file_bytes: u64,
+    /// Nobody waits for an answer any more after this time, in milliseconds.
+    pub(crate) wait_ms: u64,
     /// After so long without a reader a range is not kept, in milliseconds.
     pub(crate) idle_ms: u64,
     /// Where these files are.
@@ -94,9 +97,9 @@ impl ReadingSettings {
         self.range_bytes / 4
     }
 
-    /// Whether a range is sorted on disk: a sort in memory has room beside one on disk.
+    /// Whether a range is sorted on disk: a sort in memory has room beside one on disk, and readers wait for it.
     pub(crate) fn is_large(&self, range: &PlanRange) -> bool {
-        sorting_bytes(range) > self.range_bytes - self.part()
+        sorting_bytes(range) > (self.range_bytes - self.part()).min(limits::SORTED_IN_MEMORY_BYTES)
     }
 }
 
@@ -201,9 +204,9 @@ impl Reading {
         self.reader.place(key)
     }
 
-    /// Nothing of the shuffle is kept.
-    pub(crate) fn drop_shuffle(&self, shuffle: ShuffleId) {
-        self.ranges.remove_shuffle(shuffle);
+    /// The ranges that it keeps.
+    pub(crate) fn ranges(&self) -> Arc<Ranges> {
+        Arc::clone(&self.ranges)
     }
 
     /// What it takes of memory and disk.
@@ -262,9 +265,9 @@ impl Work {
                 Err(error) => self.damaged(error),
             },
             Job::Divide(leader, division) => {
-                // The leader orders no more batches than have about this.
-                let taken = self.ranges.take(self.settings.part());
-                if let Some(segments) = self.segments(&division) {
+                // The leader orders no more batches than have about this in keys and values.
+                let mut taken = self.ranges.take(self.settings.part());
+                if let Some(segments) = self.segments(&division, &mut taken) {
                     self.inbox.done(Done::Divided(leader, division, segments, taken));
                 }
             }
@@ -274,15 +277,23 @@ impl Work {
                     self.inbox.done(Done::Counted(leader, message));
                 }
             }
-            Job::Read(number, slice) => {
+            // Who asked has asked somebody else, or will ask again.
+            Job::Read(number, _, asked) | Job::Seek(number, _, asked) if self.is_late(asked) => {
+                self.inbox.done(Done::Read(number, Err(NotRead::Busy)));
+            }
+            Job::Read(number, slice, _) => {
                 let answer = self.slice(&slice, large);
                 self.inbox.done(Done::Read(number, answer));
             }
-            Job::Seek(number, seek) => self.inbox.done(match self.seek(&seek, large) {
+            Job::Seek(number, seek, _) => self.inbox.done(match self.seek(&seek, large) {
                 Ok(found) => Done::Found(number, found),
                 Err(why) => Done::Read(number, Err(why)),
             }),
         }
+    }
+
+    fn is_late(&self, asked: Millis) -> bool {
+        self.clock.now().since(asked) >= self.settings.wait_ms
     }
 
     /// Says when a batch is damaged. Of one that is not here the machine knows, or will: what wanted it is asked for again.
@@ -292,17 +303,24 @@ impl Work {
         }
     }
 
-    /// What is to be divided: all of it, or none.
-    fn segments(&self, division: &Division) -> Option<Vec<Segment>> {
+    /// What is to be divided: all of it, or none. Memory of its records beyond what was taken for it is taken as they come.
+    fn segments(&self, division: &Division, taken: &mut TakenMemory) -> Option<Vec<Segment>> {
         // What was divided before under each of the tags is not read.
         let before = |writer: &Writer| {
             let divided = division.tags.values().map(|before| before.get(writer).copied().unwrap_or(0));
             divided.min()
         };
         let wanted = division.upto.iter().filter_map(|(writer, upto)| Some((writer, before(writer)?, *upto)));
-        let mut segments = Vec::new();
+        let (mut segments, mut left) = (Vec::new(), self.settings.part());
         let read = self.reader.read_all((division.shuffle, division.slot), wanted, |batch| {
-            segments.extend(division.collect([batch]));
+            let found = division.collect([batch]);
+            let records = found.iter().flat_map(|segment| &segment.records);
+            let memory: u64 = records.map(Record::memory).sum();
+            if memory > left {
+                taken.grow(memory - left);
+            }
+            left = left.saturating_sub(memory);
+            segments.extend(found);
         });
         read.map(|()| segments).map_err(|error| self.damaged(error)).ok()
     }
@@ -343,9 +361,12 @@ impl Work {
 
     /// What is sought in a range, as much as one answer has.
     fn seek(&self, seek: &Seek, large: &SyncSender<Large>) -> Result<seek::Found, NotRead> {
-        let in_memory = |sorted: &[Placed]| seek.of(sorted.iter().map(Placed::sized));
-        let found = self.in_order((&seek.plan, seek.range), large, in_memory, |file| file.seek(seek))?;
-        Ok(found.bounded(self.settings.answer_bytes))
+        let most_bytes = self.settings.answer_bytes;
+        let in_memory = |sorted: &[Placed]| {
+            let Ok(found) = seek.within(sorted, most_bytes);
+            found
+        };
+        self.in_order((&seek.plan, seek.range), large, in_memory, |file| seek.within(file, most_bytes))
     }
 
     /// What is read of a range in its order, which is in memory or in a file.
@@ -358,7 +379,8 @@ impl Work {
     ) -> Result<T, NotRead> {
         let Some(of) = plan.ranges.get(range) else { return Ok(in_memory(&[])) };
         let (key, is_large) = ((plan.shuffle, range), self.settings.is_large(of));
-        match self.ranges.find(key, is_large, self.clock.now()) {
+        let memory = (!is_large).then(|| sorting_bytes(of));
+        match self.ranges.find(key, memory, self.clock.now()) {
             Found::Kept(sorted) => Ok(in_memory(&sorted)),
             Found::Stored(file) => in_file(&file).map_err(|error| {
                 self.ranges.forget(key, &file);
@@ -376,7 +398,6 @@ impl Work {
 
     /// All records of a range, in order, in memory.
     fn sorted(&self, plan: &Plan, range: &PlanRange, turn: Turn) -> Result<Sorted, NotRead> {
-        let taken = self.ranges.take(sorting_bytes(range));
         // A vector that grows would have its records twice for a moment.
         let mut sorted = Vec::with_capacity(usize::try_from(range.records).unwrap_or(0));
         let is_whole = self.needed(plan, range.slot, |batch| {
@@ -390,7 +411,7 @@ impl Work {
         sorted.sort_unstable();
         plan.check(range, &sorted).map_err(|_| NotRead::Differs)?;
         let sorted = Arc::new(sorted);
-        turn.keep(&sorted, taken);
+        turn.keep(&sorted, self.clock.now());
         Ok(sorted)
     }
 

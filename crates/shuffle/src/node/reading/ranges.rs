@@ -2,17 +2,21 @@
 //!
 //! | a range is | who asks for it |
 //! |---|---|
-//! | not here | gets the turn to sort it: nobody else sorts it meanwhile |
-//! | being sorted in memory | waits: it takes a moment |
+//! | not here | gets the turn to sort it, with the memory for it: nobody else sorts it meanwhile |
+//! | not here, and others have the memory | hears that it is sorted, and asks again until its turn comes |
+//! | being sorted in memory | waits for a moment; if that is not enough, it hears so, and asks again |
 //! | being sorted on disk, as it is larger than the memory | hears so, and asks again |
 //! | in memory, or in a file | reads it |
 //! | not sorted, as something lacked or failed | hears why, once; the next one has the turn |
 //!
-//! What is being read and sorted has its memory before it begins, and waits for it. Ranges that are kept give way to that, the
-//! ones first that were not used for longest: both together never have more than the limit. What is larger than the limit is
-//! taken alone; no range is, as large ones are sorted on disk.
+//! What is being read and sorted has its memory before it begins. Ranges that are kept give way to that, the ones first that were
+//! not used for longest: both together never have more than the limit, but for what a division takes beyond its part. A range
+//! that readers take pieces of does not give way to another one, for a term: else readers of more ranges than have room would
+//! each find theirs gone at every piece, and each piece would cost a sort. A division, or a sort on disk, waits for its memory; no
+//! range in memory begins before it.
 
 use super::sorted_file::SortedFile;
+use crate::limits::{FIRST_AFTER_MS, IN_USE_MS, SORT_WAIT, TERM_MS};
 use partage_core::base::time::Millis;
 use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::holder::NotRead;
@@ -37,9 +41,30 @@ enum State {
 #[derive(Debug)]
 struct Entry {
     state: State,
+    /// When its turn to be sorted began.
+    begun: Millis,
     /// When it was asked for last, and before or after which others.
     at: Millis,
     used: u64,
+}
+
+impl Entry {
+    /// What it takes in memory and does not give away, as readers take pieces of it and its term is not over.
+    fn held(&self, now: Millis) -> u64 {
+        let is_held = now.since(self.at) < IN_USE_MS && now.since(self.begun) < TERM_MS;
+        match &self.state {
+            State::Kept(_, bytes) if is_held => *bytes,
+            _ => 0,
+        }
+    }
+}
+
+/// A range that found no room, the one that has waited for longest of those that are still asked for.
+#[derive(Debug, Clone, Copy)]
+struct First {
+    key: RangeKey,
+    since: Millis,
+    at: Millis,
 }
 
 #[derive(Debug, Default)]
@@ -51,17 +76,23 @@ struct All {
     peak: u64,
     /// Bytes of files.
     stored: u64,
+    /// Divisions and sorts on disk that wait for memory.
+    waiting: usize,
+    first: Option<First>,
     /// Counts uses.
     last: u64,
 }
 
 impl All {
-    fn remove(&mut self, key: RangeKey) {
-        match self.entries.remove(&key).map(|entry| entry.state) {
-            Some(State::Kept(_, bytes)) => self.kept -= bytes,
-            Some(State::Stored(file)) => self.stored -= file.bytes(),
-            Some(State::Sorting { .. } | State::Failed(_)) | None => {}
+    /// Takes it out: freeing it takes long, and is for later than the lock.
+    fn remove(&mut self, key: RangeKey) -> Option<State> {
+        let state = self.entries.remove(&key)?.state;
+        match &state {
+            State::Kept(_, bytes) => self.kept -= bytes,
+            State::Stored(file) => self.stored -= file.bytes(),
+            State::Sorting { .. } | State::Failed(_) => {}
         }
+        Some(state)
     }
 
     /// What was not used for longest, of those.
@@ -70,13 +101,33 @@ impl All {
         those.min_by_key(|(_, entry)| entry.used).map(|(key, _)| *key)
     }
 
-    fn make_room(&mut self, most_memory: u64) {
+    #[must_use = "it is freed when the lock is free"]
+    fn make_room(&mut self, most_memory: u64) -> Vec<State> {
+        let mut gone = Vec::new();
         while self.taken + self.kept > most_memory
             && let Some(oldest) = self.oldest(|state| matches!(state, State::Kept(..)))
         {
-            self.remove(oldest);
+            gone.extend(self.remove(oldest));
         }
         self.peak = self.peak.max(self.taken + self.kept);
+        gone
+    }
+
+    /// Whether there is room for a range to be sorted in memory. If not, it is kept in mind, so that its turn comes.
+    fn has_room(&mut self, key: RangeKey, bytes: u64, most_memory: u64, now: Millis) -> bool {
+        let first = self.first.filter(|first| now.since(first.at) < IN_USE_MS);
+        let is_behind =
+            first.is_some_and(|first| first.key != key && now.since(first.since) >= FIRST_AFTER_MS);
+        let held: u64 = self.entries.values().map(|entry| entry.held(now)).sum();
+        let others = self.taken + held;
+        let fits = others == 0 || others.saturating_add(bytes) <= most_memory;
+        let has_room = fits && self.waiting == 0 && !is_behind;
+        self.first = match first {
+            Some(first) if first.key != key => Some(first),
+            _ if has_room => None,
+            first => Some(First { key, since: first.map_or(now, |first| first.since), at: now }),
+        };
+        has_room
     }
 }
 
@@ -103,7 +154,7 @@ pub(crate) struct Ranges {
 pub(super) enum Found {
     Kept(Sorted),
     Stored(Arc<SortedFile>),
-    /// It is being sorted on disk.
+    /// It is being sorted, or will be when others have let go of memory.
     Sorts,
     Failed(NotRead),
     /// Who asks sorts it.
@@ -120,17 +171,13 @@ impl Ranges {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A range that somebody asks for.
-    pub(super) fn find(self: &Arc<Self>, key: RangeKey, is_large: bool, now: Millis) -> Found {
+    /// A range that somebody asks for, with what it takes to sort it in memory; none: it is to be sorted on disk.
+    pub(super) fn find(self: &Arc<Self>, key: RangeKey, in_memory: Option<u64>, now: Millis) -> Found {
         let mut all = self.lock();
         loop {
             all.last += 1;
             let used = all.last;
-            let Some(entry) = all.entries.get_mut(&key) else {
-                let state = State::Sorting { turn: used, is_large };
-                all.entries.insert(key, Entry { state, at: now, used });
-                return Found::Turn(Turn { ranges: Arc::clone(self), key, number: used });
-            };
+            let Some(entry) = all.entries.get_mut(&key) else { return self.begin(all, key, in_memory, now) };
             (entry.at, entry.used) = (now, used);
             match &entry.state {
                 State::Kept(sorted, _) => return Found::Kept(Arc::clone(sorted)),
@@ -138,46 +185,88 @@ impl Ranges {
                 State::Sorting { is_large: true, .. } => return Found::Sorts,
                 State::Failed(why) => {
                     let why = *why;
-                    all.remove(key);
+                    drop(all.remove(key));
                     return Found::Failed(why);
                 }
                 State::Sorting { .. } => {
-                    all = self.changed.wait(all).unwrap_or_else(PoisonError::into_inner);
+                    let sorts = |all: &mut All| {
+                        let state = all.entries.get(&key).map(|entry| &entry.state);
+                        matches!(state, Some(State::Sorting { is_large: false, .. }))
+                    };
+                    let waited = self.changed.wait_timeout_while(all, SORT_WAIT, sorts);
+                    let (next, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+                    if waited.timed_out() {
+                        return Found::Sorts;
+                    }
+                    all = next;
                 }
             }
         }
     }
 
-    /// Memory for something that is about to be read. Waits while others have too much of it.
+    /// The turn to sort a range, if it has the memory.
+    fn begin(
+        self: &Arc<Self>,
+        mut all: MutexGuard<'_, All>,
+        key: RangeKey,
+        in_memory: Option<u64>,
+        now: Millis,
+    ) -> Found {
+        if in_memory.is_some_and(|bytes| !all.has_room(key, bytes, self.most_memory, now)) {
+            return Found::Sorts;
+        }
+        let (number, is_large) = (all.last, in_memory.is_none());
+        let state = State::Sorting { turn: number, is_large };
+        all.entries.insert(key, Entry { state, begun: now, at: now, used: number });
+        let memory = in_memory.map(|bytes| self.taken(&mut all, bytes));
+        let gone = if is_large { Vec::new() } else { all.make_room(self.most_memory) };
+        drop(all);
+        drop(gone);
+        Found::Turn(Turn { ranges: Arc::clone(self), key, number, memory })
+    }
+
+    fn taken(self: &Arc<Self>, all: &mut All, bytes: u64) -> TakenMemory {
+        all.taken += bytes;
+        TakenMemory { ranges: Arc::clone(self), bytes }
+    }
+
+    /// Memory for a division, or for a sort on disk. Waits while others have too much of it.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> TakenMemory {
         let is_too_much = |all: &mut All| all.taken > 0 && all.taken.saturating_add(bytes) > self.most_memory;
-        let waited = self.changed.wait_while(self.lock(), is_too_much);
+        let mut all = self.lock();
+        all.waiting += 1;
+        let waited = self.changed.wait_while(all, is_too_much);
         let mut all = waited.unwrap_or_else(PoisonError::into_inner);
-        all.taken += bytes;
-        all.make_room(self.most_memory);
-        TakenMemory { ranges: Arc::clone(self), bytes }
+        all.waiting -= 1;
+        let taken = self.taken(&mut all, bytes);
+        let gone = all.make_room(self.most_memory);
+        drop(all);
+        drop(gone);
+        taken
     }
 
     /// A file that was not read turned out to be no good.
     pub(super) fn forget(&self, key: RangeKey, file: &Arc<SortedFile>) {
         let mut all = self.lock();
         let is_it = |entry: &Entry| matches!(&entry.state, State::Stored(one) if Arc::ptr_eq(one, file));
-        if all.entries.get(&key).is_some_and(is_it) {
-            all.remove(key);
-        }
+        let gone = if all.entries.get(&key).is_some_and(is_it) { all.remove(key) } else { None };
+        drop(all);
+        drop(gone);
     }
 
     fn remove_if(&self, is_gone: impl Fn(&RangeKey, &Entry) -> bool) {
         let mut all = self.lock();
         let gone = all.entries.iter().filter(|(key, entry)| is_gone(key, entry));
         let gone: Vec<RangeKey> = gone.map(|(key, _)| *key).collect();
-        gone.into_iter().for_each(|key| all.remove(key));
+        let gone: Vec<State> = gone.into_iter().filter_map(|key| all.remove(key)).collect();
         drop(all);
         self.changed.notify_all();
+        drop(gone);
     }
 
-    /// Nothing of the shuffle is kept, and what is being sorted of it is not wanted.
-    pub(super) fn remove_shuffle(&self, shuffle: ShuffleId) {
+    /// Nothing of the shuffle is kept, and what is being sorted of it is not wanted. Its batches are gone before: what is asked for
+    /// from then on is not found.
+    pub(crate) fn remove_shuffle(&self, shuffle: ShuffleId) {
         self.remove_if(|(of, _), _| *of == shuffle);
     }
 
@@ -200,6 +289,18 @@ pub(crate) struct TakenMemory {
     bytes: u64,
 }
 
+impl TakenMemory {
+    /// What it is for has turned out to take so much more. That is here already: ranges that are kept give way to it.
+    pub(super) fn grow(&mut self, bytes: u64) {
+        let mut all = self.ranges.lock();
+        all.taken += bytes;
+        self.bytes += bytes;
+        let gone = all.make_room(self.ranges.most_memory);
+        drop(all);
+        drop(gone);
+    }
+}
+
 impl Drop for TakenMemory {
     fn drop(&mut self) {
         self.ranges.lock().taken -= self.bytes;
@@ -213,6 +314,8 @@ pub(super) struct Turn {
     ranges: Arc<Ranges>,
     key: RangeKey,
     number: u64,
+    /// That of a sort in memory.
+    memory: Option<TakenMemory>,
 }
 
 impl Turn {
@@ -231,14 +334,21 @@ impl Turn {
     }
 
     /// It is sorted: of what was taken for it so much is kept as it takes now.
-    pub(super) fn keep(self, sorted: &Sorted, mut taken: TakenMemory) {
+    pub(super) fn keep(mut self, sorted: &Sorted, now: Millis) {
         let bytes: u64 = sorted.iter().map(Placed::memory).sum();
+        let mut taken = self.memory.take();
         let mut all = self.ranges.lock();
-        all.taken -= std::mem::take(&mut taken.bytes);
+        all.taken -= taken.as_mut().map_or(0, |taken| std::mem::take(&mut taken.bytes));
         if self.end(&mut all, State::Kept(Arc::clone(sorted), bytes)) {
             all.kept += bytes;
+            // The sort took its time: its reader is about to ask for the next piece.
+            if let Some(entry) = all.entries.get_mut(&self.key) {
+                entry.at = entry.at.max(now);
+            }
         }
-        all.make_room(self.ranges.most_memory);
+        let gone = all.make_room(self.ranges.most_memory);
+        drop(all);
+        drop(gone);
     }
 
     /// It is sorted, in a file. Others go for it if there are too many bytes; one always is there.
@@ -254,12 +364,15 @@ impl Turn {
         if let Some(entry) = all.entries.get_mut(&self.key) {
             (entry.at, entry.used) = (now, used);
         }
+        let mut gone = Vec::new();
         while all.stored > self.ranges.most_files
             && let Some(oldest) = all.oldest(|state| matches!(state, State::Stored(_)))
             && oldest != self.key
         {
-            all.remove(oldest);
+            gone.extend(all.remove(oldest));
         }
+        drop(all);
+        drop(gone);
     }
 
     /// It is not sorted: who asks next hears why.
@@ -273,7 +386,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let mut all = self.ranges.lock();
         if all.entries.get(&self.key).is_some_and(|entry| self.is_of(entry)) {
-            all.remove(self.key);
+            drop(all.remove(self.key));
         }
         drop(all);
         self.ranges.changed.notify_all();
@@ -281,128 +394,4 @@ impl Drop for Turn {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::sorter::tests::{file_of, placed};
-    use super::*;
-    use std::sync::mpsc::sync_channel;
-    use std::time::Duration;
-
-    fn sorted(bytes: usize) -> Sorted {
-        Arc::new(vec![placed(b"", 0, &vec![0; bytes])])
-    }
-
-    fn key(at: usize) -> RangeKey {
-        (ShuffleId(1), at)
-    }
-
-    fn turn(ranges: &Arc<Ranges>, at: usize, is_large: bool) -> Turn {
-        match ranges.find(key(at), is_large, Millis(at as u64)) {
-            Found::Turn(turn) => turn,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn keep(ranges: &Arc<Ranges>, at: usize, bytes: usize) {
-        let one = sorted(bytes);
-        let (turn, taken) = (turn(ranges, at, false), ranges.take(one[0].memory()));
-        turn.keep(&one, taken);
-    }
-
-    fn here(ranges: &Ranges) -> Vec<usize> {
-        ranges.lock().entries.keys().map(|(_, at)| *at).collect()
-    }
-
-    #[test]
-    fn r1_ranges_that_were_used_last_are_kept_up_to_the_limit_and_give_way_to_what_is_sorted() {
-        let around = Placed::AROUND;
-        let ranges = Arc::new(Ranges::new(100 + 2 * around, 0));
-        for at in 0..3 {
-            keep(&ranges, at, 40);
-            assert!(matches!(ranges.find(key(0), false, Millis(0)), Found::Kept(_)));
-        }
-        assert_eq!(here(&ranges), [0, 2]);
-        assert_eq!(ranges.uses().memory, 80 + 2 * around);
-        let taken = ranges.take(20 + around);
-        assert_eq!((here(&ranges), ranges.uses().memory), (vec![0], 60 + 2 * around));
-        drop(taken);
-        ranges.remove_shuffle(ShuffleId(2));
-        assert_eq!(here(&ranges), [0]);
-        ranges.remove_shuffle(ShuffleId(1));
-        let uses = ReadingUse { memory: 0, peak: 80 + 2 * around, files: 0 };
-        assert_eq!((here(&ranges), ranges.uses()), (vec![], uses));
-    }
-
-    #[test]
-    fn r1_what_is_read_waits_for_memory_and_one_is_always_read() {
-        let ranges = Arc::new(Ranges::new(100, 0));
-        let large = ranges.take(5_000);
-        std::thread::scope(|scope| {
-            let (sender, has_room) = sync_channel(1);
-            let ranges = &ranges;
-            scope.spawn(move || {
-                let _taken = ranges.take(60);
-                sender.send(()).unwrap();
-            });
-            assert!(has_room.recv_timeout(Duration::from_millis(100)).is_err(), "another one has it all");
-            drop(large);
-            has_room.recv_timeout(Duration::from_secs(20)).unwrap();
-        });
-        let (first, second) = (ranges.take(60), ranges.take(40));
-        assert_eq!(ranges.uses().memory, 100);
-        drop((first, second));
-        assert_eq!(ranges.uses().memory, 0);
-    }
-
-    #[test]
-    fn a_range_is_sorted_by_one_and_read_by_all() {
-        let ranges = Arc::new(Ranges::new(1_000, 0));
-        let first = turn(&ranges, 1, false);
-        std::thread::scope(|scope| {
-            let ranges = &ranges;
-            let is_kept = move || matches!(ranges.find(key(1), false, Millis(1)), Found::Kept(_));
-            let others: Vec<_> = (0..2).map(|_| scope.spawn(is_kept)).collect();
-            let taken = ranges.take(500);
-            first.keep(&sorted(1), taken);
-            assert!(others.into_iter().all(|other| other.join().unwrap()));
-        });
-        // One that was not sorted is the next one's turn.
-        drop(turn(&ranges, 2, false));
-        drop(turn(&ranges, 2, false));
-        // Who asks for a large one does not wait.
-        let large = turn(&ranges, 3, true);
-        assert!(matches!(ranges.find(key(3), true, Millis(1)), Found::Sorts));
-        large.fail(NotRead::Lacks);
-        assert!(matches!(ranges.find(key(3), true, Millis(1)), Found::Failed(NotRead::Lacks)));
-        let again = turn(&ranges, 3, true);
-        assert!(again.is_wanted());
-        ranges.remove_shuffle(ShuffleId(1));
-        assert!(!again.is_wanted());
-        let newer = turn(&ranges, 3, true);
-        again.fail(NotRead::Lacks);
-        assert!(newer.is_wanted(), "what an earlier turn says counts no more");
-    }
-
-    #[test]
-    fn r1_files_go_when_they_are_too_large_together_or_nobody_asks() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = || file_of(folder.path(), 1_000, vec![placed(b"k", 1, &[0; 100])]);
-        let bytes = file().bytes();
-        let ranges = Arc::new(Ranges::new(1_000, 2 * bytes));
-        for at in 0..4 {
-            turn(&ranges, at, true).store(file(), Millis(at as u64));
-            assert!(matches!(ranges.find(key(0), true, Millis(at as u64)), Found::Stored(_)));
-        }
-        assert_eq!((here(&ranges), ranges.uses().files), (vec![0, 3], 2 * bytes));
-        let Found::Stored(damaged) = ranges.find(key(0), true, Millis(9)) else { panic!() };
-        ranges.forget(key(0), &Arc::new(file()));
-        assert_eq!(here(&ranges), [0, 3]);
-        ranges.forget(key(0), &damaged);
-        assert_eq!((here(&ranges), ranges.uses().files), (vec![3], bytes));
-        let waits = turn(&ranges, 7, true);
-        ranges.remove_idle(Millis(3));
-        assert_eq!(here(&ranges), [3, 7]);
-        ranges.remove_idle(Millis(1_000));
-        assert_eq!((here(&ranges), ranges.uses().files), (vec![7], 0), "what is being sorted stays");
-        drop(waits);
-    }
-}
+mod tests;

@@ -177,7 +177,7 @@ pub(super) mod tests {
     }
 
     /// Few keys, so that many records have the same, and values of up to 90 bytes.
-    fn records() -> impl Strategy<Value = Vec<Placed>> {
+    pub(in crate::node::reading) fn records() -> impl Strategy<Value = Vec<Placed>> {
         let one = (prop::collection::vec(0_u8..3, 0..3), 0_u32..4, prop::collection::vec(any::<u8>(), 0..90));
         prop::collection::vec(one, 0..700).prop_map(|all| {
             let numbered = all.into_iter().enumerate();
