@@ -21,16 +21,16 @@ const UNIT: u64 = 1 << 10;
 
 /// A part of the memory. A copy is the same part.
 #[derive(Debug, Clone)]
-struct Part {
+struct MemoryShare {
     room: Arc<Semaphore>,
     units: u32,
 }
 
-impl Part {
-    fn of(bytes: u64) -> Part {
+impl MemoryShare {
+    fn of(bytes: u64) -> MemoryShare {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
         // A semaphore counts to less than 2^61.
-        Part { room: Arc::new(Semaphore::new(units as usize)), units }
+        MemoryShare { room: Arc::new(Semaphore::new(units as usize)), units }
     }
 
     /// So many bytes, or all that there are.
@@ -57,9 +57,9 @@ pub(crate) struct Held {
 /// The memory of all calls. A copy is the same memory.
 #[derive(Debug, Clone)]
 pub(crate) struct FlightMemory {
-    messages: Part,
-    dictionaries: Part,
-    gets: Part,
+    messages: MemoryShare,
+    dictionaries: MemoryShare,
+    gets: MemoryShare,
 }
 
 fn busy(again: Again, what: &str) -> Status {
@@ -72,9 +72,9 @@ impl FlightMemory {
     pub(crate) fn of(bytes: u64) -> FlightMemory {
         let eighth = bytes / 8;
         FlightMemory {
-            messages: Part::of(eighth),
-            dictionaries: Part::of(eighth),
-            gets: Part::of(bytes - 2 * eighth),
+            messages: MemoryShare::of(eighth),
+            dictionaries: MemoryShare::of(eighth),
+            gets: MemoryShare::of(bytes - 2 * eighth),
         }
     }
 
@@ -98,7 +98,7 @@ impl FlightMemory {
 /// The dictionaries of one attempt: they stay until it ends.
 #[derive(Debug)]
 pub(crate) struct HeldDictionaries {
-    part: Part,
+    part: MemoryShare,
     bytes: u64,
     held: Option<OwnedSemaphorePermit>,
     units: u32,
