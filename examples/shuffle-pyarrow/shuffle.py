@@ -59,6 +59,8 @@ def put(nodes, shuffle, partition, table):
         writer, reader = client.do_put(path, table.schema, CALL)
         with writer:
             writer.write_table(table, max_chunksize=16_384)
+            # Without it the attempt is not whole: pyarrow ends the stream in order, too, when this block is left by an exception.
+            writer.write_metadata(json.dumps({"records": table.num_rows}).encode())
             writer.done_writing()
             # It comes when the rows are on the disks of several nodes, and not before.
             stored = reader.read()

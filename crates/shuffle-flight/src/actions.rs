@@ -9,7 +9,7 @@
 //! | `keep-alive`, `delete` | `shuffle` | `alive`, `deleted` |
 
 use crate::limits::{ACTION_BYTES, INPUTS};
-use crate::rows::Rows;
+use crate::rows::{Rows, check_message};
 use crate::service::ShuffleFlights;
 use crate::status;
 use crate::ticket::{key_text, shuffle};
@@ -207,6 +207,7 @@ impl StartForm {
                     ))
                 };
                 let bytes = STANDARD.decode(text).map_err(|error| why(&error))?;
+                check_message(&bytes).map_err(status::differs)?;
                 let schema = try_schema_from_ipc_buffer(&bytes).map_err(|error| why(&error))?;
                 let order = by.into_iter().map(|by| place(&schema, by)).collect::<Result<Vec<_>, _>>()?;
                 let combined = combine.iter().map(|(name, by)| {
@@ -298,8 +299,10 @@ impl ShuffleFlights {
 
     async fn start(&self, form: StartForm) -> Result<Vec<Bytes>, Status> {
         let options = form.options()?;
+        // Before the node runs it knows of no other one.
+        let node = self.node().await?;
         let terms = options.terms(self.pool().addresses().len());
-        let started = self.node().await?.start(terms, options.of_shuffle()).await;
+        let started = node.start(terms, options.of_shuffle()).await;
         let (id, terms) = started.map_err(status::refused)?;
         let handle = Shuffle { id, terms }.to_string();
         Ok(vec![json_body(&json!({ "shuffle": id.to_string(), "handle": handle }))])
@@ -327,6 +330,7 @@ impl ShuffleFlights {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_core::limits::SHUFFLE_SCHEMA_BYTES;
     use tonic::Code;
 
     fn started(body: &str) -> Result<StartOptions, Status> {
@@ -358,6 +362,9 @@ mod tests {
             let why = started(body).unwrap_err();
             assert_eq!(why.code(), Code::InvalidArgument, "{body}: {why}");
         }
+        let long = STANDARD.encode(vec![0; SHUFFLE_SCHEMA_BYTES + 1]);
+        let why = started(&format!(r#"{{"schema":"{long}","by":["a"]}}"#)).unwrap_err();
+        assert!(why.message().contains("the schema has 131073 bytes"), "{why}");
     }
 
     #[test]

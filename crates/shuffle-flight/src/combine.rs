@@ -269,7 +269,7 @@ mod tests {
         read.take(&[pair(b"a", &one), pair(b"a", &two)]).unwrap();
         assert!(read.batch().unwrap().is_none(), "more of the key may come");
         read.take(&[pair(b"a", &two), pair(b"b", &one)]).unwrap();
-        let first = kind.records(&read.batch().unwrap().unwrap()).unwrap();
+        let first = kind.some_records(&read.batch().unwrap().unwrap(), 0).unwrap();
         assert_eq!((first.len(), &first[0].value[..]), (1, &5_i64.to_le_bytes()[..]));
         assert!(read.take(&[pair(b"c", b"text")]).is_err());
         let plain = Arc::new(Kind::of(&RecordKind::Raw, None).unwrap());

@@ -1,7 +1,7 @@
 //! Why rows are not taken, or not made of records.
 
-use crate::rows::{BATCH_BYTES, ENCODING};
-use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
+use crate::rows::{BATCH_BYTES, ENCODING, NULLS_BYTES};
+use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES, SHUFFLE_SCHEMA_BYTES};
 
 /// Why rows are not taken, or not made of records. Only [`RowsError::Damaged`] is no mistake of the one who sent the schema or
 /// the rows.
@@ -46,6 +46,23 @@ pub enum RowsError {
         data_type: String,
         /// What is wrong with it.
         why: &'static str,
+    },
+    /// The schema has too many bytes.
+    #[error(
+        "the schema has {bytes} bytes, of {SHUFFLE_SCHEMA_BYTES} at most: leave out columns or their metadata"
+    )]
+    LongSchema {
+        /// Its bytes as a message of Arrow IPC.
+        bytes: usize,
+    },
+    /// The columns are too wide.
+    #[error(
+        "the columns up to {column:?} take more than {NULLS_BYTES} bytes where all of them are null: use types without a fixed \
+         size, such as lists and texts, or leave out columns"
+    )]
+    Wide {
+        /// The first one that is too much.
+        column: String,
     },
     /// A column cannot be combined.
     #[error("the column {column:?} cannot be combined, as {why}")]
@@ -94,12 +111,12 @@ pub enum RowsError {
     },
     /// A row is too long.
     #[error(
-        "row {row} of the batch has {bytes} bytes, of {SHUFFLE_RECORD_BYTES} at most: store large values elsewhere"
+        "row {row} of the batch has {bytes} bytes or more, of {SHUFFLE_RECORD_BYTES} at most: store large values elsewhere"
     )]
     LongRecord {
         /// The row, counted from 0.
         row: usize,
-        /// Its bytes, encoded.
+        /// Its bytes, encoded; of one that is far too long as many as were counted.
         bytes: usize,
     },
     /// The rows of one batch take too much memory.

@@ -3,6 +3,7 @@
 
 use crate::combine::CombinedRead;
 use crate::kind::Kind;
+use crate::memory::Held;
 use crate::status;
 use crate::ticket::Compression;
 use arrow_array::RecordBatch;
@@ -42,9 +43,9 @@ async fn next_combined(
     }
 }
 
-/// The messages of a read: the schema, and batches of about a mebibyte.
+/// The messages of a read: the schema, and batches of about a mebibyte. The memory of the read is in use until its end.
 pub(crate) fn stream(
-    reading: LocalReading,
+    (reading, held): (LocalReading, Held),
     kind: Arc<Kind>,
     (combine, compression): (bool, Option<Compression>),
 ) -> Result<BoxStream<'static, Result<FlightData, Status>>, Status> {
@@ -57,14 +58,18 @@ pub(crate) fn stream(
     let encoder =
         FlightDataEncoderBuilder::new().with_schema(Arc::clone(kind.schema())).with_options(options);
     let combined = if combine { Some(CombinedRead::new(Arc::clone(&kind))?) } else { None };
-    let state = (reading, kind, combined);
-    let batches = stream::try_unfold(state, |(mut reading, kind, mut combined)| async move {
-        let batch = match &mut combined {
-            Some(combined) => next_combined(&mut reading, combined).await,
-            None => next(&mut reading, &kind).await,
-        };
-        let batch = batch.map_err(FlightError::from)?;
-        Ok::<_, FlightError>(batch.map(|batch| (batch, (reading, kind, combined))))
+    let batches =
+        stream::try_unfold((reading, kind, combined), |(mut reading, kind, mut combined)| async move {
+            let batch = match &mut combined {
+                Some(combined) => next_combined(&mut reading, combined).await,
+                None => next(&mut reading, &kind).await,
+            };
+            let batch = batch.map_err(FlightError::from)?;
+            Ok::<_, FlightError>(batch.map(|batch| (batch, (reading, kind, combined))))
+        });
+    let messages = encoder.build(batches).map(move |message| {
+        let _in_use = &held;
+        message.map_err(Status::from)
     });
-    Ok(encoder.build(batches).map(|message| message.map_err(Status::from)).boxed())
+    Ok(messages.boxed())
 }

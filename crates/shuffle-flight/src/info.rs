@@ -21,14 +21,18 @@ use tonic::Status;
 /// Where the nodes of the pool are.
 pub(crate) type Addresses = BTreeMap<NodeId, String>;
 
-/// The nodes at which an endpoint can be read: its holders first, then others, of which each endpoint has another one first.
-fn locations(holders: &[NodeId], at: usize, addresses: &Addresses) -> Vec<Location> {
-    let others = addresses.keys().filter(|node| !holders.contains(node));
-    let count = addresses.len().max(1);
-    let others: Vec<&NodeId> = others.cycle().skip(at % count).take(count).collect();
+/// The nodes at which an endpoint can be read: its holders first, then others, of which each endpoint has another one first. Of a
+/// large pool no more nodes are looked at than are named.
+fn locations(holders: &[NodeId], at: usize, addresses: &Addresses, nodes: &[&NodeId]) -> Vec<Location> {
+    let begin = at % nodes.len().max(1);
+    let (before, after) = nodes.split_at(begin);
+    let others = after.iter().chain(before).copied();
     let mut named: Vec<&NodeId> = Vec::new();
-    for node in holders.iter().chain(others) {
-        if named.len() < LOCATIONS && addresses.contains_key(node) && !named.contains(&node) {
+    for node in holders.iter().filter(|node| addresses.contains_key(*node)).chain(others) {
+        if named.len() == LOCATIONS {
+            break;
+        }
+        if !named.contains(&node) {
             named.push(node);
         }
     }
@@ -78,6 +82,7 @@ impl Flight<'_> {
         }
         let default = if self.form.combine { Cut::Keys } else { Cut::default() };
         let cut = self.form.cut.unwrap_or(default);
+        let nodes: Vec<&NodeId> = addresses.keys().collect();
         let of_partition = |(i, partition): (u64, LocalPartition)| {
             let ticket = TicketForm {
                 shuffle: self.shuffle.to_string(),
@@ -90,7 +95,7 @@ impl Flight<'_> {
             };
             let at = usize::try_from(i).unwrap_or_default();
             let records = (cut == Cut::Records).then_some(partition.records);
-            endpoint(&ticket, locations(&partition.holders, at, addresses), records)
+            endpoint(&ticket, locations(&partition.holders, at, addresses, &nodes), records)
         };
         Ok((0..).zip(node.partitions(self.plan, n)).map(of_partition).collect())
     }
@@ -107,7 +112,8 @@ impl Flight<'_> {
             compression: form.compression,
             ..TicketForm::default()
         };
-        Ok(endpoint(&ticket, locations(&[], 0, addresses), None))
+        let nodes: Vec<&NodeId> = addresses.keys().collect();
+        Ok(endpoint(&ticket, locations(&[], 0, addresses, &nodes), None))
     }
 
     /// What a client is told of it.
@@ -147,15 +153,17 @@ mod tests {
         let node = |name: &str| NodeId::new(name).unwrap();
         let addresses: Addresses =
             ["a", "b", "c", "d"].map(|name| (node(name), format!("{name}:7700"))).into();
+        let nodes: Vec<&NodeId> = addresses.keys().collect();
         let uris = |holders: &[NodeId], at| -> Vec<String> {
-            locations(holders, at, &addresses).into_iter().map(|location| location.uri).collect()
+            locations(holders, at, &addresses, &nodes).into_iter().map(|location| location.uri).collect()
         };
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| format!("grpc+tcp://{name}:7700"));
         assert_eq!(uris(&[node("c"), node("gone")], 0), [&c, &a, &b, &d].map(String::clone));
         assert_eq!(uris(&[node("c")], 1), [&c, &b, &d, &a].map(String::clone));
         assert_eq!(uris(&[], 0).len(), 4);
-        assert!(locations(&[node("a")], 5, &Addresses::new()).is_empty());
+        assert!(locations(&[node("a")], 5, &Addresses::new(), &[]).is_empty());
         let many: Addresses = (0..50).map(|at| (node(&format!("n{at}")), String::new())).collect();
-        assert_eq!(locations(&[], 49, &many).len(), LOCATIONS);
+        let nodes: Vec<&NodeId> = many.keys().collect();
+        assert_eq!(locations(&[], 49, &many, &nodes).len(), LOCATIONS);
     }
 }

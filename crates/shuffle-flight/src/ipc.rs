@@ -1,7 +1,9 @@
-//! What messages of Arrow IPC claim to become, before anything of them is unpacked: the decoder reserves what a length says.
+//! What messages of Arrow IPC claim to become, before anything of them is unpacked: the decoder reserves what a length says, and
+//! panics where a buffer lies beyond the end of its message.
 
 use arrow_flight::FlightData;
-use arrow_ipc::{Message, RecordBatch, root_as_message};
+use arrow_ipc::{Buffer, Message, RecordBatch, root_as_message};
+use std::ops::Range;
 
 /// The bytes in front of a message of a stream.
 const CONTINUES: [u8; 4] = [0xff; 4];
@@ -12,23 +14,52 @@ fn batch<'a>(message: &Message<'a>) -> Option<RecordBatch<'a>> {
     message.header_as_record_batch().or_else(of_dictionary)
 }
 
-/// Bytes that the compressed buffers of a message have when they are unpacked; 0 of one that cannot be read, which the decoder
-/// refuses.
-pub(crate) fn unpacked_bytes(data: &FlightData) -> u64 {
-    let Ok(message) = root_as_message(&data.data_header) else { return 0 };
-    let Some(batch) = batch(&message).filter(|batch| batch.compression().is_some()) else { return 0 };
-    let Some(buffers) = batch.buffers() else { return 0 };
-    let length = |(offset, length): (i64, i64)| {
-        let at = usize::try_from(offset).ok().filter(|_| length >= 8)?;
-        let prefix = data.data_body.get(at..at.checked_add(8)?)?;
-        // −1 says that the buffer is not compressed.
-        u64::try_from(i64::from_le_bytes(prefix.try_into().ok()?)).ok()
-    };
-    let lengths = buffers.iter().filter_map(|buffer| length((buffer.offset(), buffer.length())));
-    lengths.fold(0, u64::saturating_add)
+/// Where a buffer of rows lies in the body of its message; none: it lies beyond it, by which the decoder would panic.
+fn place(buffer: &Buffer, body: usize) -> Option<Range<usize>> {
+    let at = usize::try_from(buffer.offset()).ok()?;
+    let end = at.checked_add(usize::try_from(buffer.length()).ok()?)?;
+    (end <= body).then_some(at..end)
 }
 
-/// Whether these are messages of a stream, each with as many bytes as it says, and none compressed.
+/// What a buffer of some bytes takes when it is unpacked; none: it says no length.
+fn unpacked(bytes: &[u8], is_compressed: bool) -> Option<u64> {
+    if bytes.is_empty() || !is_compressed {
+        return Some(bytes.len() as u64);
+    }
+    match i64::from_le_bytes(*bytes.first_chunk::<8>()?) {
+        // It is not compressed.
+        -1 => Some(bytes.len() as u64),
+        length => u64::try_from(length).ok(),
+    }
+}
+
+/// What a message takes when its buffers are unpacked, each by itself: several may lie in the same bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unpacked {
+    pub(crate) bytes: u64,
+    /// It is a dictionary, which stays for the messages behind it.
+    pub(crate) is_dictionary: bool,
+}
+
+impl Unpacked {
+    /// Of a message; an error: the buffers of rows are not in it. One that cannot be read takes nothing: the decoder refuses it.
+    pub(crate) fn of(data: &FlightData) -> Result<Unpacked, &'static str> {
+        let none = Unpacked { bytes: 0, is_dictionary: false };
+        let Ok(message) = root_as_message(&data.data_header) else { return Ok(none) };
+        let is_dictionary = message.header_as_dictionary_batch().is_some();
+        let Some(batch) = batch(&message) else { return Ok(none) };
+        let (is_compressed, mut bytes) = (batch.compression().is_some(), 0_u64);
+        for buffer in batch.buffers().into_iter().flatten() {
+            let place = place(buffer, data.data_body.len()).and_then(|place| data.data_body.get(place));
+            let buffer = place.ok_or("a buffer of it lies beyond its end")?;
+            let length = unpacked(buffer, is_compressed).ok_or("a compressed buffer says no length")?;
+            bytes = bytes.saturating_add(length);
+        }
+        Ok(Unpacked { bytes, is_dictionary })
+    }
+}
+
+/// Whether these are messages of a stream, each with as many bytes as it and its buffers say, and none compressed.
 pub(crate) fn is_plain(mut stream: &[u8]) -> bool {
     while let Some((head, rest)) = stream.split_first_chunk::<8>() {
         let [a, b, c, d, length @ ..] = *head;
@@ -40,10 +71,13 @@ pub(crate) fn is_plain(mut stream: &[u8]) -> bool {
             return true;
         }
         let Some(Ok(message)) = rest.get(..length).map(root_as_message) else { return false };
-        let is_compressed = batch(&message).is_some_and(|batch| batch.compression().is_some());
-        let after = usize::try_from(message.bodyLength()).ok().and_then(|body| length.checked_add(body));
-        match after.and_then(|after| rest.get(after..)) {
-            Some(next) if !is_compressed => stream = next,
+        let Ok(body) = usize::try_from(message.bodyLength()) else { return false };
+        let is_taken = |batch: RecordBatch<'_>| {
+            let mut buffers = batch.buffers().into_iter().flatten();
+            batch.compression().is_none() && buffers.all(|buffer| place(buffer, body).is_some())
+        };
+        match length.checked_add(body).and_then(|after| rest.get(after..)) {
+            Some(next) if batch(&message).is_none_or(is_taken) => stream = next,
             _ => return false,
         }
     }
@@ -74,10 +108,26 @@ mod tests {
         let messages: Vec<FlightData> =
             encoder.build(stream::iter([Ok(self::rows())])).try_collect().await.unwrap();
         let [schema, rows] = &messages[..] else { panic!("{} messages", messages.len()) };
-        assert_eq!(unpacked_bytes(schema), 0);
+        assert_eq!(Unpacked::of(schema).unwrap().bytes, 0);
         // The values, and perhaps a bit for each.
-        assert!((8_000..8_200).contains(&unpacked_bytes(rows)), "{}", unpacked_bytes(rows));
+        let taken = Unpacked::of(rows).unwrap();
+        assert!((8_000..8_200).contains(&taken.bytes) && !taken.is_dictionary, "{taken:?}");
         assert!(rows.data_body.len() < 1_000, "it is compressed");
+        // Its buffers do not lie in it, or begin with no length.
+        for cut in [0, rows.data_body.len() / 2] {
+            let data_body = rows.data_body.slice(..cut);
+            assert!(Unpacked::of(&FlightData { data_body, ..rows.clone() }).is_err(), "{cut}");
+        }
+    }
+
+    #[tokio::test]
+    async fn buffers_that_are_not_compressed_count_too() {
+        let encoder = FlightDataEncoderBuilder::new();
+        let messages: Vec<FlightData> =
+            encoder.build(stream::iter([Ok(self::rows())])).try_collect().await.unwrap();
+        let taken = Unpacked::of(&messages[1]).unwrap();
+        assert!((8_000..8_200).contains(&taken.bytes), "{taken:?}");
+        assert!(messages[1].data_body.len() >= 8_000);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::combine::HeldRows;
 use crate::ipc::is_plain;
+use crate::limits::RAW_RECORDS;
 use crate::rows::Rows;
 use crate::status;
 use arrow_array::builder::BinaryBuilder;
@@ -133,15 +134,16 @@ impl Kind {
         }
     }
 
-    /// The records of rows that are accepted.
-    pub(crate) fn records(&self, batch: &RecordBatch) -> Result<Vec<Record>, Status> {
+    /// Records of rows that are accepted, from one row on, of some megabytes; at least one if there is a row.
+    pub(crate) fn some_records(&self, batch: &RecordBatch, from: usize) -> Result<Vec<Record>, Status> {
         match self {
             Kind::Raw(..) => {
-                let (keys, values) = (raw_column(batch, KEY)?, raw_column(batch, VALUE)?);
+                let some = batch.slice(from, RAW_RECORDS.min(batch.num_rows().saturating_sub(from)));
+                let (keys, values) = (raw_column(&some, KEY)?, raw_column(&some, VALUE)?);
                 let record = |(key, value): (&[u8], &[u8])| Record { key: key.into(), value: value.into() };
                 Ok(keys.into_iter().zip(values).map(record).collect())
             }
-            Kind::Rows(rows, _) => rows.records(batch).map_err(status::differs),
+            Kind::Rows(rows, _) => rows.some_records(batch, from).map_err(status::differs),
         }
     }
 
@@ -238,13 +240,13 @@ mod tests {
         let values: Arc<dyn Array> = Arc::new(LargeBinaryArray::from_vec(vec![b"1".as_slice(), b"22"]));
         let batch = raw(vec![("value", values.clone()), ("key", keys.clone())]);
         kind.accepts(batch.schema_ref()).unwrap();
-        let records = kind.records(&batch).unwrap();
+        let records = kind.some_records(&batch, 0).unwrap();
         let pairs: Vec<Pair<'_>> = records.iter().map(|one| (&one.key[..], &one.value[..])).collect();
         let expected: [Pair<'_>; 2] = [(b"b", b"1"), (b"", b"22")];
         assert_eq!(pairs, expected);
         let back = kind.batch(&pairs).unwrap();
         assert_eq!((back.schema_ref(), back.num_rows()), (kind.schema(), 2));
-        assert_eq!(kind.records(&back).unwrap(), records);
+        assert_eq!(kind.some_records(&back, 0).unwrap(), records);
 
         let numbers: Arc<dyn Array> = Arc::new(Int64Array::from(vec![1, 2]));
         for (columns, part) in [
@@ -256,7 +258,7 @@ mod tests {
             assert!(why.message().contains(part), "{why}");
         }
         let nulls: Arc<dyn Array> = Arc::new(BinaryArray::from_opt_vec(vec![None, Some(b"x".as_slice())]));
-        let why = kind.records(&raw(vec![("key", nulls), ("value", keys)])).unwrap_err();
+        let why = kind.some_records(&raw(vec![("key", nulls), ("value", keys)]), 0).unwrap_err();
         assert!(why.message().contains("column key has nulls"), "{why}");
     }
 

@@ -18,6 +18,8 @@
 //! | how an attempt comes in, and when it is whole | `put.rs` |
 //! | which endpoints a flight has, and where | `info.rs` |
 //! | how records go out | `get.rs` |
+//! | what all calls take in memory | `memory.rs` |
+//! | what a message claims to become, and how it is read | `ipc.rs`, `decode.rs` |
 //! | how rows of equal keys become one | `combine.rs`, `rows/numbers.rs` |
 //! | which status an error has | `status.rs` |
 //!
@@ -27,11 +29,14 @@
 //! |---|---|
 //! | a node that knows nothing of a shuffle asks its leader what the records are, also when it is sealed: then it is read here only once a leader is there | `service.rs` |
 //! | how many records partitions have that are cut at bytes or between keys is not said before they are read | `info.rs` |
+//! | rows of a shuffle that a client of records has written by itself are read as far as they are rows: what lies behind one is left out | `rows/mod.rs` |
+//! | a null of a list of a fixed size takes a byte as it is stored, and all its items where it is read: lists of such lists can take more memory than a read counts | `get.rs` |
 //! | handshakes, exchanges and polls: there is nothing to log in to, to exchange, or to wait for | `service.rs` |
 #![forbid(unsafe_code)]
 
 mod actions;
 mod combine;
+mod decode;
 mod descriptor;
 mod error;
 mod get;
@@ -39,6 +44,7 @@ mod info;
 mod ipc;
 mod kind;
 mod limits;
+mod memory;
 mod put;
 mod rows;
 mod service;

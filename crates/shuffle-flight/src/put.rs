@@ -2,30 +2,37 @@
 //!
 //! ```text
 //!  descriptor, schema ─► accepted? ─► attempt is open ─► batches ─► some rows at a time ─► frames ─► buffer
-//!  end of the stream ─► the attempt is whole ─► one PutResult, and the end of the call
+//!  end mark, end of the stream ─► the attempt is whole ─► one PutResult, and the end of the call
 //! ```
+//!
+//! The end of a stream says nothing: a client of gRPC ends it in order when its program fails half-way, or forgets it. So the last
+//! message is a mark, which counts the rows.
 //!
 //! All is done where the answer is polled: when a client goes away, the attempt is dropped, and one that is dropped before its
 //! end is never read. The next message is read when the buffer has the records of the one before: so a full buffer holds the
 //! client back.
 
 use crate::combine::HeldRows;
+use crate::decode::Decoding;
 use crate::descriptor::PutPath;
-use crate::ipc::unpacked_bytes;
+use crate::ipc::Unpacked;
 use crate::kind::Kind;
-use crate::limits::{BATCH_ROWS, FIRST_ROWS, FRAME_BYTES, MOST_ROWS, UNPACKED_BYTES};
+use crate::limits::{BATCH_ROWS, FLUSH, FRAME_BYTES, UNPACKED_BYTES};
+use crate::memory::{Held, HeldDictionaries};
 use crate::service::ShuffleFlights;
 use crate::status;
 use arrow_array::RecordBatch;
-use arrow_flight::decode::{DecodedPayload, FlightDataDecoder};
-use arrow_flight::error::FlightError;
+use arrow_flight::decode::DecodedPayload;
 use arrow_flight::{FlightData, PutResult};
+use futures::StreamExt;
 use futures::stream::{self, Stream};
-use futures::{StreamExt, TryStreamExt, future};
 use partage_service::shuffle::record::Record;
 use partage_shuffle::network::LocalAttempt;
+use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
+use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
+use tokio::time::Instant;
 use tonic::Status;
 
 /// Writes the attempt that a stream is, to its end.
@@ -40,10 +47,21 @@ where
     let path = PutPath::of(first.flight_descriptor.as_ref())?;
     let node = flights.node().await?;
     let kind = flights.kind(&node, path.shuffle.id).await?;
-    let mut decoder = FlightDataDecoder::new(checked(stream::iter([Ok(first)]).chain(messages)));
-    let mut open: Option<RowWriter> = None;
-    while let Some(decoded) = decoder.next().await {
-        match decoded.map_err(not_decoded)?.payload {
+    let (mut decoding, mut dictionaries) = (Decoding::new(), flights.memory().dictionaries());
+    let (mut open, mut told) = (None::<RowWriter>, None);
+    let mut messages = stream::iter([Ok(first)]).chain(messages);
+    while let Some(message) = messages.next().await {
+        let message = message.map_err(|why| status::broken(&why))?;
+        if told.is_some() {
+            return Err(status::malformed("messages come behind the end mark: write it last"));
+        }
+        if message.data_header.is_empty() {
+            told = end_mark(&message)?;
+            continue;
+        }
+        // It is given back when the buffer has the rows.
+        let _held = room(&flights, &message, &mut dictionaries).await?;
+        match decoding.decode(message)? {
             DecodedPayload::None => {}
             DecodedPayload::Schema(_) if open.is_some() => {
                 return Err(status::malformed("the stream has two schemas: write one attempt for each"));
@@ -61,35 +79,52 @@ where
         }
     }
     let Some(rows) = open else { return Err(status::malformed("the stream has no schema")) };
-    let (records, bytes) = rows.end().await?;
+    let (records, bytes) = rows.end(told).await?;
     let attempt = format!("{:032x}", path.attempt.0);
     let told = json!({ "records": records, "bytes": bytes, "attempt": attempt });
     Ok(PutResult { app_metadata: told.to_string().into() })
 }
 
-/// Messages that the decoder takes. What has no header has metadata of the client alone, which says nothing here.
-fn checked<S>(messages: S) -> impl Stream<Item = Result<FlightData, FlightError>> + Send + 'static
-where
-    S: Stream<Item = Result<FlightData, Status>> + Send + 'static,
-{
-    let with_header = messages.try_filter(|message| future::ready(!message.data_header.is_empty()));
-    let sized = with_header.and_then(|message| {
-        let bytes = unpacked_bytes(&message);
-        future::ready(if bytes <= UNPACKED_BYTES {
-            Ok(message)
-        } else {
-            let most = UNPACKED_BYTES >> 20;
-            Err(status::malformed(format!("a message is {bytes} bytes when it is unpacked, and {most} MiB are the most: write batches of fewer rows")))
-        })
-    });
-    sized.map_err(FlightError::from)
+/// The last message of a stream, which has no rows.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndMark {
+    records: u64,
 }
 
-fn not_decoded(why: FlightError) -> Status {
-    match why {
-        FlightError::Tonic(why) => status::broken(&why),
-        why => status::malformed(format!("a message is no rows of Arrow: {why}")),
+/// The rows that the end mark counts; none: the message says nothing.
+fn end_mark(message: &FlightData) -> Result<Option<u64>, Status> {
+    if message.app_metadata.is_empty() {
+        return Ok(None);
     }
+    let mark: Result<EndMark, _> = serde_json::from_slice(&message.app_metadata);
+    let mark = mark.map_err(|why| {
+        status::malformed(format!("metadata without rows is no end mark, as {{\"records\": 5}} is: {why}"))
+    })?;
+    Ok(Some(mark.records))
+}
+
+/// Waits for the memory that a message takes when it is unpacked.
+async fn room(
+    flights: &ShuffleFlights,
+    message: &FlightData,
+    dictionaries: &mut HeldDictionaries,
+) -> Result<Held, Status> {
+    let taken = Unpacked::of(message)
+        .map_err(|why| status::malformed(format!("a message is no rows of Arrow: {why}")))?;
+    let most = UNPACKED_BYTES >> 20;
+    if taken.bytes > UNPACKED_BYTES {
+        let why = format!(
+            "a message is {} bytes when it is unpacked, and {most} MiB are the most: write batches of fewer rows",
+            taken.bytes
+        );
+        return Err(status::malformed(why));
+    }
+    if taken.is_dictionary {
+        dictionaries.take(taken.bytes).await?;
+    }
+    let wire = (message.data_header.len() + message.data_body.len()) as u64;
+    Ok(flights.memory().message(wire.max(taken.bytes)).await)
 }
 
 /// The rows of an attempt, on their way to frames.
@@ -100,29 +135,30 @@ struct RowWriter {
     held: Option<HeldRows>,
     /// Records of all rows so far, and their keys and values in bytes.
     taken: (u64, u64),
-    /// Rows that become records at once.
-    at_once: usize,
     frame: Vec<Record>,
     /// What they take in memory.
     frame_bytes: u64,
+    /// When the buffer has got a frame last.
+    flushed: Instant,
 }
 
-/// How many rows to take next, when so many took so many bytes of memory.
-fn next_rows(at_once: usize, taken: usize, bytes: u64) -> usize {
-    if bytes > FRAME_BYTES {
-        let fewer = taken as u64 * FRAME_BYTES / bytes;
-        usize::try_from(fewer).unwrap_or(usize::MAX).max(1)
-    } else if bytes < FRAME_BYTES / 2 {
-        (2 * at_once).min(MOST_ROWS)
-    } else {
-        at_once
-    }
+/// Why an attempt whose mark counts other rows than came is not whole; none: it is.
+fn not_whole(told: Option<u64>, came: u64) -> Option<Refusal> {
+    let why = match told {
+        Some(told) if told == came => return None,
+        Some(told) => format!("the end mark counts {told} rows, and {came} came: write the attempt again"),
+        None => format!(
+            "the stream has ended behind {came} rows without an end mark, so some may lack: write the attempt again, and send \
+             the metadata {{\"records\": …}}, with its rows, behind the last batch"
+        ),
+    };
+    Some(Refusal::new(RefusalWord::CountDiffers, Again::Attempt, why))
 }
 
 impl RowWriter {
     fn of(attempt: LocalAttempt, kind: Arc<Kind>) -> RowWriter {
-        let (held, taken) = (kind.held_rows(), (0, 0));
-        RowWriter { attempt, kind, held, taken, at_once: FIRST_ROWS, frame: Vec::new(), frame_bytes: 0 }
+        let (held, taken, flushed) = (kind.held_rows(), (0, 0), Instant::now());
+        RowWriter { attempt, kind, held, taken, frame: Vec::new(), frame_bytes: 0, flushed }
     }
 
     async fn write(&mut self, batch: &RecordBatch) -> Result<(), Status> {
@@ -133,11 +169,8 @@ impl RowWriter {
         }
         let mut at = 0;
         while at < rows {
-            let count = self.at_once.min(rows - at);
-            let records = self.kind.records(&batch.slice(at, count))?;
-            let bytes = records.iter().map(Record::memory).sum();
-            self.at_once = next_rows(self.at_once, count, bytes);
-            at += count;
+            let records = self.kind.some_records(batch, at)?;
+            at += records.len();
             let size: u64 = records.iter().map(Record::bytes).sum();
             self.taken = (self.taken.0 + records.len() as u64, self.taken.1 + size);
             let Some(held) = &mut self.held else {
@@ -150,6 +183,11 @@ impl RowWriter {
             if held.memory() > FRAME_BYTES {
                 self.flush_held().await?;
             }
+        }
+        // The buffer gives an attempt up that is silent for long: one that comes little by little is not.
+        if self.flushed.elapsed() >= FLUSH {
+            self.flush_held().await?;
+            self.flush().await?;
         }
         Ok(())
     }
@@ -174,16 +212,23 @@ impl RowWriter {
     }
 
     async fn flush(&mut self) -> Result<(), Status> {
+        if self.frame.is_empty() {
+            return Ok(());
+        }
         let frame = std::mem::take(&mut self.frame);
         self.frame_bytes = 0;
-        self.attempt.put(frame).await.map_err(status::refused)
+        self.attempt.put(frame).await.map_err(status::refused)?;
+        self.flushed = Instant::now();
+        Ok(())
     }
 
-    async fn end(mut self) -> Result<(u64, u64), Status> {
-        self.flush_held().await?;
-        if !self.frame.is_empty() {
-            self.flush().await?;
+    /// The attempt is whole if so many rows came as were told.
+    async fn end(mut self, told: Option<u64>) -> Result<(u64, u64), Status> {
+        if let Some(refusal) = not_whole(told, self.taken.0) {
+            return Err(status::refused(refusal));
         }
+        self.flush_held().await?;
+        self.flush().await?;
         self.attempt.end().await.map_err(status::refused)?;
         Ok(self.taken)
     }
@@ -193,12 +238,25 @@ impl RowWriter {
 mod tests {
     use super::*;
 
+    fn mark(metadata: &'static str) -> FlightData {
+        FlightData { app_metadata: metadata.into(), ..FlightData::default() }
+    }
+
     #[test]
-    fn r1_rows_are_taken_as_their_size_allows() {
-        assert_eq!(next_rows(64, 64, 100), 128);
-        assert_eq!(next_rows(MOST_ROWS, MOST_ROWS, 100), MOST_ROWS);
-        assert_eq!(next_rows(64, 64, FRAME_BYTES - 1), 64);
-        assert_eq!(next_rows(64, 64, 4 * FRAME_BYTES), 16);
-        assert_eq!(next_rows(64, 10, 1_000 * FRAME_BYTES), 1);
+    fn an_attempt_is_whole_if_its_mark_counts_its_rows() {
+        assert_eq!(not_whole(Some(7), 7), None);
+        for told in [None, Some(0), Some(8)] {
+            let refusal = not_whole(told, 7).unwrap();
+            assert_eq!((refusal.word, refusal.again), (RefusalWord::CountDiffers, Again::Attempt));
+        }
+    }
+
+    #[test]
+    fn metadata_alone_is_the_end_mark() {
+        assert_eq!(end_mark(&mark(r#"{"records": 7}"#)).unwrap(), Some(7));
+        assert_eq!(end_mark(&mark("")).unwrap(), None);
+        for bad in ["7", "{}", r#"{"records": -1}"#, r#"{"records": 7, "more": 1}"#, "mine"] {
+            assert!(end_mark(&mark(bad)).is_err(), "{bad}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use crate::descriptor::FlightForm;
 use crate::info::Flight;
 use crate::kind::Kind;
 use crate::limits::{KINDS, MESSAGE_BYTES};
+use crate::memory::FlightMemory;
 use crate::ticket::TicketForm;
 use crate::{actions, get, put, status};
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
@@ -55,6 +56,7 @@ struct CriteriaForm {
 pub struct ShuffleFlights {
     pool: LocalPool,
     kinds: Arc<Mutex<Kinds>>,
+    memory: FlightMemory,
 }
 
 impl fmt::Debug for ShuffleFlights {
@@ -66,7 +68,12 @@ impl fmt::Debug for ShuffleFlights {
 impl ShuffleFlights {
     /// Of that pool.
     pub fn new(pool: LocalPool) -> ShuffleFlights {
-        ShuffleFlights { pool, kinds: Arc::default() }
+        let memory = FlightMemory::of(pool.protocol_bytes());
+        ShuffleFlights { pool, kinds: Arc::default(), memory }
+    }
+
+    pub(crate) fn memory(&self) -> &FlightMemory {
+        &self.memory
     }
 
     pub(crate) fn pool(&self) -> &LocalPool {
@@ -143,7 +150,9 @@ impl ShuffleFlights {
         // Whoever reads of a shuffle that is not sealed, or not there, hears it at once.
         node.plan(ticket.shuffle).await.map_err(status::refused)?;
         let kind = self.kind(&node, ticket.shuffle).await?;
-        get::stream(node.read(ticket.shuffle, ticket.what), kind, (ticket.combine, ticket.compression))
+        let held = self.memory.get().await?;
+        let reading = node.read(ticket.shuffle, ticket.what);
+        get::stream((reading, held), kind, (ticket.combine, ticket.compression))
     }
 }
 

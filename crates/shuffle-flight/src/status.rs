@@ -12,7 +12,7 @@
 //! A message is `word: sentence [again: no]`, or `request`, or `attempt`: the clients of most languages show nothing else. The
 //! metadata `partage-error` has the same as JSON.
 
-use crate::limits::{MESSAGE_BYTES, NAMED};
+use crate::limits::{MESSAGE_BYTES, NAMED, SENTENCE_BYTES};
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
 use serde_json::{Value, json};
 use std::fmt::Display;
@@ -31,6 +31,11 @@ fn with(code: Code, word: &str, again: Again, why: &dyn Display, more: Option<(&
     let mut details = json!({ "kind": word, "again": again });
     if let Some((name, value)) = more {
         details[name] = value;
+    }
+    let mut why = why.to_string();
+    if why.len() > SENTENCE_BYTES {
+        why.truncate(why.floor_char_boundary(SENTENCE_BYTES));
+        why.push('…');
     }
     let mut metadata = MetadataMap::new();
     if let Ok(value) = details.to_string().parse::<MetadataValue<Ascii>>() {
@@ -52,7 +57,7 @@ fn code(refusal: &Refusal) -> Code {
     }
 }
 
-/// Of a refusal of the node.
+/// Of a refusal of the node, or in its words.
 pub(crate) fn refused(refusal: Refusal) -> Status {
     with(code(&refusal), refusal.word.as_str(), refusal.again, &refusal.why, None)
 }
@@ -154,6 +159,16 @@ mod tests {
         );
         let own = broken(&never);
         assert_eq!((own.code(), own.message()), (never.code(), never.message()));
+    }
+
+    #[test]
+    fn a_long_sentence_is_cut_and_still_says_whether_to_run_again() {
+        let status = malformed("é".repeat(100_000));
+        assert!(status.message().len() < 3 << 10, "{}", status.message().len());
+        assert!(status.message().starts_with("malformed: éé"));
+        assert!(status.message().ends_with("… [again: no]"));
+        // Each byte beyond ASCII takes three in the header.
+        assert!(3 * status.message().len() < 8 << 10);
     }
 
     #[test]

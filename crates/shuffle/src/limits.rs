@@ -126,3 +126,7 @@ pub(crate) const FIRST_BYTES: Duration = Duration::from_secs(5);
 pub(crate) const FIRST_BYTES_REST: Duration = Duration::from_millis(2);
 /// Between two looks whether the node has ended by itself.
 pub(crate) const END_LOOK: Duration = Duration::from_millis(500);
+/// What a client of HTTP/2 may send of a request that nobody reads on, and of all requests of its connection: so 64 attempts that
+/// are held back leave room for other calls. A connection takes that in memory at most, as do the frames of one that takes nothing.
+pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
+pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;

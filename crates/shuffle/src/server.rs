@@ -22,7 +22,7 @@ use bytes::Bytes;
 use partage_core::base::name::{KeyspaceName, NameError, NodeId};
 use partage_core::keyspace::KeyspaceKind;
 use partage_door::state::make_private;
-use partage_door::{AcceptedConnection, Door, Ending, Role, TowerService};
+use partage_door::{AcceptedConnection, Door, Ending, Role, TowerService, Windows};
 use partage_journal::{Disk, RealDisk};
 use partage_maps::{Following, follow_with};
 use partage_service::shuffle::BufferId;
@@ -192,7 +192,8 @@ impl ShuffleNode {
         let (close, closed) = watch::channel(false);
         let ending = CancellationToken::new();
         let door = Door::new(role(&announced, address), config.door);
-        let service = service(&worker, &door, (id.clone(), &started, seen.clone()), config.routes);
+        let more_routes = config.routes.map(|routes| (routes, config.settings.protocol_bytes));
+        let service = service(&worker, &door, (id.clone(), &started, seen.clone()), more_routes);
         let mut listeners = JoinSet::new();
         let stop = (closed, ending.clone());
         listeners.spawn(listen(door, config.listener, service, started.clone(), stop));
@@ -370,20 +371,22 @@ fn builder(config: &Config, announced: &str, labels: &PoolLabels) -> partage_wor
 }
 
 /// Changes need the mark against pages of other sites, as a `DELETE` of a shuffle; gRPC, and so Arrow Flight, has it by its form.
+/// Attempts over Arrow Flight are held back while the buffer has no room, and many share the connection of a program.
 fn role(announced: &str, address: SocketAddr) -> Role {
     Role {
         announced: vec![announced.to_owned(), address.to_string()],
         ending: Ending::After(limits::DRAIN),
+        windows: Windows { stream: limits::STREAM_WINDOW, connection: limits::CONNECTION_WINDOW },
         ..Role::default()
     }
 }
 
-/// What is answered over HTTP.
+/// What is answered over HTTP. Other protocols have so many bytes of memory.
 fn service(
     worker: &Worker,
     door: &Door,
     (me, started, seen): (NodeId, &Starting, watch::Receiver<Option<Seen>>),
-    more_routes: Option<MoreRoutes>,
+    more_routes: Option<(MoreRoutes, u64)>,
 ) -> TowerService {
     let (counted, of) = (door.clone(), started.clone());
     let more = move || {
@@ -392,8 +395,8 @@ fn service(
     };
     let doors = Doors::new(me, started.clone(), seen);
     let mut all = router_with(worker, more).merge(routes(doors.clone()));
-    if let Some(more_routes) = more_routes {
-        all = all.merge(more_routes(LocalPool::new(doors)));
+    if let Some((more_routes, bytes)) = more_routes {
+        all = all.merge(more_routes(LocalPool::new(doors, bytes)));
     }
     TowerService::new(all)
 }

@@ -137,6 +137,10 @@ fn one(run: &Run, way: Way, (job, expected): (&Job, Tally), fault: Option<(Victi
     if fault.is_some() && !is_over {
         return Err("the shuffle was over before a node was killed: give more --gb".into());
     }
+    let is_sealing = fault.is_some_and(|(_, when)| when == When::Sealing);
+    if is_sealing && took.seal_seconds * 1_000.0 <= SEALING_MS as f64 {
+        return Err("the seal was over before its leader was killed: give more --gb".into());
+    }
     Ok(took)
 }
 

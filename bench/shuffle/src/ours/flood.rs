@@ -10,7 +10,7 @@ use super::writer::Part;
 use crate::client_process::ClientProcess;
 use crate::floor::Way;
 use crate::{Done, Got, Run};
-use bench_gauge::{Durations, myself, rest, say};
+use bench_gauge::{Durations, myself, now, rest, say};
 use std::time::Duration;
 
 /// What the 99th of a hundred acknowledgements may take, in times alone.
@@ -26,8 +26,8 @@ const FLOOD_GB: f64 = 200.0;
 const SAID_GB: f64 = 10.0;
 /// And so many input partitions: each is 50 MB.
 const FLOOD_INPUTS: u32 = 4_000;
-/// The flood has written at least so many records when all of the other is acknowledged, else it was none.
-const FLOODED: u64 = 100_000;
+/// So many 10^6 bytes of the flood are acknowledged in a second, at least, else it was none.
+const FLOODED_MB_S: f64 = 20.0;
 
 /// Prints both.
 pub fn bench(run: &Run) -> Done {
@@ -47,6 +47,7 @@ pub fn bench(run: &Run) -> Done {
         let part = Part::all(&flood);
         let mut flooding = start_writer(&cluster.addresses_word(way), &shuffle, &flood, &part)?;
         flooding.go()?;
+        let begin = now();
         rest(FLOWS_MS);
         let mut beside = trickled(&cluster, way, &control, &job)?;
         // An error if it has ended meanwhile.
@@ -54,15 +55,17 @@ pub fn bench(run: &Run) -> Done {
         while let Some(line) = flooding.line_within(Duration::from_millis(10))? {
             whole += u64::from(number_of(&line, "whole ").is_some());
         }
+        let flowed = (now() - begin).as_secs_f64();
         flooding.kill();
         control.delete(shuffle.id)?;
         cluster.is_empty()?;
         let flooded = whole * flood.records / u64::from(FLOOD_INPUTS);
-        if flooded < FLOODED {
-            return Err(format!("the flood has written {flooded} records: it was none").into());
+        let gb = flooded as f64 * flood.shape.record as f64 / 1e9;
+        let mb_s = gb * 1e3 / flowed;
+        if mb_s < FLOODED_MB_S {
+            return Err(format!("the flood has written {mb_s:.1} MB a second: it was none").into());
         }
         let times = beside.quantile_ms(0.99) / alone.quantile_ms(0.99);
-        let gb = flooded as f64 * flood.shape.record as f64 / 1e9;
         say(&format!(
             "{name:4} beside a flood ({gb:.1} GB were acknowledged): acknowledged after {}; the 99th of a hundred {times:.2} times alone (goal {GOAL})",
             beside.line()

@@ -84,7 +84,7 @@ pub fn bench(run: &Run, floor: &[(&'static str, f64)]) -> Got<Vec<(&'static str,
 }
 
 fn line(took: &Took) -> String {
-    let Took { writing, reading, wall_seconds, again } = took;
+    let Took { writing, reading, wall_seconds, again, .. } = took;
     format!(
         "{:.2} core-s/GB ({writing:.2} to write and seal, {reading:.2} to read), {wall_seconds:.2} s by the clock, {again} attempts run again",
         took.all()

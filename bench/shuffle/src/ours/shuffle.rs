@@ -19,8 +19,10 @@ pub struct Took {
     pub writing: f64,
     /// The same for reading.
     pub reading: f64,
-    /// By the clock, without the making of records.
+    /// By the clock, with what a writer makes of its records meanwhile.
     pub wall_seconds: f64,
+    /// Of them the seal.
+    pub seal_seconds: f64,
     /// Attempts that were run again.
     pub again: u64,
 }
@@ -128,7 +130,9 @@ pub fn disturbed(
     })?;
     let (again, making) = written(&line).ok_or("a writer says what is not understood")?;
     disturb(&mut *cluster, &shuffle, Moment::Sealing)?;
+    let sealing = now();
     control.seal(shuffle.id, job)?;
+    let seal_seconds = (now() - sealing).as_secs_f64();
     let stored = core_seconds(cluster);
     reader.go()?;
     let line =
@@ -139,7 +143,7 @@ pub fn disturbed(
     control.delete(shuffle.id)?;
     let gb = job.gb();
     let (writing, reading) = ((stored - begun - making) / gb, (done - stored) / gb);
-    Ok(Took { writing, reading, wall_seconds, again })
+    Ok(Took { writing, reading, wall_seconds, seal_seconds, again })
 }
 
 #[cfg(test)]

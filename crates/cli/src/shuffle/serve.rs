@@ -96,11 +96,13 @@ impl Serve {
         let unix = self.unix_listen.as_ref().map(|path| path.display().to_string());
         let (id, config) = self.settled().await?;
         let (pool, roles) = (config.pool.clone(), config.settings.roles);
+        // As clients on other machines reach it.
+        let announced = config.advertise.clone();
         let Some(node) = signals.unless_asked(ShuffleNode::start(config)).await else { return Ok(()) };
         let node = node.map_err(not_started)?;
         let address = node.address().to_string();
+        let flight = flight::uri(announced.as_ref().unwrap_or(&address));
         if output.is_json() {
-            let flight = flight::uri(&address);
             let roles = roles.to_string();
             let told = serde_json::json!({
                 "id": id, "pool": pool, "address": address, "unix": unix, "flight": flight,
@@ -109,8 +111,7 @@ impl Serve {
             output.json(&told)?;
         } else {
             let unix = unix.map(|path| format!(", and at unix:{path}")).unwrap_or_default();
-            let flight =
-                flight::uri(&address).map(|uri| format!(", Arrow Flight at {uri}")).unwrap_or_default();
+            let flight = flight.map(|uri| format!(", Arrow Flight at {uri}")).unwrap_or_default();
             let does = match roles {
                 Roles::Both => "",
                 Roles::Buffer => ", which only buffers",

@@ -4,6 +4,9 @@ usage: flight.py VERB FOLDER NODES [ARGUMENT...]        NODES are joined by comm
 
     start                          prints the handle
     put SHUFFLE WRITER OF          writes each OF-th input partition from WRITER on, and prints a line for each that is stored
+    half SHUFFLE PARTITION         writes half of an input partition, prints a line, and waits for its end
+    fail SHUFFLE PARTITION         fails half-way through it, in each way in which a program in Python does
+    lacks SHUFFLE PARTITION        it lacks a whole attempt
     seal SHUFFLE
     read SHUFFLE READER OF         reads each OF-th partition into a file
     check                          all that went in came out, once, in order
@@ -19,6 +22,8 @@ import os
 import random
 import struct
 import sys
+import time
+import uuid
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -77,6 +82,45 @@ def put(folder, nodes, shuffle, writer, of):
         stored = example.put(nodes, shuffle, partition, rows(partition))
         assert stored["records"] == ROWS, stored
         print(partition, flush=True)
+
+
+def begin_half(client, shuffle, partition):
+    """An attempt with half of its batches."""
+    path = flight.FlightDescriptor.for_path(shuffle, partition, uuid.uuid4().hex)
+    writer, _ = client.do_put(path, SCHEMA, example.CALL)
+    writer.write_table(rows(int(partition)).slice(0, ROWS // 2), max_chunksize=1_000)
+    return writer
+
+
+def half(folder, nodes, shuffle, partition):
+    with flight.connect(nodes[0]) as client:
+        writer = begin_half(client, shuffle, partition)
+        print("half", flush=True)
+        time.sleep(600)
+        writer.close()
+
+
+def fail(folder, nodes, shuffle, partition):
+    with flight.connect(nodes[0]) as client:
+        try:
+            with begin_half(client, shuffle, partition):
+                raise ValueError("half-way")
+        except Exception as error:
+            # The refusal takes the place of the exception.
+            assert "count-differs" in str(error) or isinstance(error, ValueError), error
+        # It is collected here.
+        begin_half(client, shuffle, partition)
+        left = begin_half(client, shuffle, partition)
+        sys.exit(f"half-way, with {left}")
+
+
+def lacks(folder, nodes, shuffle, partition):
+    try:
+        sealed = example.action(nodes, "seal", shuffle=shuffle, inputs=[int(partition)])
+    except Exception as error:
+        assert "inputs-lacking" in str(error), error
+    else:
+        raise AssertionError(f"a half is sealed: {sealed}")
 
 
 def read(folder, nodes, shuffle, reader, of):
@@ -183,7 +227,8 @@ def main(verb, folder, nodes, *arguments):
     elif verb == "delete":
         example.action(nodes, "delete", shuffle=arguments[0])
     else:
-        {"put": put, "read": read, "check": check, "engines": engines, "combine": combine}[verb](folder, nodes, *arguments)
+        verbs = [put, half, fail, lacks, read, check, engines, combine]
+        {one.__name__: one for one in verbs}[verb](folder, nodes, *arguments)
 
 
 if __name__ == "__main__":

@@ -110,6 +110,23 @@ fn a_writer_and_a_node_that_are_killed_half_way_lose_and_double_nothing() {
 }
 
 #[test]
+fn a_writer_that_is_killed_or_fails_half_way_has_written_nothing() {
+    let pool = Pool::start(3);
+    let shuffle = succeeds(verb(&pool, "start", &[]));
+    let (mut half, mut lines) = begin(verb(&pool, "half", &[&shuffle, "0"]));
+    assert_eq!(lines.next().as_deref(), Some("half"));
+    half.kill();
+    succeeds(verb(&pool, "lacks", &[&shuffle, "0"]));
+    // Those end their streams in order.
+    let failed = Said::of(verb(&pool, "fail", &[&shuffle, "0"]));
+    assert!(failed.code == Some(1) && failed.err.contains("half-way"), "{failed:?}");
+    succeeds(verb(&pool, "lacks", &[&shuffle, "0"]));
+    succeeds(verb(&pool, "put", &[&shuffle, "0", "1"]));
+    succeeds(verb(&pool, "seal", &[&shuffle]));
+    succeeds(verb(&pool, "delete", &[&shuffle]));
+}
+
+#[test]
 fn pandas_polars_and_duckdb_read_streams_of_arrow() {
     let pool = Pool::start(3);
     let shuffle = succeeds(verb(&pool, "start", &[]));

@@ -26,10 +26,11 @@
 mod limits;
 mod numbers;
 mod plain;
+mod size;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use limits::BATCH_BYTES;
+pub(crate) use limits::{BATCH_BYTES, NULLS_BYTES};
 pub(crate) use numbers::Numbers;
 
 use crate::error::RowsError;
@@ -40,7 +41,7 @@ use arrow_row::{RowConverter, SortField};
 use arrow_schema::{ArrowError, Schema, SchemaRef, SortOptions};
 use limits::{FIRST_ROWS, PIECE_BYTES, PIECE_ROWS};
 use numbers::{NumberColumn, number_columns};
-use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
+use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES, SHUFFLE_SCHEMA_BYTES};
 use partage_service::shuffle::Bytes;
 use partage_service::shuffle::record::Record;
 use partage_shuffle_wire::client::{ArrowKind, CombinedColumn, SortColumn};
@@ -93,7 +94,7 @@ impl Rows {
         combine: &[CombinedColumn],
     ) -> Result<Rows, RowsError> {
         let names = sort_columns(schema, order)?;
-        schema.fields().iter().try_for_each(|field| plain::check(field))?;
+        plain::check(schema.fields())?;
         let schema = Schema::new_with_metadata(plain::fields(schema.fields()), schema.metadata().clone());
         let message = message(&schema).map_err(|error| RowsError::Schema(error.to_string()))?;
         let (order_of, combine_of) = (order.to_vec(), combine.to_vec());
@@ -119,6 +120,7 @@ impl Rows {
         if kind.encoding != ENCODING {
             return Err(RowsError::Encoding(kind.encoding));
         }
+        check_message(&kind.schema)?;
         let schema = try_schema_from_ipc_buffer(&kind.schema);
         let schema = schema.map_err(|error| RowsError::Schema(error.to_string()))?;
         Rows::combining(&schema, &kind.order, &kind.combine)
@@ -186,7 +188,12 @@ impl Rows {
         let (mut records, mut bytes, mut rows) = (Vec::new(), 0, FIRST_ROWS);
         while records.len() < left && bytes < PIECE_BYTES {
             let at = from + records.len();
-            let piece = batch.slice(at, rows.min(left - records.len()));
+            let fitting = size::fitting(batch.columns(), at, rows.min(left - records.len()));
+            let too_long = |bytes| RowsError::LongRecord {
+                row: at,
+                bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+            };
+            let piece = batch.slice(at, fitting.map_err(too_long)?);
             bytes += self.encode(&piece, at, &mut records)?;
             let mean = (bytes / (records.len() as u64).max(1)).max(1);
             let fit = PIECE_BYTES.saturating_sub(bytes) / mean;
@@ -272,7 +279,7 @@ impl Part {
     }
 
     /// The library panics where bytes are no rows of its making: a client that writes records of its own may have written any
-    /// bytes.
+    /// bytes. What lies behind a row it does not see: such a tail is left out.
     fn decode(&self, rows: &[&[u8]]) -> Result<Vec<ArrayRef>, RowsError> {
         let decoded = catch_unwind(AssertUnwindSafe(|| {
             let parser = self.converter.parser();
@@ -305,6 +312,14 @@ fn sort_columns(schema: &Schema, order: &[SortColumn]) -> Result<BTreeSet<usize>
         }
     }
     Ok(places)
+}
+
+/// Refuses the bytes of a schema that no shuffle may have, before anything is made of them.
+pub(crate) fn check_message(schema: &[u8]) -> Result<(), RowsError> {
+    if schema.len() > SHUFFLE_SCHEMA_BYTES {
+        return Err(RowsError::LongSchema { bytes: schema.len() });
+    }
+    Ok(())
 }
 
 /// A schema as pyarrow's `Schema.serialize()` makes it.

@@ -4,6 +4,7 @@
 //! Two batches may encode one value in different ways: as itself, as a number in a dictionary, as a run. Keys are compared as
 //! bytes, so each value must have one form.
 
+use super::limits::NULLS_BYTES;
 use crate::error::RowsError;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -17,7 +18,6 @@ use arrow_array::{
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use arrow_select::take::take;
-use partage_core::limits::SHUFFLE_RECORD_BYTES;
 use std::sync::Arc;
 
 /// A type without dictionaries and runs.
@@ -44,14 +44,36 @@ pub fn fields(of: &Fields) -> Fields {
     of.iter().map(field).collect()
 }
 
-/// Refuses a column that cannot be encoded.
-pub fn check(field: &Field) -> Result<(), RowsError> {
-    let refused =
-        |why| RowsError::Type { column: field.name().clone(), data_type: field.data_type().to_string(), why };
-    match width(field.data_type()) {
-        Ok(bytes) if bytes > SHUFFLE_RECORD_BYTES => Err(refused("each row of it is above 64 MiB")),
-        Ok(_) => Ok(()),
-        Err(why) => Err(refused(why)),
+/// Refuses columns that cannot be encoded, and those that are too wide together.
+pub fn check(of: &Fields) -> Result<(), RowsError> {
+    let mut bytes = 0_usize;
+    for field in of {
+        let (column, data_type) = (field.name(), field.data_type());
+        let refused = |why| RowsError::Type { column: column.clone(), data_type: data_type.to_string(), why };
+        let own = width(data_type).and_then(|width| Ok(width.saturating_add(kept(data_type)?)));
+        bytes = bytes.saturating_add(own.map_err(refused)?);
+        if bytes > NULLS_BYTES {
+            return Err(RowsError::Wide { column: column.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The bytes that encoders of a type keep: for each struct in it a null of all that is within.
+fn kept(of: &DataType) -> Result<usize, &'static str> {
+    match of {
+        DataType::Dictionary(_, values) => kept(values),
+        DataType::RunEndEncoded(_, values) => kept(values.data_type()),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _) => kept(item.data_type()),
+        DataType::Struct(children) => {
+            let own = width(of)?;
+            children.iter().try_fold(own, |sum, child| Ok(sum.saturating_add(kept(child.data_type())?)))
+        }
+        _ => Ok(0),
     }
 }
 
@@ -67,7 +89,10 @@ fn width(of: &DataType) -> Result<usize, &'static str> {
         | DataType::LargeList(item)
         | DataType::ListView(item)
         | DataType::LargeListView(item) => width(item.data_type()),
-        DataType::FixedSizeList(item, size) => Ok(sized(*size)?.saturating_mul(width(item.data_type())?)),
+        // An item of no bytes has a place in the encoding.
+        DataType::FixedSizeList(item, size) => {
+            Ok(sized(*size)?.saturating_mul(width(item.data_type())?.max(1)))
+        }
         DataType::FixedSizeBinary(size) => sized(*size),
         DataType::Struct(children) => {
             children.iter().try_fold(0_usize, |sum, child| Ok(sum.saturating_add(width(child.data_type())?)))

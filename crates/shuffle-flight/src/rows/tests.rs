@@ -302,12 +302,10 @@ fn what_cannot_be_encoded_is_refused_by_column() {
     let map = DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entries), false)), false);
     let union = DataType::Union(UnionFields::empty(), UnionMode::Sparse);
     let in_list = DataType::List(Arc::new(Field::new("item", map.clone(), true)));
-    let wide = DataType::FixedSizeBinary(i32::MAX);
     let floats = Arc::new(Field::new("item", DataType::Float64, true));
-    let long = DataType::FixedSizeList(Arc::clone(&floats), i32::MAX);
     let negative = DataType::FixedSizeList(floats, -1);
     let key = Field::new("key", DataType::Int64, true);
-    for refused in [map, union, in_list, wide, long, negative] {
+    for refused in [map, union, in_list, negative] {
         let schema = Schema::new(vec![key.clone(), Field::new("bad", refused.clone(), true)]);
         let error = Rows::new(&schema, &[column(0, false, false)]).unwrap_err();
         assert!(matches!(&error, RowsError::Type { column, .. } if column == "bad"), "{refused}: {error}");
@@ -427,4 +425,89 @@ fn records_that_are_no_rows_are_damage() {
     let alone = Rows::new(number.schema_ref(), &[column(0, false, false)]).unwrap();
     let refused = alone.batch(pairs(&[record])).unwrap_err();
     assert!(matches!(refused, RowsError::Damaged(_)), "{refused}");
+}
+
+#[test]
+fn r1_a_schema_is_refused_whose_nulls_are_large() {
+    let refused = |fields: Vec<Field>| {
+        let key = Field::new("key", DataType::Int64, true);
+        let schema = Schema::new([vec![key], fields].concat());
+        let error = Rows::new(&schema, &[column(0, false, false)]).unwrap_err();
+        assert!(matches!(error, RowsError::Wide { .. }), "{error}");
+    };
+    let item = |of: DataType| Arc::new(Field::new("item", of, true));
+    refused(vec![Field::new("wide", DataType::FixedSizeBinary(i32::MAX), true)]);
+    refused(vec![Field::new("long", DataType::FixedSizeList(item(DataType::Float64), i32::MAX), true)]);
+    // Items without bytes have a place each.
+    let nothing = DataType::FixedSizeList(item(DataType::FixedSizeBinary(0)), i32::MAX);
+    refused(vec![Field::new("nothing", nothing, true)]);
+    // Each column is small, and all together are not.
+    let many = |at: usize| Field::new(format!("c{at}"), DataType::FixedSizeBinary(2_000), true);
+    refused((0..1_000).map(many).collect());
+    // Each struct keeps a null of all that is within.
+    let mut deep = DataType::FixedSizeBinary(100_000);
+    for _ in 0..20 {
+        deep = DataType::Struct(Fields::from(vec![Field::new("x", deep, true)]));
+    }
+    refused(vec![Field::new("deep", deep, true)]);
+}
+
+/// What is encoded of each row alone has at least the bytes of its record, and little more.
+#[test]
+fn r1_the_size_of_rows_is_counted_before_they_are_encoded() {
+    let columns = four_of_each_type();
+    for of in &columns {
+        let written = batch(vec![Arc::clone(of)]);
+        let records = rows(&written, &[column(0, false, false)]).records(&written).unwrap();
+        for (row, record) in records.iter().enumerate() {
+            let counted = size::bytes(written.columns(), row..row + 1);
+            let bytes = record.bytes();
+            assert!(counted >= bytes && counted <= 4 * bytes + 64, "{}: {counted}, {bytes}", of.data_type());
+        }
+    }
+}
+
+#[test]
+fn r1_a_batch_that_says_much_in_few_bytes_is_encoded_little_by_little() {
+    // One long value, in each of many rows: as a number, as a run, as a view.
+    let long = "x".repeat(3 << 20);
+    let values = Arc::new(StringArray::from(vec![long.as_str()]));
+    let keys = arrow_array::Int8Array::from(vec![0; 4_096]);
+    let dictionary = DictionaryArray::<Int8Type>::new(keys, values.clone());
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![4_096]), &*values).unwrap();
+    let view = StringViewArray::from(vec![long.as_str()]);
+    let views = vec![view.views()[0]; 4_096].into();
+    let views = StringViewArray::try_new(views, Arc::clone(view.data_buffers()), None).unwrap();
+    let numbers = || Arc::new(Int32Array::from_iter_values(0..4_096)) as ArrayRef;
+    for column_of in [Arc::new(dictionary) as ArrayRef, Arc::new(runs), Arc::new(views)] {
+        let written = batch(vec![numbers(), column_of]);
+        let records = rows(&written, &[column(0, false, false)]).some_records(&written, 0).unwrap();
+        assert!(records.len() <= 2, "{} records of {}", records.len(), written.column(1).data_type());
+    }
+}
+
+#[test]
+fn r1_a_row_of_a_billion_items_is_too_long() {
+    let size = 1 << 30;
+    let item = Arc::new(Field::new("item", DataType::Null, true));
+    let nulls = || Arc::new(NullArray::new(size)) as ArrayRef;
+    let one = arrow_buffer::OffsetBuffer::<i64>::from_lengths([size]);
+    let lists = LargeListArray::try_new(Arc::clone(&item), one, nulls(), None).unwrap();
+    // A hundred lists of the same items.
+    let (begins, sizes) = (vec![0_i32; 100].into(), vec![1_i32 << 20; 100].into());
+    let views = ListViewArray::try_new(item, begins, sizes, nulls(), None).unwrap();
+    // So many numbers of a dictionary within one list.
+    let values = Arc::new(StringArray::from(vec!["x".repeat(1 << 20)]));
+    let within = DictionaryArray::<Int8Type>::new(vec![0_i8; 1_000].into(), values);
+    let of = Arc::new(Field::new("item", within.data_type().clone(), true));
+    let offsets = arrow_buffer::OffsetBuffer::<i32>::from_lengths([1_000]);
+    let packed = ListArray::try_new(of, offsets, Arc::new(within), None).unwrap();
+    for column_of in [Arc::new(lists) as ArrayRef, Arc::new(packed)] {
+        let written = batch(vec![Arc::new(Int32Array::from(vec![7])), column_of]);
+        let refused = rows(&written, &[column(0, false, false)]).some_records(&written, 0).unwrap_err();
+        assert!(matches!(refused, RowsError::LongRecord { row: 0, .. }), "{refused}");
+    }
+    let written = batch(vec![Arc::new(Int32Array::from(vec![7; 100])), Arc::new(views)]);
+    let some = rows(&written, &[column(0, false, false)]).some_records(&written, 0).unwrap();
+    assert_eq!(some.len(), 1, "each has ten mebibytes");
 }

@@ -18,6 +18,7 @@ use futures::TryStreamExt;
 use nodes::{Client, Pool, details, is, path, refused};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 use tonic::Code;
 
 const INPUTS: u32 = 3;
@@ -269,5 +270,31 @@ async fn what_makes_no_sense_is_refused_by_name() {
     is(polled, Code::Unimplemented, "unimplemented");
     client.ask("delete", &json!({ "shuffle": handle })).await.unwrap();
     is(client.seal(&handle, 1).await.unwrap_err(), Code::NotFound, "shuffle-deleted");
+    pool.stop().await;
+}
+
+/// A stream that ends in order, or is cut, without having counted its rows behind the last one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_is_whole_only_if_its_end_mark_counts_its_rows() {
+    let pool = Pool::start(3).await;
+    let mut client = pool.client(0).await;
+    let handle = client.start(&start()).await;
+    let half = || rows(0)[..200].chunks(100).map(batch).collect::<Vec<_>>();
+    for mark in [None, Some(100), Some(201)] {
+        let why = client.put_marked(path(&[&handle, "0"]), half(), mark).await.unwrap_err();
+        is(why, Code::Unavailable, "count-differs");
+    }
+    let (mut away, of) = (pool.client(1).await, path(&[&handle, "0"]));
+    let writer = tokio::spawn(async move { away.put_and_stay(of, half()).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!writer.is_finished(), "it is half-way");
+    writer.abort();
+    assert!(writer.await.unwrap_err().is_cancelled());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    is(client.seal(&handle, 1).await.unwrap_err(), Code::FailedPrecondition, "inputs-lacking");
+    let whole = client.put(path(&[&handle, "0"]), half()).await.unwrap();
+    assert_eq!(whole["records"], 200);
+    assert_eq!(client.seal(&handle, 1).await.unwrap()["records"], 200);
+    client.ask("delete", &json!({ "shuffle": handle })).await.unwrap();
     pool.stop().await;
 }

@@ -3,9 +3,9 @@
 use arrow_array::RecordBatch;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
-use arrow_flight::{Action, FlightClient, FlightDescriptor, FlightInfo, Ticket};
+use arrow_flight::{Action, FlightClient, FlightData, FlightDescriptor, FlightInfo, Ticket};
 use bytes::Bytes;
-use futures::{TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use partage_coordinator::{Config as CoordinatorConfig, Coordinator};
 use partage_core::base::settings::Settings;
 use partage_shuffle::node::NodeSettings;
@@ -87,6 +87,14 @@ pub fn path(parts: &[&str]) -> FlightDescriptor {
     FlightDescriptor::new_path(parts.iter().map(|part| (*part).to_owned()).collect())
 }
 
+fn messages(
+    descriptor: FlightDescriptor,
+    batches: Vec<RecordBatch>,
+) -> impl Stream<Item = Result<FlightData, FlightError>> + Send + 'static {
+    let encoder = FlightDataEncoderBuilder::new().with_flight_descriptor(Some(descriptor));
+    encoder.build(stream::iter(batches.into_iter().map(Ok)))
+}
+
 pub struct Client(pub FlightClient<Channel>);
 
 impl Client {
@@ -116,11 +124,30 @@ impl Client {
         descriptor: FlightDescriptor,
         batches: Vec<RecordBatch>,
     ) -> Result<Value, FlightError> {
-        let encoder = FlightDataEncoderBuilder::new().with_flight_descriptor(Some(descriptor));
-        let messages = encoder.build(stream::iter(batches.into_iter().map(Ok)));
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        self.put_marked(descriptor, batches, Some(rows)).await
+    }
+
+    /// The same with an end mark that counts so many rows, or without one.
+    pub async fn put_marked(
+        &mut self,
+        descriptor: FlightDescriptor,
+        batches: Vec<RecordBatch>,
+        rows: Option<usize>,
+    ) -> Result<Value, FlightError> {
+        let marks = rows.map(|rows| json!({ "records": rows }).to_string());
+        let marks = marks.map(|mark| Ok(FlightData { app_metadata: mark.into(), ..FlightData::default() }));
+        let messages = messages(descriptor, batches).chain(stream::iter(marks));
         let results: Vec<_> = self.0.do_put(messages).await?.try_collect().await?;
         assert_eq!(results.len(), 1);
         Ok(serde_json::from_slice(&results[0].app_metadata).unwrap())
+    }
+
+    /// Writes some batches, and then nothing, for ever.
+    pub async fn put_and_stay(&mut self, descriptor: FlightDescriptor, batches: Vec<RecordBatch>) {
+        let messages = messages(descriptor, batches).chain(stream::pending());
+        let results = self.0.do_put(messages).await.unwrap();
+        results.try_collect::<Vec<_>>().await.unwrap();
     }
 
     pub async fn info(&mut self, descriptor: FlightDescriptor) -> Result<FlightInfo, FlightError> {

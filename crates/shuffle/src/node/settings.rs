@@ -51,6 +51,8 @@ pub struct NodeSettings {
     pub sorted_file_bytes: u64,
     /// A range that nobody has read for so long is kept no more.
     pub range_idle_ms: u64,
+    /// What another protocol at the address of the node takes in memory: Arrow Flight.
+    pub protocol_bytes: u64,
     /// After the disk was full, new attempts are refused for so long, unless a batch has found room.
     pub full_ms: u64,
     /// Attempts of clients of this node at a time.
@@ -100,14 +102,15 @@ impl NodeSettings {
     /// | share | for |
     /// |---|---|
     /// | 16/32 | the buffer: all that clients have sent and is not stored yet, and what was divided |
-    /// | 5/32 | ranges that are read, sorted, or kept for readers, and what is being divided |
-    /// | 4/32 | batches that are being stored |
+    /// | 4/32 | ranges that are read, sorted, or kept for readers, and what is being divided |
+    /// | 3/32 | batches that are being stored |
     /// | 1/32 | a group of batches in the form in which it is written, twice for a moment |
     /// | 1/32 | batches that the threads which read have at hand: as a frame, as its content, and as records |
     /// | 1/32 | plans of sealed shuffles |
     /// | 1/32 | what waits for the node |
     /// | 1/32 | long frames that come on connections |
     /// | 2/32 | what waits for other nodes |
+    /// | 2/32 | messages, dictionaries and reads of another protocol, Arrow Flight |
     ///
     /// A frame, a packet, a batch, a plan or a record that is longer than its share is taken alone, so a record of 64 MiB comes
     /// on top a few times. So do two answers for each open read of a client, and what does not depend on records: threads, tables of
@@ -126,13 +129,14 @@ impl NodeSettings {
         NodeSettings {
             machines,
             store,
-            storing_bytes: 4 * part,
+            storing_bytes: 3 * part,
             group_bytes: default.group_bytes.min(part / 2),
-            range_bytes: 5 * part,
+            range_bytes: 4 * part,
             answer_bytes: default.answer_bytes.min(part / 4),
             inbox_bytes: part,
             sending_bytes: 2 * part,
             plan_bytes: default.plan_bytes.min(part),
+            protocol_bytes: 2 * part,
             ..default
         }
     }
@@ -162,6 +166,7 @@ impl Default for NodeSettings {
             answer_bytes: 8 << 20,
             sorted_file_bytes: 64 << 30,
             range_idle_ms: 300_000,
+            protocol_bytes: 64 << 20,
             full_ms: 1_000,
             attempts: 65_536,
             questions: 65_536,
@@ -194,6 +199,7 @@ mod tests {
             + settings.inbox_bytes
             + (bounds.node_bytes + bounds.client_bytes) as u64
             + settings.sending_bytes
+            + settings.protocol_bytes
     }
 
     #[test]
