@@ -649,7 +649,14 @@ def shuffle_cases():
 # ── Frames of shuffles ──────────────────────────────────────────────────────────────────────────────────
 
 FRAME_SHUFFLE = bytes(range(1, 17))
-TERMS = ["fixed 0000001e", "fixed 00000280"]
+TERMS = ["fixed 0000001e", "fixed 00000280", "fixed 0003", "fixed 01", "fixed 02"]
+NO_OPTIONS = ["fixed 01", "fixed 00", "fixed 00", "text "]
+# Of rows of Arrow, with all that may be left out.
+OPTIONS = [
+    "fixed 02", "fixed 0001", "bytes 73", "count 1", "fixed 00000003", "fixed 01", "fixed 00",
+    "count 1", "fixed 00000002", "fixed 04",
+    "fixed 01", "fixed 0000000000004e20", "fixed 01", "fixed 0000000005265c00", "text etl",
+]
 OWN = ["text n1", "fixed 0000000000000003"]
 TASK = ["fixed 0000000000000005", "fixed 0000000000000006"]
 STREAM = ["fixed " + FRAME_SHUFFLE.hex(), "fixed 00000009"]
@@ -681,6 +688,7 @@ SUPERSEDED = [
     "fixed 00000009", "count 1", "fixed 00000000", "fixed 0000000000000001", "count 1", *OF_BUFFER, *BATCH_NUMBER,
     "fixed 02", *TASK, *OWN, "count 1", "fixed 00000009", "fixed 0000000000000002",
 ]
+HEAVY_KEY = ["bytes 6b", "fixed 000000000000000a", "fixed 00000000000000c8"]
 FAILURE = [
     "fixed 01", "fixed 0000000000000001", "fixed 0000000000000002", "fixed 0000000000000003", "fixed 0000000000000004",
 ]
@@ -719,7 +727,7 @@ SHUFFLE_FRAMES = [
     ], False),
     frame_case("append", 21, [
         "fixed 00000009", "fixed 0000000000000005", "fixed 02", "fixed 000000000000000b", "count 1",
-        "fixed " + FRAME_SHUFFLE.hex(), "fixed 01", *TERMS,
+        "fixed " + FRAME_SHUFFLE.hex(), "fixed 01", *TERMS, *NO_OPTIONS,
     ], False),
     frame_case("ask", 24, []),
     frame_case("word", 25, ["fixed 01", *BOUNDS]),
@@ -730,7 +738,7 @@ SHUFFLE_FRAMES = [
         "fixed 0000000000000005", "fixed 00000009", "count 1", "fixed 0000000000000004",
         "fixed 000000000000000a", "fixed 00000000000003e8",
     ]),
-    frame_case("start", 64, [*CALL, *TERMS, "fixed 01"]),
+    frame_case("start", 64, [*CALL, *TERMS, *NO_OPTIONS]),
     frame_case("open", 65, [*CALL, "fixed 00000002", "fixed 000000000000000000000000000000ff", *TERMS]),
     frame_case("records", 66, [*CALL, "fixed 0000000000000001", "count 2", "count 10", *TWO_RECORDS]),
     frame_case("end", 67, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),
@@ -753,7 +761,7 @@ SHUFFLE_FRAMES = [
     frame_case("append of a whole copy", 21, [
         "fixed 00000009", "fixed 0000000000000005", "fixed 01", "fixed 0000000000000005", "fixed 000000000000000c",
         "count 1", "fixed " + FRAME_SHUFFLE.hex(), "count 5",
-        "fixed 01", *TERMS, "fixed 02", *BOUNDS, "fixed 03", *SUPERSEDED, "fixed 04", *PLAN, "fixed 05", *FAILURE,
+        "fixed 01", *TERMS, *OPTIONS, "fixed 02", *BOUNDS, "fixed 03", *SUPERSEDED, "fixed 04", *PLAN, "fixed 05", *FAILURE,
         "count 1", "fixed 00000000000000000000000000000001", "fixed 03",
     ], False),
     frame_case("appended", 22, ["fixed 00000009", "fixed 0000000000000005", "fixed 000000000000000c"], False),
@@ -776,15 +784,15 @@ SHUFFLE_FRAMES = [
     ]),
     frame_case("divided", 31, [*TASK, *OWN, "count 1", "fixed 00000009", "fixed 0000000000000002"]),
     frame_case("count", 32, ["fixed 0000000000000005", "fixed 00000009", *PLAN]),
-    frame_case("start of rows of Arrow", 64, [
-        *CALL, *TERMS, "fixed 02", "fixed 0001", "bytes 73", "count 1", "fixed 00000003", "fixed 01", "fixed 00",
-    ]),
+    frame_case("start of rows of Arrow", 64, [*CALL, *TERMS, *OPTIONS]),
     frame_case("abort", 68, CALL),
     frame_case("read a slice", 72, [
         *CALL, "fixed 0000000000000004", "fixed 01", "bytes 61", "fixed 00",
         "fixed 000000000000000a", "fixed 0000000000000014",
     ]),
-    frame_case("ask for bounds", 73, [*CALL, "fixed 0000000000000100"]),
+    frame_case("read ranks", 77, [*CALL, "fixed 000000000000000a", "fixed 0000000000000014"]),
+    frame_case("ask for bounds", 73, [*CALL, "fixed 0000000000000100", "fixed 02"]),
+    frame_case("ask for heavy keys", 78, [*CALL, "fixed 0000000000000100"]),
     frame_case("ask for the status", 74, CALL),
     frame_case("keep alive", 75, CALL),
     frame_case("delete", 76, CALL),
@@ -794,19 +802,28 @@ SHUFFLE_FRAMES = [
     frame_case("sealed", 100, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),
     frame_case("read to the end", 103, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),
     frame_case("bounds", 104, [*CALL, "count 3", "bytes 61", "bytes 6d", "bytes 7a"]),
+    frame_case("heavy keys", 109, [*CALL, "fixed 000000000000012c", "count 1", *HEAVY_KEY]),
     frame_case("status", 105, [
         *CALL, "fixed 01", "fixed 0000000000000001", "fixed 0000000000000002", "fixed 0000000000000006",
         "fixed 00000001", "fixed 00000002", "text marks",
     ]),
     frame_case("alive", 106, CALL),
     frame_case("deleted", 107, CALL),
+    frame_case("a start for a client", 34, ["fixed 0000000000000008", "fixed 01", *TERMS, *OPTIONS]),
+    frame_case("a refusal of another start", 35, [
+        "fixed 0000000000000008", "fixed 00", "fixed 05", "fixed 03",
+    ], False),
+    frame_case("a refusal of a start beyond a quota", 35, [
+        "fixed 0000000000000008", "fixed 00", "fixed 06", "fixed 01",
+        "fixed 0000000000000007", "fixed 0000000000000007", "fixed 0000000000000014",
+    ], False),
     frame_case("a seal for a client", 34, [
         "fixed 0000000000000008", "fixed 02", "count 3", "fixed 00000000", "fixed 00000001", "fixed 00000007",
     ]),
     frame_case("an overview for a client", 35, [
-        "fixed 0000000000000008", "fixed 01", "fixed 06", "fixed " + FRAME_SHUFFLE.hex(), "fixed 02",
+        "fixed 0000000000000008", "fixed 01", "fixed 06", "fixed " + FRAME_SHUFFLE.hex(), *OPTIONS, "fixed 01", "fixed 07", "fixed 02",
         "fixed 0000000000000002", "fixed 0000000000000003", "fixed 0000000000000028", "fixed 0000000000000fa0",
-        "fixed 00000001", "fixed 0000005a", "fixed 00000005", "fixed 00000001", "count 1", "fixed 00000007",
+        "fixed 00000001", "fixed 0000005a", "fixed 00000000000005dc", "fixed 00000005", "fixed 00000001", "count 1", "fixed 00000007",
     ], False),
     frame_case("a refusal of a leader", 35, ["fixed 0000000000000008", "fixed 00", "fixed 02", "fixed 02"], False),
     frame_case("a slice for a client", 36, [
@@ -818,6 +835,21 @@ SHUFFLE_FRAMES = [
         "bytes 6b", "fixed 00000002", "fixed 0000000000000001", "count 300", "bytes 76",
     ], False),
     frame_case("a refusal of a holder", 37, ["fixed 0000000000000008", "fixed 00", "fixed 02"], False),
+    frame_case("cuts that are sought", 38, [
+        "fixed 0000000000000008", "fixed " + FRAME_SHUFFLE.hex(), "fixed 0000000000000004",
+        "fixed 01", "fixed 03", "count 2", "fixed 000000000000000a", "fixed 0000000000000014",
+    ]),
+    frame_case("heavy keys that are sought", 38, [
+        "fixed 0000000000000008", "fixed " + FRAME_SHUFFLE.hex(), "fixed 0000000000000004",
+        "fixed 02", "fixed 0000000000000009", "fixed 000000000000000a",
+    ]),
+    frame_case("cuts that were found", 39, [
+        "fixed 0000000000000008", "fixed 01", "count 2",
+        "fixed 000000000000000c", "fixed 01", "bytes 6b", "fixed 0000000000000014", "fixed 00",
+    ], False),
+    frame_case("heavy keys that were found", 39, [
+        "fixed 0000000000000008", "fixed 02", "count 1", *HEAVY_KEY, "fixed 01",
+    ], False),
 ]
 
 

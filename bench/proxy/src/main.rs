@@ -91,7 +91,16 @@ fn maps(nodes: &[String]) -> Result<Vec<MapEvent>, Failure> {
         edit.step(shard, placement, ReplicaState::Live)?;
         edit.lead(shard, placement)?;
         let (address, health) = (address.clone(), Health::Up);
-        addresses.push(NodeAddress { id, incarnation, address, zone: None, health, resp_address: None });
+        addresses.push(NodeAddress {
+            id,
+            incarnation,
+            address,
+            zone: None,
+            health,
+            resp_address: None,
+            labels: Default::default(),
+            drains: false,
+        });
     }
     let diff = edit.commit(TransactionId([1; 20]));
     map.apply(&diff)?;

@@ -1,6 +1,6 @@
 //! Polars, DuckDB and Spark, which order the same records on this machine, each by its own program: `peers.py` beside this crate.
 
-use crate::{Done, Run};
+use crate::{Done, Run, SEED};
 use bench_gauge::{complain, say};
 use bench_shuffle::generate::{Generator, Input, Shape};
 use serde_json::Value;
@@ -16,8 +16,11 @@ const SCRIPT: &str = include_str!("../peers.py");
 /// Records that are made at once.
 const STRIDE: u64 = 10_000;
 
-/// Runs the peers that are there, and prints their figures beside those of the floor.
-pub fn bench(run: &Run, floor: Vec<(&'static str, f64)>) -> Done {
+/// Core-seconds per 10^9 bytes, by the way between processes.
+type ByWay = [(&'static str, f64)];
+
+/// Runs the peers that are there, and prints their figures beside those of the floor and of ours.
+pub fn bench(run: &Run, floor: &ByWay, ours: &ByWay) -> Done {
     let wanted: Vec<&str> =
         PEERS.iter().map(|(name, _)| *name).filter(|name| run.of.measures(name)).collect();
     if wanted.is_empty() {
@@ -39,7 +42,7 @@ pub fn bench(run: &Run, floor: Vec<(&'static str, f64)>) -> Done {
     for line in lines {
         let line = line?;
         match serde_json::from_str::<Value>(&line) {
-            Ok(figures) => tell(&figures, run, &floor),
+            Ok(figures) => tell(&figures, run, floor, ours),
             // What a library of a peer prints.
             Err(_) => complain(&line),
         }
@@ -52,7 +55,7 @@ pub fn bench(run: &Run, floor: Vec<(&'static str, f64)>) -> Done {
 
 fn write_input(run: &Run, path: &Path) -> Done {
     let records = run.records();
-    let generator = Generator::new(Input::Uniform, Shape::USUAL, records, 18).ok_or("no room")?;
+    let generator = Generator::new(Input::Uniform, Shape::USUAL, records, SEED).ok_or("no room")?;
     let mut out = BufWriter::new(File::create(path)?);
     let mut some = vec![0; STRIDE as usize * Shape::USUAL.record];
     for first in (0..records).step_by(STRIDE as usize) {
@@ -64,8 +67,8 @@ fn write_input(run: &Run, path: &Path) -> Done {
     Ok(out.flush()?)
 }
 
-/// A line for a peer: what it took, and how many times the floor that is.
-fn tell(figures: &Value, run: &Run, floor: &[(&'static str, f64)]) {
+/// A line for a peer: what it took, how many times the floor that is, and what part of it ours is.
+fn tell(figures: &Value, run: &Run, floor: &ByWay, ours: &ByWay) {
     let text = |name: &str| figures[name].as_str().unwrap_or("?");
     if let Some(why) = figures["left_out"].as_str() {
         return say(&format!("{:6} is left out: {why}", text("name")));
@@ -73,10 +76,11 @@ fn tell(figures: &Value, run: &Run, floor: &[(&'static str, f64)]) {
     let number = |name: &str| figures[name].as_f64().unwrap_or(f64::NAN);
     let gb = run.records() as f64 * Shape::USUAL.record as f64 / 1e9;
     let core_seconds = number("core_seconds") / gb;
-    let times: Vec<String> = floor
-        .iter()
-        .map(|(way, floor)| format!("{:.2} times the floor over {way}", core_seconds / floor))
-        .collect();
+    let of_floor =
+        floor.iter().map(|(way, floor)| format!("{:.2} times the floor over {way}", core_seconds / floor));
+    let of_ours =
+        ours.iter().map(|(way, ours)| format!("ours over {way} is {:.3} of it", ours / core_seconds));
+    let times: Vec<String> = of_floor.chain(of_ours).collect();
     let goal = PEERS.iter().find(|(name, _)| *name == text("name")).map_or("", |(_, goal)| *goal);
     say(&format!(
         "{:6} {:10} {core_seconds:.2} core-s/GB, {:.2} s by the clock; {}{}ours is to be {goal} of it",

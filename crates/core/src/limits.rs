@@ -424,6 +424,21 @@ pub const SHUFFLE_RECORD_BYTES: usize = 64 << 20;
 /// Stashes, and ranges, of a shuffle: ten for each of some thousands of followers. Each has an identity, and a key, in the memory
 /// of every node that has to do with the shuffle, and the decision to start it is kept and repeated.
 pub const SHUFFLE_RANGES: u32 = 65_536;
+/// The shortest time to live of a shuffle: a client keeps it alive more often than that, over a network that loses requests.
+pub const SHUFFLE_TTL_LEAST_MS: u64 = 10_000;
+/// The longest one, thirty days: what nobody asks for must come to an end without a person.
+pub const SHUFFLE_TTL_MOST_MS: u64 = 30 * 24 * 3_600_000;
+/// Bytes of the name of a shuffle's owner: it stands in a column of a list.
+pub const SHUFFLE_OWNER_BYTES: usize = 64;
+/// Bytes of the schema of the rows of a shuffle: some thousand columns. Each replica of the decision to start keeps it.
+pub const SHUFFLE_SCHEMA_BYTES: usize = 128 << 10;
+/// Columns that the rows of a shuffle are ordered by: nobody names more by hand.
+pub const SHUFFLE_SORT_COLUMNS: usize = 256;
+/// Columns of rows of Arrow that a shuffle combines: the numbers of a row are looked at one by one.
+pub const SHUFFLE_COMBINED_COLUMNS: usize = 256;
+/// The largest weight of a shuffle; the least is 1. So the smallest share beside one other shuffle is a thousandth of a buffer,
+/// which still is some frames.
+pub const SHUFFLE_WEIGHT: u16 = 1_000;
 /// Bytes of the records of one frame of an attempt, with what each takes in memory besides, so that frames of records of nothing
 /// have a limit, too: the largest record, and some beside it. What a frame brings to one range lies together, so a batch has room
 /// for it.

@@ -13,6 +13,7 @@ use crate::refusal::{Counts, Reason, Refusal, millis};
 use crate::usage::OpenRequest;
 use crate::{Bodies, Door};
 use bytes::Bytes;
+use http::Version;
 use http::header::{self, HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
@@ -57,6 +58,7 @@ pub struct RequestBody {
     release_at: ReleaseAt,
     /// The whole of it may use the share of small bodies.
     is_small: bool,
+    is_h2: bool,
     /// The unread rest of one that is counted whole.
     whole: Option<Remainder>,
     rate: BodyRate,
@@ -87,7 +89,7 @@ impl RequestBody {
     pub(crate) fn new(
         inner: Incoming,
         in_flight: Arc<InFlightRequest>,
-        headers: &HeaderMap,
+        (headers, version): (&HeaderMap, Version),
         door: &Door,
     ) -> Result<RequestBody, Refusal> {
         let (bodies, longest) = (door.role().bodies, door.role().body_bytes);
@@ -120,7 +122,8 @@ impl RequestBody {
             None => None,
         };
         let rate = BodyRate::new(settings.body_bytes_s, settings.body_window);
-        Ok(RequestBody { inner, in_flight, release_at, is_small, whole, rate, failed: None })
+        let is_h2 = version == Version::HTTP_2;
+        Ok(RequestBody { inner, in_flight, release_at, is_small, is_h2, whole, rate, failed: None })
     }
 
     /// The service will keep all of it until the answer, where the door expected it to pass it on.
@@ -165,6 +168,11 @@ impl RequestBody {
         taken.map_err(|exceeded| self.fail(beyond_budget(exceeded)))
     }
 
+    /// Whether a stream of gRPC is over without its end. HTTP/1 says by itself where a body ends early.
+    fn is_cut(&self) -> bool {
+        matches!(self.release_at, ReleaseAt::Message(_)) && self.is_h2 && !self.inner.is_end_stream()
+    }
+
     /// Whether the client owes bytes.
     fn is_awaited(&self) -> bool {
         match &self.release_at {
@@ -204,12 +212,10 @@ impl Body for RequestBody {
         };
         self.in_flight.open.touch();
         Poll::Ready(match frame {
+            // A client that resets a stream without an error has not ended it: what a stream of messages is for may be half done.
+            None if self.is_cut() => Some(Err(self.fail(ends_early()))),
             None => None,
-            Some(Err(_)) => {
-                let way_out = "send as much as was announced, in chunks as RFC 9112 has them";
-                let what = "the body is malformed or ends early";
-                Some(Err(self.fail(Refusal::new(Reason::Malformed, what, way_out))))
-            }
+            Some(Err(_)) => Some(Err(self.fail(ends_early()))),
             Some(Ok(frame)) => {
                 Some(frame.data_ref().map_or(Ok(()), |piece| self.count(piece)).map(|()| frame))
             }
@@ -231,6 +237,11 @@ impl Drop for RequestBody {
             self.in_flight.held.give_back_some(remainder.bytes);
         }
     }
+}
+
+fn ends_early() -> Refusal {
+    let way_out = "send as much as was announced, in chunks as RFC 9112 has them";
+    Refusal::new(Reason::Malformed, "the body is malformed or ends early", way_out)
 }
 
 fn too_large(longest: u64) -> Refusal {

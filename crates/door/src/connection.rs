@@ -300,7 +300,9 @@ impl Door {
             .keep_alive_interval(Some(role.ping))
             .keep_alive_timeout(role.ping)
             .max_header_list_size(u32::try_from(role.head_bytes).unwrap_or(u32::MAX))
-            .max_concurrent_streams(role.streams);
+            .max_concurrent_streams(role.streams)
+            .initial_stream_window_size(role.windows.stream)
+            .initial_connection_window_size(role.windows.connection);
         if is_h2 { builder.http2_only() } else { builder.http1_only() }
     }
 
@@ -318,7 +320,7 @@ impl Door {
             return refused(&refusal, version);
         }
         parts.extensions.insert(addresses.peer);
-        let body = match RequestBody::new(body, in_flight.clone(), &parts.headers, self) {
+        let body = match RequestBody::new(body, in_flight.clone(), (&parts.headers, version), self) {
             Ok(body) => body,
             Err(refusal) => {
                 self.counts().refused(refusal.reason, &refusal);

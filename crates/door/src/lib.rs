@@ -145,6 +145,8 @@ pub struct Role {
     pub ping: Duration,
     /// Requests at a time on one connection of HTTP/2.
     pub streams: u32,
+    /// What comes on a connection of HTTP/2 before anybody reads it.
+    pub windows: Windows,
     /// How connections end.
     pub ending: Ending,
 }
@@ -164,8 +166,26 @@ impl Default for Role {
             head_bytes: 64 << 10,
             ping: Duration::from_secs(30),
             streams: 200,
+            windows: Windows::default(),
             ending: Ending::AtOnce,
         }
+    }
+}
+
+/// How many bytes a client of HTTP/2 may send before a service reads them. They are in memory beside the budget for bodies, so a
+/// role has large windows only if it needs them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    /// Of one request.
+    pub stream: u32,
+    /// Of all requests of a connection. While as many wait, no other body comes on it.
+    pub connection: u32,
+}
+
+impl Default for Windows {
+    /// A mebibyte of each: bodies are small, or services read them at once.
+    fn default() -> Windows {
+        Windows { stream: 1 << 20, connection: 1 << 20 }
     }
 }
 

@@ -251,7 +251,13 @@ fn x13_ranks_of_partitions_and_slots_of_ranges() {
     for case in list(&file, "slots") {
         let place = SlotPlace { epoch: Epoch(1), live: Vec::new(), loading: Vec::new() };
         let places = vec![place; number(case, "slots") as usize];
-        let map = PoolMap { generation: 1, replicas: 2, places, nodes: Vec::new() };
+        let map = PoolMap {
+            generation: 1,
+            replicas: 2,
+            places,
+            nodes: Vec::new(),
+            no_stand_ins: Default::default(),
+        };
         let shuffle = ShuffleId(hex(case, "shuffle"));
         assert_eq!(u64::from(map.home(shuffle).0), number(case, "home"), "{case}");
         let range = RangeId(hex(case, "range") as u64);

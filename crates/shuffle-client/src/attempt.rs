@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::shuffle::Shuffle;
 use crate::{AttemptId, ShuffleId};
 use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
-use partage_shuffle_wire::client::{Answer, Call, Refusal, Request};
+use partage_shuffle_wire::client::{Answer, Call, Refusal, RefusalWord, Request};
 use partage_shuffle_wire::records::{PackedRecords, put_record};
 use partage_shuffle_wire::transport::{Address, ClientAnswers, ClientCalls, Closed};
 use std::sync::Arc;
@@ -64,6 +64,8 @@ pub struct Attempt {
     id: AttemptId,
     calls: ClientCalls,
     over: watch::Receiver<Option<Over>>,
+    /// The last frame that the node says it has taken.
+    taken: watch::Receiver<u64>,
     _listening: Listening,
     frame_bytes: usize,
     /// Records that are not sent yet, and how many.
@@ -81,9 +83,10 @@ impl Attempt {
         shuffle: &Shuffle,
         partition: u32,
     ) -> Result<Attempt, Error> {
-        let Connection { at, calls, answers } = nodes.connect().await?;
+        let Connection { at, calls, answers } = nodes.connect_to_write().await?;
         let (sender, over) = watch::channel(None);
-        let listening = Listening(tokio::spawn(listen(answers, sender)));
+        let (told, taken) = watch::channel(0);
+        let listening = Listening(tokio::spawn(listen(answers, told, sender)));
         let mut attempt = Attempt {
             nodes: Arc::clone(nodes),
             at,
@@ -92,6 +95,7 @@ impl Attempt {
             id: AttemptId(u128::from_be_bytes(partage_random::bytes())),
             calls,
             over,
+            taken,
             _listening: listening,
             frame_bytes: settings.frame_bytes.max(1),
             filled: Vec::new(),
@@ -166,6 +170,24 @@ impl Attempt {
         self.send(records).await
     }
 
+    /// Sends what is written, and returns when the node has taken all of it into its memory. Nothing of it need be stored then:
+    /// only [`Attempt::end`] says that.
+    ///
+    /// # Errors
+    /// The attempt has failed; [`Error::again`] says whether to run it again.
+    pub async fn taken(&mut self) -> Result<(), Error> {
+        self.flush().await?;
+        let frames = self.frames;
+        let Attempt { taken, over: outcome, .. } = self;
+        let all = async { taken.wait_for(|number| *number >= frames).await.is_ok() };
+        let ended = tokio::select! {
+            biased;
+            is_taken = all => if is_taken { return Ok(()) } else { over(outcome).await },
+            ended = over(outcome) => ended,
+        };
+        Err(self.failed(ended))
+    }
+
     /// Ends the attempt, and returns when it is stored on as many nodes as the pool says.
     ///
     /// # Errors
@@ -220,7 +242,12 @@ impl Attempt {
     fn failed(&self, over: Over) -> Error {
         let node = self.node();
         match over {
-            Over::Refused(refusal) => Error::Refused { node, refusal },
+            Over::Refused(refusal) => {
+                if refusal.word == RefusalWord::StoresOnly {
+                    self.nodes.stores_only(self.at);
+                }
+                Error::Refused { node, refusal }
+            }
             Over::Closed(why) => self.nodes.lost(self.at, why),
             Over::Whole | Over::Unexpected => Error::Unexpected { node, asked: "an attempt" },
         }
@@ -237,12 +264,13 @@ async fn over(outcome: &mut watch::Receiver<Option<Over>>) -> Over {
 }
 
 /// Listens to the answers, so that the node never waits for the client to take them.
-async fn listen(mut answers: ClientAnswers, outcome: watch::Sender<Option<Over>>) {
+async fn listen(mut answers: ClientAnswers, taken: watch::Sender<u64>, outcome: watch::Sender<Option<Over>>) {
     let over = loop {
         match answers.next().await {
             Ok(call) if call.number != CALL => {}
             Ok(call) => match call.what {
-                Answer::Opened | Answer::Taken(_) => {}
+                Answer::Opened => {}
+                Answer::Taken(frame) => drop(taken.send_replace(frame)),
                 Answer::Whole => break Over::Whole,
                 Answer::Refused(refusal) => break Over::Refused(refusal),
                 _ => break Over::Unexpected,

@@ -1,6 +1,7 @@
 //! The client: what is asked of shuffles, again at other nodes while the retry budget lasts.
 
 use crate::attempt::{Attempt, Written};
+use crate::combined::CombinedReading;
 use crate::error::Error;
 use crate::nodes::{Connection, Nodes, last_words};
 use crate::reading::Reading;
@@ -8,13 +9,18 @@ use crate::retry::Retry;
 use crate::settings::Settings;
 use crate::shuffle::{Shuffle, StartOptions};
 use crate::{Bytes, ShuffleId};
-use partage_shuffle_wire::client::{Answer, Call, CutBy, Request, Status};
+use partage_service::shuffle::partition::rank;
+use partage_shuffle_wire::client::{Answer, Call, CutBy, HeavyKey, RefusalWord, Request, Status};
 use partage_shuffle_wire::transport::Address;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+/// Numbers that a start draws at once, while nodes say that the owner has as much as it may have: each node has a share of the
+/// quota.
+const START_DRAWS: u32 = 16;
 
 /// The answer to a seal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +34,22 @@ pub enum Sealed {
     },
     /// It is not sealed: these input partitions lack a whole attempt. Write them, and seal again.
     Lacks(Vec<u32>),
+}
+
+/// The keys of a shuffle that are heavier than a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeavyKeys {
+    /// All records of the shuffle.
+    pub records: u64,
+    /// The keys, in order, each with the rank of its first record among all.
+    pub keys: Vec<HeavyKey>,
+}
+
+impl HeavyKeys {
+    /// The share of a key in all records, 0 to 1.
+    pub fn share(&self, key: &HeavyKey) -> f64 {
+        key.records as f64 / self.records.max(1) as f64
+    }
 }
 
 /// A client of a pool of shuffles. A copy is a client of the same nodes.
@@ -51,16 +73,32 @@ impl Client {
         Ok(Client { nodes, settings })
     }
 
-    /// Starts a shuffle, under a number that was never used.
+    /// Starts a shuffle, under a number that was never used. While one node says that the owner has as much as it may have,
+    /// another number is drawn, which another node may lead.
     ///
     /// # Errors
-    /// No node has started it.
+    /// The options are not within their limits, the owner has as much as it may have, or no node has started it.
     pub async fn start(&self, options: &StartOptions) -> Result<Shuffle, Error> {
-        let id = ShuffleId(u128::from_be_bytes(partage_random::bytes()));
-        let request = Request::Start(options.terms(self.nodes.count()), options.kind.clone());
-        match self.ask(id, &request, self.settings.answer).await? {
-            (_, Answer::Started(terms)) => Ok(Shuffle { id, terms }),
-            (at, _) => Err(self.unexpected(at, "a start")),
+        options.check()?;
+        let draw = || ShuffleId(u128::from_be_bytes(partage_random::bytes()));
+        let (mut id, mut retry, mut draws) = (draw(), Retry::new(&self.settings), 1);
+        let request = Request::Start(options.terms(self.nodes.count()), options.of_shuffle());
+        loop {
+            match self.ask_one(id, &request, self.settings.answer).await {
+                Ok((_, Answer::Started(terms))) => return Ok(Shuffle { id, terms }),
+                Ok((at, _)) => return Err(self.unexpected(at, "a start")),
+                Err(error) => {
+                    if error.word() == Some(RefusalWord::QuotaUsedUp) {
+                        id = draw();
+                        draws += 1;
+                        // Another node may lead it, which has room for the owner now.
+                        if draws <= START_DRAWS {
+                            continue;
+                        }
+                    }
+                    retry.rest(error).await?;
+                }
+            }
         }
     }
 
@@ -97,6 +135,10 @@ impl Client {
                     Err(error) => error,
                 },
             };
+            // To wait would change nothing: no node that the client knows takes attempts.
+            if failed.word() == Some(RefusalWord::StoresOnly) && self.nodes.all_store_only() {
+                return Err(failed);
+            }
             retry.rest(failed).await?;
         }
     }
@@ -119,20 +161,35 @@ impl Client {
         }
     }
 
-    /// The keys that bound `n` partitions of a sealed shuffle: the first key, the first one of each later partition, and the
-    /// last key.
+    /// The keys that bound `n` partitions of a sealed shuffle, `n` + 1 of them: the first key, the first one of each later
+    /// partition, and the last key. A partition that is empty has the key at which the next one begins. Without records there
+    /// are none.
     ///
     /// # Errors
     /// The shuffle is not sealed, there is none, or no node answers.
-    pub async fn bounds(&self, shuffle: ShuffleId, n: u64) -> Result<Vec<Bytes>, Error> {
-        match self.ask(shuffle, &Request::Bounds(n), self.settings.seal).await? {
+    pub async fn bounds(&self, shuffle: ShuffleId, n: u64, by: CutBy) -> Result<Vec<Bytes>, Error> {
+        match self.ask(shuffle, &Request::Bounds(n, by), self.settings.seal).await? {
             (_, Answer::Bounds(keys)) => Ok(keys),
             (at, _) => Err(self.unexpected(at, "bounds")),
         }
     }
 
+    /// The keys of a sealed shuffle that have more records than any of `n` partitions. Cut by [`CutBy::Keys`] each makes one
+    /// partition larger than its share; [`Client::read_key_part`] reads such a key in parts.
+    ///
+    /// # Errors
+    /// The shuffle is not sealed, there is none, or no node answers.
+    pub async fn heavy_keys(&self, shuffle: ShuffleId, n: u64) -> Result<HeavyKeys, Error> {
+        match self.ask(shuffle, &Request::HeavyKeys(n), self.settings.seal).await? {
+            (_, Answer::HeavyKeys(records, keys)) => Ok(HeavyKeys { records, keys }),
+            (at, _) => Err(self.unexpected(at, "heavy keys")),
+        }
+    }
+
     /// Reads partition `i` of `n` of a sealed shuffle, for any `n`: by [`CutBy::Records`] the ranks ⌊i·N/n⌋ to ⌊(i+1)·N/n⌋ of all
-    /// N records. Nothing is asked for before the first [`Reading::next`].
+    /// N records; by [`CutBy::Bytes`] from the first record that begins at the i-th share of all bytes or behind it; by
+    /// [`CutBy::Keys`] from where another key begins, as near to that rank as can be. Nothing is asked for before the first
+    /// [`Reading::next`].
     pub fn read(&self, shuffle: ShuffleId, i: u64, n: u64, by: CutBy) -> Reading {
         Reading::new(&self.nodes, &self.settings, shuffle, Request::ReadPartition(i, n, by))
     }
@@ -143,14 +200,53 @@ impl Client {
         Reading::new(&self.nodes, &self.settings, shuffle, request)
     }
 
-    /// Reads all of `n` partitions, so many at once, each by the future that `each` makes of it.
+    /// Reads partition `i` of `n` of a sealed shuffle that combines records, cut by [`CutBy::Keys`]: each key once, with what all
+    /// of its records give together.
+    ///
+    /// # Errors
+    /// The shuffle does not combine records, as its handle says.
+    pub fn read_combined(&self, shuffle: &Shuffle, i: u64, n: u64) -> Result<CombinedReading, Error> {
+        let how = shuffle.terms.combine.ok_or(Error::CombinesNothing)?;
+        Ok(CombinedReading::new(self.read(shuffle.id, i, n, CutBy::Keys), how))
+    }
+
+    /// The same of the keys from `first`, included, to `end`, excluded; none: to the last one.
+    ///
+    /// # Errors
+    /// The shuffle does not combine records, as its handle says.
+    pub fn read_combined_keys(
+        &self,
+        shuffle: &Shuffle,
+        first: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<CombinedReading, Error> {
+        let how = shuffle.terms.combine.ok_or(Error::CombinesNothing)?;
+        Ok(CombinedReading::new(self.read_keys(shuffle.id, first, end), how))
+    }
+
+    /// Reads the records of some ranks of a sealed shuffle, from `first`, included, to `end`, excluded.
+    pub fn read_ranks(&self, shuffle: ShuffleId, first: u64, end: u64) -> Reading {
+        Reading::new(&self.nodes, &self.settings, shuffle, Request::ReadRanks(first, end))
+    }
+
+    /// Reads part `i` of `parts` of the records of a heavy key: their sizes differ by one record at most.
+    pub fn read_key_part(&self, shuffle: ShuffleId, key: &HeavyKey, i: u64, parts: u64) -> Reading {
+        if i >= parts {
+            // A node says that there is no such part.
+            return self.read(shuffle, i, parts, CutBy::Records);
+        }
+        let begin = |i| key.first.saturating_add(rank(i, parts, key.records));
+        self.read_ranks(shuffle, begin(i), begin(i + 1))
+    }
+
+    /// Reads all of `n` partitions, cut so, so many at once, each by the future that `each` makes of it.
     ///
     /// # Errors
     /// The first error of a future; the others are dropped then.
     pub async fn read_partitions<F, Fut>(
         &self,
         shuffle: ShuffleId,
-        n: u64,
+        (n, by): (u64, CutBy),
         at_once: usize,
         mut each: F,
     ) -> Result<(), Error>
@@ -163,7 +259,7 @@ impl Client {
             if under_way.len() >= at_once.max(1) {
                 one_of(&mut under_way).await?;
             }
-            under_way.spawn(each(i, self.read(shuffle, i, n, CutBy::Records)));
+            under_way.spawn(each(i, self.read(shuffle, i, n, by)));
         }
         while !under_way.is_empty() {
             one_of(&mut under_way).await?;

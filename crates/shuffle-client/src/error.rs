@@ -1,5 +1,6 @@
 //! What can go wrong, and whether to try again.
 
+use crate::{BadShuffleOptions, NoNumber, TotalTooLarge};
 use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
 use partage_shuffle_wire::Malformed;
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
@@ -76,9 +77,33 @@ pub enum Error {
         /// Bytes of the value.
         value: usize,
     },
+    /// A shuffle is not started with such options.
+    #[error("{0}")]
+    BadOptions(#[from] BadShuffleOptions),
     /// Bytes that were given as records are none.
     #[error("these are no records: {0}")]
     NoRecords(Malformed),
+    /// A shuffle that does not combine records is read as if it did.
+    #[error(
+        "the shuffle does not combine records, as its handle says: read it as it is, or give the handle that its start has printed"
+    )]
+    CombinesNothing,
+    /// A record has a value that is no number.
+    #[error("the record of key {key:?} cannot be combined with others: {why}")]
+    NoNumber {
+        /// Its key.
+        key: String,
+        /// What its value is.
+        why: NoNumber,
+    },
+    /// What the records of one key give together is too large.
+    #[error("the records of key {key:?} cannot be combined: {why}")]
+    TotalTooLarge {
+        /// The key.
+        key: String,
+        /// Of which way to combine.
+        why: TotalTooLarge,
+    },
     /// What produces or takes the records has failed.
     #[error("{0}")]
     Own(Arc<dyn std::error::Error + Send + Sync>),
@@ -100,7 +125,11 @@ impl Error {
             Error::NoAddress
             | Error::Unexpected { .. }
             | Error::TooLarge { .. }
+            | Error::BadOptions(_)
             | Error::NoRecords(_)
+            | Error::CombinesNothing
+            | Error::NoNumber { .. }
+            | Error::TotalTooLarge { .. }
             | Error::Own(_) => Again::No,
         }
     }

@@ -49,7 +49,7 @@
 //!
 //! // Or all of them, two at a time.
 //! client
-//!     .read_partitions(shuffle.id, 3, 2, |i, mut reading| async move {
+//!     .read_partitions(shuffle.id, (3, CutBy::Records), 2, |i, mut reading| async move {
 //!         while let Some(records) = reading.next().await? {
 //!             println!("partition {i} has {} more", records.count());
 //!         }
@@ -76,6 +76,8 @@
 //! | topic | where |
 //! |---|---|
 //! | keys of several columns, numbers, nulls, descending order | [`key`] |
+//! | partitions of equal records or bytes, or between keys, and keys heavier than one | [`Client::read`], [`Client::heavy_keys`] |
+//! | sums, counts, least and largest values of equal keys | [`StartOptions::combine`], [`Client::read_combined`] |
 //! | what can go wrong, and what to do | [`Error`] |
 //! | waits, sizes, retries | [`Settings`] |
 //!
@@ -87,6 +89,7 @@
 
 mod attempt;
 mod client;
+mod combined;
 mod error;
 pub mod key;
 mod nodes;
@@ -96,11 +99,15 @@ mod settings;
 mod shuffle;
 
 pub use attempt::{Attempt, Written};
-pub use client::{Client, Sealed};
+pub use client::{Client, HeavyKeys, Sealed};
+pub use combined::CombinedReading;
 pub use error::Error;
+pub use partage_service::shuffle::combine::{BadCombine, Combine, NoNumber, TotalTooLarge};
+pub use partage_service::shuffle::options::BadShuffleOptions;
 pub use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 pub use partage_shuffle_wire::client::{
-    Again, ArrowKind, CutBy, RecordKind, Refusal, RefusalWord, SortColumn, Stage, Status,
+    Again, ArrowKind, ColumnCombine, CombinedColumn, CutBy, HeavyKey, RecordKind, Refusal, RefusalWord,
+    SortColumn, Stage, Status,
 };
 pub use partage_shuffle_wire::records::{PackedRecords, Records, put_record};
 pub use partage_shuffle_wire::transport::{Address, BadAddress, Closed, Timing};

@@ -1,11 +1,12 @@
-//! Which node a client connects to: each in turn, and those last that have failed a moment ago.
+//! Which node a client connects to: each in turn, those last that have failed a moment ago. For an attempt the nodes come behind
+//! all others that have said that they store only.
 
 use crate::error::Error;
 use crate::settings::Settings;
 use partage_shuffle_wire::transport::{
     Address, ClientAnswers, ClientCalls, ClientConnection, Closed, Timing,
 };
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -17,6 +18,8 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
 struct Node {
     address: Address,
     failed: Mutex<Option<Instant>>,
+    /// It has refused an attempt, as it stores only.
+    stores_only: AtomicBool,
 }
 
 /// The nodes that a client knows.
@@ -44,7 +47,7 @@ impl Nodes {
         }
         // Clients that begin together begin at different nodes.
         let turn = AtomicUsize::new(partage_random::one_of(addresses.len()));
-        let node = |address| Node { address, failed: Mutex::new(None) };
+        let node = |address| Node { address, failed: Mutex::new(None), stores_only: AtomicBool::new(false) };
         let nodes = addresses.into_iter().map(node).collect();
         Ok(Nodes { nodes, turn, avoided: settings.avoided, timing: settings.timing })
     }
@@ -63,24 +66,45 @@ impl Nodes {
         *node.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
+    /// A node has refused an attempt, as it stores only. It may have started again with other roles since: it stays the last
+    /// choice, and no more.
+    pub(crate) fn stores_only(&self, at: usize) {
+        self.nodes[at % self.nodes.len()].stores_only.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether each node has refused an attempt so.
+    pub(crate) fn all_store_only(&self) -> bool {
+        self.nodes.iter().all(|node| node.stores_only.load(Ordering::Relaxed))
+    }
+
     fn is_avoided(&self, at: usize, now: Instant) -> bool {
         let failed = *self.nodes[at].failed.lock().unwrap_or_else(PoisonError::into_inner);
         failed.is_some_and(|failed| now.saturating_duration_since(failed) < self.avoided)
     }
 
-    /// All nodes, in the order in which they are tried.
-    fn order(&self) -> Vec<usize> {
+    /// All nodes, in the order in which they are tried, be it for an attempt or for anything else.
+    fn order(&self, writes: bool) -> Vec<usize> {
         let (now, count) = (Instant::now(), self.nodes.len());
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut order: Vec<usize> = (0..count).map(|after| turn.wrapping_add(after) % count).collect();
-        order.sort_by_key(|at| self.is_avoided(*at, now));
+        let stores_only = |at: usize| writes && self.nodes[at].stores_only.load(Ordering::Relaxed);
+        order.sort_by_key(|at| (stores_only(*at), self.is_avoided(*at, now)));
         order
     }
 
     /// Connects to the first node that accepts.
     pub(crate) async fn connect(&self) -> Result<Connection, Error> {
+        self.connect_in(self.order(false)).await
+    }
+
+    /// The same, for an attempt.
+    pub(crate) async fn connect_to_write(&self) -> Result<Connection, Error> {
+        self.connect_in(self.order(true)).await
+    }
+
+    async fn connect_in(&self, order: Vec<usize>) -> Result<Connection, Error> {
         let mut tried = Vec::new();
-        for at in self.order() {
+        for at in order {
             let address = &self.nodes[at].address;
             match ClientConnection::open(address, self.timing).await {
                 Ok(ClientConnection { calls, answers, .. }) => return Ok(Connection { at, calls, answers }),
@@ -123,13 +147,21 @@ mod tests {
     async fn nodes_are_asked_in_turn_and_those_that_have_failed_last() {
         let address = |port: u16| Address::Tcp(format!("127.0.0.1:{port}"));
         let nodes = Nodes::new((1..=3).map(address).collect(), &Settings::default()).unwrap();
-        let firsts: Vec<usize> = (0..3).map(|_| nodes.order()[0]).collect();
+        let firsts: Vec<usize> = (0..3).map(|_| nodes.order(false)[0]).collect();
         assert!((0..3).all(|at| firsts.contains(&at)), "{firsts:?}");
         nodes.failed(1);
         for _ in 0..6 {
-            let order = nodes.order();
+            let order = nodes.order(false);
             assert_eq!((order.len(), order[2]), (3, 1), "{order:?}");
         }
+        nodes.stores_only(2);
+        for _ in 0..6 {
+            assert_eq!(nodes.order(true), [0, 1, 2], "one that has failed may have come back");
+            assert_eq!(nodes.order(false)[2], 1, "it answers all else");
+        }
+        assert!(!nodes.all_store_only());
+        [0, 1].into_iter().for_each(|at| nodes.stores_only(at));
+        assert!(nodes.all_store_only());
         assert!(matches!(Nodes::new(Vec::new(), &Settings::default()), Err(Error::NoAddress)));
     }
 }

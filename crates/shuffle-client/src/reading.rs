@@ -21,8 +21,8 @@ const READ: u64 = 1;
 const KEEP_ALIVE: u64 = 2;
 
 /// A client that reads for long says so often that it is there: well below the time after which a node lets a silent one go, and
-/// after which a shuffle expires.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// below the shortest time after which a shuffle expires, 10 s.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(3);
 
 /// What one node sends.
 #[derive(Debug)]

@@ -1,9 +1,11 @@
 //! What a client knows of a shuffle: its handle, and with what it is started.
 
-use crate::{ShuffleId, Terms};
-use partage_shuffle_wire::client::RecordKind;
+use crate::{BadShuffleOptions, Combine, ShuffleId, Terms};
+use partage_core::limits::SHUFFLE_WEIGHT;
+use partage_shuffle_wire::client::{RecordKind, ShuffleOptions};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Ranges that a shuffle has at most.
 const MOST_RANGES: u64 = 65_536;
@@ -27,7 +29,13 @@ pub struct Shuffle {
 
 impl fmt::Display for Shuffle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}", self.id, self.terms.stashes, self.terms.ranges)
+        let Terms { stashes, ranges, weight, combine } = self.terms;
+        write!(f, "{}-{stashes}-{ranges}", self.id)?;
+        // A weight of 1 is not said, so that each handle has one form.
+        if weight != 1 {
+            write!(f, "-{weight}")?;
+        }
+        combine.map_or(Ok(()), |how| write!(f, "-{how}"))
     }
 }
 
@@ -55,13 +63,22 @@ impl FromStr for Shuffle {
     fn from_str(text: &str) -> Result<Shuffle, BadHandle> {
         let bad = || BadHandle(text.chars().take(100).collect());
         let id = shuffle_id(text)?;
-        let mut terms = text.split('-').skip(1).map(|number| number.parse::<u32>().map_err(|_| bad()));
-        match (terms.next(), terms.next(), terms.next()) {
-            (Some(stashes), Some(ranges), None) => {
-                Ok(Shuffle { id, terms: Terms { stashes: stashes?, ranges: ranges? } })
-            }
-            _ => Err(bad()),
+        let parts: Vec<&str> = text.split('-').skip(1).collect();
+        let numbers: Vec<u32> = parts.iter().map_while(|part| part.parse().ok()).collect();
+        let combine = match parts.get(numbers.len()..).unwrap_or_default() {
+            [] => None,
+            name => Some(name.join("-").parse::<Combine>().map_err(|_| bad())?),
+        };
+        let (stashes, ranges, weight) = match numbers[..] {
+            [stashes, ranges] => (stashes, ranges, 1),
+            [stashes, ranges, weight] => (stashes, ranges, weight),
+            _ => return Err(bad()),
+        };
+        let weight = u16::try_from(weight).map_err(|_| bad())?;
+        if !(1..=SHUFFLE_WEIGHT).contains(&weight) {
+            return Err(bad());
         }
+        Ok(Shuffle { id, terms: Terms { stashes, ranges, weight, combine } })
     }
 }
 
@@ -74,26 +91,69 @@ pub struct StartOptions {
     pub bytes: u64,
     /// How many nodes its pool has, about; 0: as many as the client knows.
     pub nodes: u32,
+    /// Its part of the memory of nodes, relative to that of other shuffles: from 1 to 1,000. Others are held back while it has
+    /// less than its part, and it is held back beyond it. A shuffle that writes alone has all memory, whatever its weight.
+    pub weight: u16,
+    /// How records of equal keys become one, of raw records: see [`Combine`]. None: they all remain.
+    pub combine: Option<Combine>,
     /// What its records are.
     pub kind: RecordKind,
+    /// It ends when it is not sealed and no client has asked for it for so long, 10 s to 30 days; none: what its pool says.
+    pub ttl: Option<Duration>,
+    /// The same of the sealed shuffle.
+    pub sealed_ttl: Option<Duration>,
+    /// Whose it is, for lists and quotas: at most 64 letters of a to z, digits, dots, hyphens and underscores. Empty: nobody's.
+    pub owner: String,
 }
 
 impl Default for StartOptions {
     fn default() -> StartOptions {
-        StartOptions { partitions: 1, bytes: 0, nodes: 0, kind: RecordKind::Raw }
+        StartOptions {
+            partitions: 1,
+            bytes: 0,
+            nodes: 0,
+            weight: 1,
+            combine: None,
+            kind: RecordKind::Raw,
+            ttl: None,
+            sealed_ttl: None,
+            owner: String::new(),
+        }
     }
 }
 
 impl StartOptions {
     /// The terms that follow from them, for a client that knows so many nodes.
-    pub(crate) fn terms(&self, known: usize) -> Terms {
+    pub fn terms(&self, known: usize) -> Terms {
         let nodes = if self.nodes == 0 { known as u64 } else { u64::from(self.nodes) };
         let stashes = nodes.saturating_mul(RANGES_A_NODE);
         let ranges = stashes
             .max(self.partitions.saturating_mul(RANGES_A_PARTITION))
             .max(self.bytes.div_ceil(RANGE_BYTES));
         let bounded = |ranges: u64| ranges.clamp(1, MOST_RANGES) as u32;
-        Terms { stashes: bounded(stashes), ranges: bounded(ranges) }
+        let (weight, combine) = (self.weight, self.combine);
+        Terms { stashes: bounded(stashes), ranges: bounded(ranges), weight, combine }
+    }
+
+    /// Looks whether a shuffle may be started with them, as [`crate::Client::start`] does first.
+    ///
+    /// # Errors
+    /// One is outside of its limits, or malformed.
+    pub fn check(&self) -> Result<(), BadShuffleOptions> {
+        let options = self.of_shuffle();
+        options.check()?;
+        options.check_combine(self.combine)
+    }
+
+    /// What the leader keeps of them.
+    pub fn of_shuffle(&self) -> ShuffleOptions {
+        let millis = |ttl: Duration| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        ShuffleOptions {
+            kind: self.kind.clone(),
+            unsealed_ttl_ms: self.ttl.map(millis),
+            sealed_ttl_ms: self.sealed_ttl.map(millis),
+            owner: self.owner.clone(),
+        }
     }
 }
 
@@ -103,25 +163,68 @@ mod tests {
 
     #[test]
     fn handles_are_read_as_they_are_printed() {
-        let shuffle = Shuffle { id: ShuffleId(0xab), terms: Terms { stashes: 30, ranges: 64 } };
+        let shuffle = Shuffle { id: ShuffleId(0xab), terms: Terms::new(30, 64) };
         let text = shuffle.to_string();
         assert_eq!(text, "000000000000000000000000000000ab-30-64");
         assert_eq!(text.parse(), Ok(shuffle));
         assert_eq!(shuffle_id(&text), Ok(shuffle.id));
         assert_eq!(shuffle_id(&text[..32]), Ok(shuffle.id));
-        for bad in ["", "ab-1-2", &text[..32], &format!("{text}-1"), &text.replace('6', "x")] {
+        let heavy = Shuffle { terms: Terms { weight: 1_000, ..shuffle.terms }, ..shuffle };
+        assert_eq!(heavy.to_string(), format!("{text}-1000"));
+        assert_eq!(heavy.to_string().parse(), Ok(heavy));
+        assert_eq!(shuffle_id(&heavy.to_string()), Ok(shuffle.id));
+        for how in Combine::ALL {
+            for heavy in [shuffle, heavy] {
+                let one = Shuffle { terms: Terms { combine: Some(how), ..heavy.terms }, ..heavy };
+                assert_eq!(one.to_string(), format!("{heavy}-{how}"));
+                assert_eq!(one.to_string().parse(), Ok(one));
+            }
+        }
+        let behind = ["-sum", "-count-2", "-count-count", "-i64", "-0", "-1001", "-70000", "-1-1", "-", "-x"];
+        let behind = behind.map(|more| format!("{text}{more}"));
+        let letters = text.replace('6', "x");
+        let others = ["", "ab-1-2", &text[..32], letters.as_str()];
+        for bad in behind.iter().map(String::as_str).chain(others) {
             assert!(bad.parse::<Shuffle>().is_err(), "{bad:?}");
         }
         assert!(shuffle_id("+00000000000000000000000000000ab").is_err());
     }
 
     #[test]
+    fn rows_are_not_combined_as_raw_records_are() {
+        use crate::ArrowKind;
+        let order = vec![crate::SortColumn { column: 0, descends: false, nulls_first: false }];
+        let kind = ArrowKind { encoding: 1, schema: b"s".as_slice().into(), order, combine: Vec::new() };
+        let combine = Some(Combine::Count);
+        let raw = StartOptions { combine, ..StartOptions::default() };
+        assert_eq!((raw.check(), raw.terms(1).combine), (Ok(()), combine));
+        let rows = StartOptions { kind: RecordKind::Arrow(kind), ..raw };
+        assert_eq!(rows.check(), Err(BadShuffleOptions::CombinesRows(Combine::Count)));
+        assert_eq!(StartOptions { combine: None, ..rows }.check(), Ok(()));
+    }
+
+    #[test]
     fn ranges_are_for_partitions_nodes_and_bytes() {
         let options = |partitions, bytes| StartOptions { partitions, bytes, ..StartOptions::default() };
-        assert_eq!(options(1, 0).terms(3), Terms { stashes: 30, ranges: 30 });
-        assert_eq!(options(256, 0).terms(3), Terms { stashes: 30, ranges: 2_048 });
-        assert_eq!(options(1, 10 << 30).terms(3), Terms { stashes: 30, ranges: 320 });
+        assert_eq!(options(1, 0).terms(3), Terms::new(30, 30));
+        assert_eq!(options(256, 0).terms(3), Terms::new(30, 2_048));
+        assert_eq!(options(1, 10 << 30).terms(3), Terms::new(30, 320));
         assert_eq!(options(u64::MAX, 0).terms(3).ranges, 65_536);
         assert_eq!(StartOptions { nodes: 7, ..options(1, 0) }.terms(3).stashes, 70);
+        assert_eq!(StartOptions { weight: 9, ..options(1, 0) }.terms(3).weight, 9);
+    }
+
+    #[test]
+    fn times_to_live_and_owner_go_to_the_leader() {
+        let options = StartOptions {
+            ttl: Some(Duration::from_secs(20)),
+            owner: "etl".to_owned(),
+            ..StartOptions::default()
+        };
+        let told = options.of_shuffle();
+        assert_eq!((told.unsealed_ttl_ms, told.sealed_ttl_ms), (Some(20_000), None));
+        assert_eq!((told.owner.as_str(), options.check()), ("etl", Ok(())));
+        let bad = StartOptions { sealed_ttl: Some(Duration::MAX), ..options };
+        assert_eq!(bad.check(), Err(BadShuffleOptions::Ttl(u64::MAX)));
     }
 }

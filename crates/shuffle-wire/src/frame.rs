@@ -142,6 +142,10 @@ kinds! {
     AskHolder = 36, Node, SHORT_BYTES;
     /// The holder answers.
     HolderAnswers = 37, Node, LONG_BYTES;
+    /// Where do cuts fall in a range, or which of its keys are heavy?
+    AskSeek = 38, Node, SHORT_BYTES;
+    /// The holder has found it.
+    Found = 39, Node, LONG_BYTES;
     /// A shuffle is to begin.
     Start = 64, Client, LONG_BYTES;
     /// An attempt begins.
@@ -168,6 +172,10 @@ kinds! {
     KeepAlive = 75, Client, SHORT_BYTES;
     /// The shuffle is over.
     Delete = 76, Client, SHORT_BYTES;
+    /// Records of some ranks are to be read.
+    ReadRanks = 77, Client, SHORT_BYTES;
+    /// Which keys are heavier than a partition?
+    AskHeavyKeys = 78, Client, SHORT_BYTES;
     /// A shuffle has begun.
     Started = 96, Server, SHORT_BYTES;
     /// An attempt is open.
@@ -194,6 +202,8 @@ kinds! {
     Deleted = 107, Server, SHORT_BYTES;
     /// A request is refused.
     Refused = 108, Server, SHORT_BYTES;
+    /// Keys that are heavier than a partition.
+    HeavyKeys = 109, Server, LONG_BYTES;
 }
 
 /// What is sent as one. A copy shares the body.

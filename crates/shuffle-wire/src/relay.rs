@@ -8,9 +8,12 @@ use crate::frame::{Frame, Kind};
 use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
 use partage_service::shuffle::holder::NotRead;
-use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview, ShuffleStage};
+use partage_service::shuffle::leader::{Answer, Failed, QuotaUsedUp, Request, ShuffleOverview, ShuffleStage};
+use partage_service::shuffle::partition::{CutAt, HeavyKey};
 use partage_service::shuffle::plan::Placed;
-use partage_service::shuffle::{Bytes, ShuffleId};
+use partage_service::shuffle::seek::{Found, SeekFor};
+use partage_service::shuffle::{Bytes, Combine, ShuffleId, ShuffleOptions};
+use std::sync::Arc;
 
 /// A part of a range of a sealed shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +30,17 @@ pub struct SliceOf {
     pub to: u64,
 }
 
+/// A question about the order of a range of a sealed shuffle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeekOf {
+    /// The shuffle.
+    pub shuffle: ShuffleId,
+    /// The range, by its place in the plan.
+    pub range: u64,
+    /// What is sought in it.
+    pub what: SeekFor,
+}
+
 /// A question of a node for one of its clients, or its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Relay {
@@ -36,13 +50,19 @@ pub enum Relay {
     Answered(u64, Result<Answer, Failed>),
     /// To a holder.
     Read(u64, SliceOf),
-    /// From the holder.
+    /// From the holder: records, or why it gives none, or has not looked for what is sought.
     Records(u64, Result<Vec<Placed>, NotRead>),
+    /// To a holder.
+    Seek(u64, SeekOf),
+    /// From the holder.
+    Found(u64, Found),
 }
 
 fields! {
     ShuffleOverview, "the overview of a shuffle", {
         shuffle: ShuffleId,
+        options: Arc<ShuffleOptions>,
+        combine: Option<Combine>,
         stage: ShuffleStage,
         partitions: u64,
         attempts: u64,
@@ -50,6 +70,7 @@ fields! {
         bytes: u64,
         version: u32,
         ranges: u32,
+        ends_in_ms: u64,
         dividing: u32,
         short_slots: u32,
         lacking: Vec<u32>
@@ -57,17 +78,26 @@ fields! {
     SliceOf, "a part of a range", {
         shuffle: ShuffleId, range: u64, keys: Option<(Bytes, Option<Bytes>)>, from: u64, to: u64
     };
+    SeekOf, "a question about a range", { shuffle: ShuffleId, range: u64, what: SeekFor };
+    CutAt, "a cut", { record: u64, key: Option<Bytes> };
+    HeavyKey, "a heavy key", { key: Bytes, first: u64, records: u64 };
 }
 choices! {
     ShuffleStage, "how far a shuffle is", { 1 => Open, 2 => Sealing, 3 => Sealed, 4 => Failed(why) };
     Request, "request to a leader", {
-        1 => Start(terms), 2 => Seal(expected), 3 => Delete, 4 => KeepAlive, 5 => Overview
+        1 => Start(terms, options), 2 => Seal(expected), 3 => Delete, 4 => KeepAlive, 5 => Overview
     };
     Answer, "answer of a leader", {
         1 => Started(terms), 2 => Sealed(plan), 3 => Lacks(partitions), 4 => Deleted, 5 => Alive, 6 => Overview(overview)
     };
-    Failed, "refusal of a leader", { 1 => NotLeading, 2 => Over(how), 3 => Failed(why), 4 => NotExpected(partition) };
-    NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how) };
+    Failed, "refusal of a leader", {
+        1 => NotLeading, 2 => Over(how), 3 => Failed(why), 4 => NotExpected(partition), 5 => StartDiffers(what),
+        6 => QuotaUsedUp(what)
+    };
+    QuotaUsedUp, "quota that is used up", { 1 => Shuffles { has, share, quota }, 2 => Bytes { has, share, quota } };
+    NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how), 5 => Sorts };
+    SeekFor, "kind of question about a range", { 1 => Cuts(by, offsets), 2 => HeavyKeys { more_than, from } };
+    Found, "kind of answer about a range", { 1 => Cuts(cuts), 2 => HeavyKeys { keys, has_more } };
 }
 
 impl<T: Form, E: Form> Form for Result<T, E> {
@@ -135,13 +165,31 @@ impl Relay {
                 answer.put(&mut body);
                 (Kind::HolderAnswers, None)
             }
+            Relay::Seek(number, seek) => {
+                (*number).put(&mut body);
+                seek.put(&mut body);
+                (Kind::AskSeek, Some(seek.shuffle))
+            }
+            Relay::Found(number, found) => {
+                (*number).put(&mut body);
+                found.put(&mut body);
+                (Kind::Found, None)
+            }
         };
         Frame::new(kind, shuffle, body)
     }
 
     /// Whether a frame of that kind carries one.
     pub fn is(kind: Kind) -> bool {
-        matches!(kind, Kind::AskLeader | Kind::LeaderAnswers | Kind::AskHolder | Kind::HolderAnswers)
+        matches!(
+            kind,
+            Kind::AskLeader
+                | Kind::LeaderAnswers
+                | Kind::AskHolder
+                | Kind::HolderAnswers
+                | Kind::AskSeek
+                | Kind::Found
+        )
     }
 
     /// Of a frame.
@@ -163,6 +211,12 @@ impl Relay {
                     (Relay::Read(number, slice), Some(shuffle))
                 }
                 Kind::HolderAnswers => (Relay::Records(number, Form::take(from)?), None),
+                Kind::AskSeek => {
+                    let seek = SeekOf::take(from)?;
+                    let shuffle = seek.shuffle;
+                    (Relay::Seek(number, seek), Some(shuffle))
+                }
+                Kind::Found => (Relay::Found(number, Form::take(from)?), None),
                 other => return Err(Malformed::Unexpected(other)),
             };
             if frame.shuffle() == shuffle { Ok(relay) } else { Err(Malformed::OtherShuffle) }
@@ -179,10 +233,20 @@ impl Relay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_service::shuffle::options::OptionDifference;
+    use partage_service::shuffle::partition::CutBy;
     use partage_service::shuffle::{Ended, Terms};
     use std::collections::BTreeSet;
 
     const SHUFFLE: ShuffleId = ShuffleId(9);
+
+    fn options() -> Arc<ShuffleOptions> {
+        Arc::new(ShuffleOptions {
+            sealed_ttl_ms: Some(90_000),
+            owner: "etl".to_owned(),
+            ..ShuffleOptions::default()
+        })
+    }
 
     fn relays() -> Vec<Relay> {
         let slice = SliceOf {
@@ -201,6 +265,8 @@ mod tests {
         };
         let overview = ShuffleOverview {
             shuffle: SHUFFLE,
+            options: options(),
+            combine: Some(Combine::MaxF64),
             stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,
@@ -208,20 +274,31 @@ mod tests {
             bytes: 4_000,
             version: 1,
             ranges: 90,
+            ends_in_ms: 1_500,
             dividing: 5,
             short_slots: 1,
             lacking: vec![1, 7],
         };
+        let seek = |what| SeekOf { shuffle: SHUFFLE, range: 3, what };
+        let cut = CutAt { record: 4, key: Some(b"k".as_slice().into()) };
+        let heavy = HeavyKey { key: b"k".as_slice().into(), first: 2, records: 10 };
         vec![
-            Relay::Request(1, SHUFFLE, Request::Start(Terms { stashes: 30, ranges: 90 })),
+            Relay::Request(1, SHUFFLE, Request::Start(Terms::new(30, 90), options().as_ref().clone())),
             Relay::Request(2, SHUFFLE, Request::Seal(BTreeSet::from([0, 1, 5]))),
             Relay::Request(3, SHUFFLE, Request::Overview),
             Relay::Answered(3, Ok(Answer::Overview(overview))),
             Relay::Answered(4, Err(Failed::Over(Ended::Expired))),
             Relay::Answered(4, Err(Failed::NotExpected(7))),
+            Relay::Answered(4, Err(Failed::StartDiffers(OptionDifference::Owner))),
+            Relay::Answered(4, Err(Failed::QuotaUsedUp(QuotaUsedUp::Bytes { has: 7, share: 5, quota: 9 }))),
             Relay::Read(5, slice),
             Relay::Records(5, Ok(vec![placed.clone(), placed])),
             Relay::Records(6, Err(NotRead::Busy)),
+            Relay::Seek(7, seek(SeekFor::Cuts(CutBy::Bytes, [3, 300].into()))),
+            Relay::Seek(8, seek(SeekFor::HeavyKeys { more_than: 9, from: 2 })),
+            Relay::Found(7, Found::Cuts(vec![cut, CutAt { record: 9, key: None }])),
+            Relay::Found(8, Found::HeavyKeys { keys: vec![heavy], has_more: true }),
+            Relay::Records(7, Err(NotRead::Sorts)),
         ]
     }
 
@@ -241,7 +318,7 @@ mod tests {
             let cut = frame.body().slice(..frame.body().len() - 1);
             assert!(Relay::of(&Frame::new(frame.kind(), frame.shuffle(), cut).unwrap()).is_err());
         }
-        let frame = relays()[6].frame().unwrap();
+        let frame = relays()[8].frame().unwrap();
         let other = Frame::new(frame.kind(), Some(ShuffleId(1)), frame.body().clone()).unwrap();
         assert_eq!(Relay::of(&other), Err(FrameError::Body(Kind::AskHolder, Malformed::OtherShuffle)));
     }

@@ -1,7 +1,6 @@
 //! Arbitrary messages, calls and answers, for property tests.
 
-use crate::client::{Again, Answer, ArrowKind, Call, CutBy, RecordKind, Refusal, RefusalWord, Request};
-use crate::client::{SortColumn, Stage, Status};
+use crate::client::{Again, Answer, Call, CutBy, HeavyKey, Refusal, RefusalWord, Request, Stage, Status};
 use crate::node::{Control, Hello, Peer};
 use crate::records::PackedRecords;
 use partage_core::base::id::{Epoch, Incarnation};
@@ -13,8 +12,8 @@ use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    AttemptId, AttemptKey, BufferId, Bytes, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId, Terms,
-    Writer,
+    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, ColumnCombine, Combine, CombinedColumn, Ended,
+    Failure, PoolSlot, RangeId, RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -78,7 +77,35 @@ fn tags() -> impl Strategy<Value = Tag> + Clone {
 }
 
 fn terms() -> impl Strategy<Value = Terms> + Clone {
-    (any::<u32>(), any::<u32>()).prop_map(|(stashes, ranges)| Terms { stashes, ranges })
+    let combine = option::of(proptest::sample::select(Combine::ALL.to_vec()));
+    (any::<u32>(), any::<u32>(), any::<u16>(), combine).prop_map(|(stashes, ranges, weight, combine)| Terms {
+        stashes,
+        ranges,
+        weight,
+        combine,
+    })
+}
+
+fn options() -> impl Strategy<Value = ShuffleOptions> {
+    let column = any::<(u32, bool, bool)>().prop_map(|(column, descends, nulls_first)| SortColumn {
+        column,
+        descends,
+        nulls_first,
+    });
+    let by = proptest::sample::select(ColumnCombine::ALL.to_vec());
+    let combined = (any::<u32>(), by).prop_map(|(column, by)| CombinedColumn { column, by });
+    let arrow = (any::<u16>(), bytes(), vec(column, FEW), vec(combined, FEW))
+        .prop_map(|(encoding, schema, order, combine)| ArrowKind { encoding, schema, order, combine })
+        .prop_map(RecordKind::Arrow);
+    let kind = prop_oneof![Just(RecordKind::Raw), arrow];
+    (kind, any::<(Option<u64>, Option<u64>)>(), "[A-Za-z0-9._-]{0,9}").prop_map(
+        |(kind, (unsealed_ttl_ms, sealed_ttl_ms), owner)| ShuffleOptions {
+            kind,
+            unsealed_ttl_ms,
+            sealed_ttl_ms,
+            owner,
+        },
+    )
 }
 
 fn ends() -> impl Strategy<Value = Ended> + Clone {
@@ -113,7 +140,9 @@ fn plans() -> impl Strategy<Value = Arc<Plan>> + Clone {
         },
     );
     (shuffles(), btree_map(attempts(), winner, FEW), btree_map(slots(), uptos(), FEW), vec(range, FEW))
-        .prop_map(|(shuffle, winners, needed, ranges)| Arc::new(Plan { shuffle, winners, needed, ranges }))
+        .prop_map(|(shuffle, winners, needed, ranges)| {
+            Arc::new(Plan { shuffle, winners: Arc::new(winners), needed, ranges })
+        })
 }
 
 fn superseded() -> impl Strategy<Value = Arc<Superseded>> {
@@ -123,7 +152,7 @@ fn superseded() -> impl Strategy<Value = Arc<Superseded>> {
 
 fn decisions() -> impl Strategy<Value = Decision> {
     prop_oneof![
-        terms().prop_map(Decision::Start),
+        (terms(), options()).prop_map(|(terms, options)| Decision::Start(terms, options.into())),
         bounds().prop_map(Decision::Bounds),
         superseded().prop_map(Decision::Superseded),
         plans().prop_map(Decision::Sealed),
@@ -281,17 +310,12 @@ fn refusals() -> impl Strategy<Value = Refusal> {
     (word, again, ".{0,40}").prop_map(|(word, again, why)| Refusal { word, again, why })
 }
 
+fn cut_by() -> impl Strategy<Value = CutBy> {
+    prop_oneof![Just(CutBy::Records), Just(CutBy::Bytes), Just(CutBy::Keys)]
+}
+
 /// Every kind of request of a client.
 pub fn requests() -> impl Strategy<Value = Call<Request>> {
-    let column = any::<(u32, bool, bool)>().prop_map(|(column, descends, nulls_first)| SortColumn {
-        column,
-        descends,
-        nulls_first,
-    });
-    let arrow = (any::<u16>(), bytes(), vec(column, FEW))
-        .prop_map(|(encoding, schema, order)| RecordKind::Arrow(ArrowKind { encoding, schema, order }));
-    let kind = prop_oneof![Just(RecordKind::Raw), arrow];
-    let by = prop_oneof![Just(CutBy::Records), Just(CutBy::Bytes), Just(CutBy::Keys)];
     let interval = (bytes(), option::of(bytes()));
     let of_attempts = prop_oneof![
         (any::<(u32, u128)>(), terms()).prop_map(|((partition, id), terms)| Request::Open(
@@ -304,14 +328,16 @@ pub fn requests() -> impl Strategy<Value = Call<Request>> {
         Just(Request::Abort),
     ];
     let of_reads = prop_oneof![
-        (any::<(u64, u64)>(), by).prop_map(|((i, n), by)| Request::ReadPartition(i, n, by)),
+        (any::<(u64, u64)>(), cut_by()).prop_map(|((i, n), by)| Request::ReadPartition(i, n, by)),
         interval.clone().prop_map(|(first, end)| Request::ReadKeys(first, end)),
         (any::<(u64, u64, u64)>(), option::of(interval))
             .prop_map(|((range, begin, end), keys)| Request::ReadSlice(range, keys, begin, end)),
-        any::<u64>().prop_map(Request::Bounds),
+        any::<(u64, u64)>().prop_map(|(begin, end)| Request::ReadRanks(begin, end)),
+        (any::<u64>(), cut_by()).prop_map(|(n, by)| Request::Bounds(n, by)),
+        any::<u64>().prop_map(Request::HeavyKeys),
     ];
     let of_shuffles = prop_oneof![
-        (terms(), kind).prop_map(|(terms, kind)| Request::Start(terms, kind)),
+        (terms(), options()).prop_map(|(terms, options)| Request::Start(terms, options)),
         btree_set(any::<u32>(), FEW).prop_map(Request::Seal),
         Just(Request::Status),
         Just(Request::KeepAlive),
@@ -335,6 +361,9 @@ pub fn answers() -> impl Strategy<Value = Call<Answer>> {
             waits_for,
         },
     );
+    let heavy =
+        (bytes(), any::<(u64, u64)>()).prop_map(|(key, (first, records))| HeavyKey { key, first, records });
+    let heavy = (any::<u64>(), vec(heavy, FEW)).prop_map(|(total, keys)| Answer::HeavyKeys(total, keys));
     let what = prop_oneof![
         terms().prop_map(Answer::Started),
         Just(Answer::Opened),
@@ -343,7 +372,7 @@ pub fn answers() -> impl Strategy<Value = Call<Answer>> {
         vec(any::<u32>(), FEW).prop_map(Answer::Lacks),
         packed().prop_map(Answer::Read),
         any::<(u64, u64)>().prop_map(|(records, bytes)| Answer::ReadEnd(records, bytes)),
-        vec(bytes(), FEW).prop_map(Answer::Bounds),
+        prop_oneof![vec(bytes(), FEW).prop_map(Answer::Bounds), heavy],
         status.prop_map(Answer::Status),
         prop_oneof![Just(Answer::Whole), Just(Answer::Alive), Just(Answer::Deleted)],
     ];

@@ -5,9 +5,12 @@
 //! | [`store`] | the files in which a holder keeps batches |
 //! | [`log`] | the decisions of leaders, on disk |
 //! | [`node`] | one node: what comes in, the machines, what goes out; and the client in the same process |
-//! | [`network`] | the node over sockets: packets as frames, calls of clients |
-//! | `pool` | the node as a service of the shard manager: maps in, loads out; status and metrics |
+//! | [`network`] | the node over sockets: packets as frames, calls of clients; the same calls for other protocols of the process |
+//! | `pool` | the node as a service of the shard manager: maps in, loads out; HTTP and metrics |
 //! | [`server`] | all of it together: `partage shuffle serve` |
+//! | `forms` | what batches, decisions and plans are on disk, byte by byte |
+//! | `turns` | a queue in which shuffles take turns, before a disk and before a connection |
+//! | `counted` | numbers that only grow, for metrics |
 //!
 //! Decisions are the machines'. Here are the clock, randomness and what reads and writes.
 //!
@@ -15,15 +18,13 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the records of a range that is read are in memory as a whole: one that is larger than the memory for ranges is not parted | `node/reading.rs` |
-//! | a node without a slot is not known to the others, so it neither stands in nor takes its share before the coordinator has placed something on it | `pool/map.rs` |
-//! | records of Arrow, and partitions that are cut at bytes or between keys, are refused | `network/calls.rs` |
-//! | a node that leaves hands over the slots that it has: what it has taken as a stand-in for others stays on its disk if it ends before their replicas have fetched it | `pool/handler.rs` |
+//! | readers that come at once have their answers in memory, a bounded one each: their number is bounded, and not by the memory of the node | `node/client/read.rs` |
 //! | after 50 s a replica is dropped though its slot has too few replicas; what is left is fetched while the node has an address | `pool/handler.rs` |
-//! | what is told of a slot that was moved says nothing of bytes: the placement knows no sizes | `pool/handler.rs` |
-//! | nothing goes to an object store, and there are no quotas and weights | `pool/disk.rs`, `network/session.rs` |
+//! | batches of shuffles take turns before a disk and before a connection, and not by the weights of the shuffles; what is on its way in a connection has one order | `turns.rs` |
+//! | nothing goes to an object store | `pool/disk.rs` |
 #![forbid(unsafe_code)]
 
+mod counted;
 mod forms;
 mod limits;
 pub mod log;
@@ -32,5 +33,6 @@ pub mod node;
 mod pool;
 pub mod server;
 pub mod store;
+mod turns;
 
-pub use pool::{DISK_LIMITS, PoolError};
+pub use pool::{DISK_LIMITS, LocalPool, PoolError};

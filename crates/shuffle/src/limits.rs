@@ -12,6 +12,9 @@ pub(crate) const CALLBACK_MS: u64 = 60_000;
 const _: () = assert!(CALLBACK_MS > 1_000 * HAND_OVER.as_secs());
 /// Between two looks whether it is so.
 pub(crate) const HAND_OVER_LOOK: Duration = Duration::from_millis(200);
+/// What a slot has on disk is told to the coordinator in steps of so many bytes: what is less comes and goes with shuffles of
+/// minutes, and to move a slot because of it would be more work than it saves.
+pub(crate) const TOLD_BYTES: u64 = 256 << 20;
 /// Answers that wait for the disk, for each slot.
 pub(crate) const LOGGED_WAITING: usize = 256;
 /// How often a read looks for a batch whose file was written anew meanwhile.
@@ -26,20 +29,57 @@ pub(crate) const REQUEST_REST_MS: u64 = 20;
 pub(crate) const NOTES: usize = 8;
 /// A frame that found no room comes again after so long, in milliseconds: a buffer gets room with each batch that is stored.
 pub(crate) const FULL_REST_MS: u64 = 5;
-/// What the records of one answer of a holder to another node take in memory: a frame has room for it, and its reader goes on
-/// where it ends.
-pub(crate) const ANSWER_BYTES: u64 = 8 << 20;
+/// Each time that it finds none it rests twice as long, but no longer than this: frames of many clients that are held back leave
+/// the way to the buffer to others. Far less than the time for which a buffer keeps room for a frame.
+pub(crate) const LONGEST_FULL_REST_MS: u64 = 40;
+/// What is read of a file of sorted records at once, and written: large against a record, small against the memory for ranges.
+pub(crate) const RUN_BUFFER_BYTES: usize = 32 << 10;
+/// What a run takes in memory that is merged: what is read of it at once, and its first key.
+pub(crate) const RUN_MEMORY_BYTES: u64 = 128 << 10;
+/// Runs that are merged at a time: more of them take longer to compare than to write once more.
+pub(crate) const RUNS_AT_ONCE: usize = 256;
+/// One record in so many of a sorted file is found without reading those before it.
+pub(crate) const MARKED_RECORDS: u64 = 64;
+/// What is read of a sorted file to see the key of one record, unless the key is longer.
+pub(crate) const KEY_LOOK_BYTES: usize = 512;
+/// Cuts that are found in a sorted file for one question: each takes some tens of reads, which may go to the disk.
+pub(crate) const FILE_CUTS_AT_ONCE: usize = 1_024;
+/// Records between two looks whether a sort is still wanted.
+pub(crate) const SORT_LOOK_RECORDS: u64 = 4_096;
+/// A range of which a reader took a piece so shortly ago is in use, in milliseconds: far longer than a reader takes between two
+/// pieces, and what one that has gone holds others up.
+pub(crate) const IN_USE_MS: u64 = 500;
+/// But no longer than this after it began to be sorted: then others have their turn. Long against a sort in memory.
+pub(crate) const TERM_MS: u64 = 10_000;
+/// A range that has found no room for so long comes before others, in milliseconds.
+pub(crate) const FIRST_AFTER_MS: u64 = 1_000;
+/// How long a thread that reads waits for another one that sorts the range: less than a reader waits for its answer.
+pub(crate) const SORT_WAIT: Duration = Duration::from_millis(200);
+/// What a range takes in memory that is sorted there, at most: it takes about as long as a reader waits for its answer.
+pub(crate) const SORTED_IN_MEMORY_BYTES: u64 = 256 << 20;
+/// Between two looks which sorted ranges nobody reads any more.
+pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(1);
+/// What batches take in memory, about, that are written anew at once.
+pub(crate) const REWRITTEN_BYTES: u64 = 4 << 20;
 /// Answers that wait: one question is open at a time, and others may be late.
 pub(crate) const ANSWERS: usize = 4;
+/// Questions of other nodes that wait for plans; beyond it these nodes hear that this one is busy.
+pub(crate) const UNPLANNED: usize = 512;
 /// A reader looks for the end of its node at least so often, in milliseconds.
 pub(crate) const READER_LOOK_MS: u64 = 200;
-/// Batches and answers with records that wait for one other node.
-pub(crate) const BULK_PACKETS: usize = 1_024;
-/// What their records take in memory: while so much waits, further ones are dropped, and sent again later. As much as a
+/// Batches and answers with records that wait for one other node. As many as small batches that one shuffle divides into at a
+/// time: of those that the buffer holds little more than their names wait. The last eighth is for shuffles of
+/// which few wait.
+pub(crate) const BULK_PACKETS: usize = 16_384;
+/// What the records take in memory that nobody but the lane holds: while so much waits, further ones are refused. As much as a
 /// connection keeps.
 pub(crate) const BULK_BYTES: u64 = 32 << 20;
+/// Of a lane that is half full an answer to a reader takes so much, so that the answers to many readers have room.
+pub(crate) const LEAST_ANSWER_BYTES: u64 = 16 << 10;
 /// Calls of one client that are being answered at a time; beyond that its connection is not read.
 pub(crate) const CALLS_AT_ONCE: usize = 64;
+/// Nodes that buffer, of those that one names which stores only.
+pub(crate) const BUFFERS_NAMED: usize = 8;
 /// Attempts that are open on one connection.
 pub(crate) const ATTEMPTS_OF_CLIENT: usize = 1_024;
 /// The lengths of the key and the value of a record in an answer to a reader: an answer with records of length 0 has an end too.
@@ -47,8 +87,18 @@ pub(crate) const AROUND_RECORD: usize = 8;
 /// Keys and values in one answer to a reader, and their lengths: large enough that a frame costs little, small against what a
 /// connection holds.
 pub(crate) const READ_BYTES: usize = 1 << 20;
-/// Partitions of which a client may ask the bounds at once: each is a read of one record.
+/// Numbers that a start draws at most, while leaders say that the owner has as much as it may have: each has a share of the quota.
+pub(crate) const START_DRAWS: u32 = 16;
+/// Answers that wait for a task of this process that reads: each has about [`READ_BYTES`].
+pub(crate) const LOCAL_ANSWERS: usize = 2;
+/// Partitions of which a client may ask the bounds, or the heavier keys, at once: a question to a holder has room for so many
+/// offsets of one range, and a frame for their keys, unless these are long.
 pub(crate) const BOUNDS: u64 = 16_384;
+/// Bytes of the keys in one answer with bounds or heavy keys: half of what a frame has room for.
+pub(crate) const BOUNDS_BYTES: usize = 64 << 20;
+/// Ranges of which one client asks at a time where cuts fall: several holders put some in order meanwhile, and other readers
+/// have room beside.
+pub(crate) const SEEKS_AT_ONCE: usize = 8;
 /// Between two questions about the pool: how soon nodes go by another number of replicas.
 pub(crate) const POOL_LOOK: Duration = Duration::from_secs(10);
 /// Between two such questions of a node that starts.
@@ -76,3 +126,7 @@ pub(crate) const FIRST_BYTES: Duration = Duration::from_secs(5);
 pub(crate) const FIRST_BYTES_REST: Duration = Duration::from_millis(2);
 /// Between two looks whether the node has ended by itself.
 pub(crate) const END_LOOK: Duration = Duration::from_millis(500);
+/// What a client of HTTP/2 may send of a request that nobody reads on, and of all requests of its connection: so 64 attempts that
+/// are held back leave room for other calls. A connection takes that in memory at most, as do the frames of one that takes nothing.
+pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
+pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;

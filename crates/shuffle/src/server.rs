@@ -1,8 +1,8 @@
 //! One node of a pool: a listener, a worker, the machines.
 //!
-//! One address has both protocols: the frames of shuffles, for nodes and clients, and HTTP, for the coordinator and for people. A
-//! connection is told by its first bytes, which are those of no request of HTTP. So whoever knows a node's address in the map
-//! knows where its frames go.
+//! One address has both protocols: the frames of shuffles, for nodes and clients, and HTTP, for the coordinator, for people, and for
+//! what [`Config::routes`] adds. A connection is told by its first bytes, which are those of no request of HTTP. So whoever knows
+//! a node's address in the map knows where its frames go.
 //!
 //! ```text
 //!  start: members ─► worker registers ─► listener ─► the pool is there ─► first map ─► node opens its files ─► orders
@@ -10,17 +10,19 @@
 
 use crate::limits;
 use crate::network::{PoolService, WireTransport};
-use crate::node::{BATCHES, Node, NodeConfig, NodeError, NodeSettings};
+use crate::node::{BATCHES, Node, NodeConfig, NodeError, NodeSettings, Roles};
 use crate::pool::{
-    DISK_LIMITS, PoolError, PoolHandler, PoolListener, PoolSpec, Running, Seen, Settings, Starting,
-    attend_disk, attend_leads, ensure, look, metrics_text, routes, running,
+    DISK_LIMITS, Doors, LocalPool, PoolError, PoolHandler, PoolLabels, PoolListener, PoolSpec, Running, Seen,
+    Settings, Starting, attend_disk, attend_leads, ensure, hand_over_all, look, metrics_text, routes,
+    running,
 };
 use crate::store::is_locked;
+use axum::Router;
 use bytes::Bytes;
 use partage_core::base::name::{KeyspaceName, NameError, NodeId};
 use partage_core::keyspace::KeyspaceKind;
 use partage_door::state::make_private;
-use partage_door::{AcceptedConnection, Changes, Door, Ending, Role, TowerService};
+use partage_door::{AcceptedConnection, Door, Ending, Role, TowerService, Windows};
 use partage_journal::{Disk, RealDisk};
 use partage_maps::{Following, follow_with};
 use partage_service::shuffle::BufferId;
@@ -69,13 +71,18 @@ pub struct Config {
     pub slots: u32,
     /// Replicas of each slot, if this node creates it.
     pub replicas: u32,
-    /// Of the machines and the files.
+    /// Of the machines and the files, and what the node does in its pool.
     pub settings: NodeSettings,
     /// Of the disk.
     pub disk: DiskLimits,
     /// Who may connect over HTTP, and what that may cost.
     pub door: partage_door::Settings,
+    /// Other protocols at the same address.
+    pub routes: Option<MoreRoutes>,
 }
+
+/// Makes routes for a listener of a node. They are made before the node runs.
+pub type MoreRoutes = Arc<dyn Fn(LocalPool) -> Router + Send + Sync>;
 
 /// The pool of a node that names none.
 pub const POOL: &str = "default";
@@ -109,6 +116,7 @@ impl Config {
             settings: NodeSettings::default(),
             disk: DISK_LIMITS,
             door: partage_door::Settings::default(),
+            routes: None,
         }
     }
 }
@@ -169,28 +177,31 @@ impl ShuffleNode {
         let address = config.listener.local_addr()?;
         let announced = config.advertise.clone().unwrap_or_else(|| address.to_string());
         let (id, pool) = (NodeId::new(&config.node)?, KeyspaceName::new(&config.pool)?);
+        let labels = PoolLabels::of(&pool)?;
+        let spec = spec_of(&config, &pool, &labels);
         let unix = match &config.unix {
             Some(path) => Some(Listener::bind(&Address::Unix(path.clone())).await?),
             None => None,
         };
         let (disk, members) = open_members(config.folder.clone()).await?;
         let (starting, started) = watch::channel(None);
-        let handler = PoolHandler { pool: pool.clone(), members, starting: started.clone() };
-        let worker = builder(&config, &announced).start_shared(Arc::new(handler)).await?;
+        let handler =
+            PoolHandler { pool: pool.clone(), members, starting: started.clone(), last: Default::default() };
+        let worker = builder(&config, &announced, &labels).start_shared(Arc::new(handler)).await?;
         let (tell, seen) = watch::channel(None);
         let (close, closed) = watch::channel(false);
         let ending = CancellationToken::new();
         let door = Door::new(role(&announced, address), config.door);
-        let service = service(&worker, &door, (id.clone(), &started, seen.clone()));
+        let more_routes = config.routes.map(|routes| (routes, config.settings.protocol_bytes));
+        let service = service(&worker, &door, (id.clone(), &started, seen.clone()), more_routes);
         let mut listeners = JoinSet::new();
         let stop = (closed, ending.clone());
         listeners.spawn(listen(door, config.listener, service, started.clone(), stop));
         if let Some(unix) = unix {
             listeners.spawn(listen_unix(unix, started, ending.clone()));
         }
-        let spec = PoolSpec { name: pool.clone(), slots: config.slots, replicas: config.replicas };
-        let settings = pool_settings(&config.coordinators, &spec).await?;
-        let listener = PoolListener { pool: pool.clone(), me: id.clone(), tell };
+        let settings = pool_settings(&config.coordinators, &spec, config.settings.roles).await?;
+        let listener = PoolListener { pool: pool.clone(), me: id.clone(), labels, tell };
         let keyspaces = BTreeSet::from([pool.clone()]);
         let (_, following) = follow_with(config.coordinators.clone(), keyspaces, None, listener);
         let first = first_map(seen.clone()).await?;
@@ -262,7 +273,13 @@ impl ShuffleNode {
     /// # Errors
     /// As of [`Worker::leave`].
     pub async fn leave(self, within: Duration) -> Result<(), LeaveError> {
-        let left = self.worker.leave(within).await;
+        let until = Instant::now() + within;
+        self.running.node.stop_standing_in();
+        // Orders to drop replicas wait for what lies here. Without a replica none comes.
+        if self.worker.replicas().is_empty() {
+            hand_over_all(&self.running.node, until).await;
+        }
+        let left = self.worker.leave(until.saturating_duration_since(Instant::now())).await;
         self.stop().await;
         left
     }
@@ -324,7 +341,17 @@ async fn open_members(folder: PathBuf) -> Result<(Arc<dyn Disk>, Memberships), S
     opening.await.map_err(lost)?
 }
 
-fn builder(config: &Config, announced: &str) -> partage_worker::Builder {
+/// The pool as this node would create it.
+fn spec_of(config: &Config, pool: &KeyspaceName, labels: &PoolLabels) -> PoolSpec {
+    PoolSpec {
+        name: pool.clone(),
+        slots: config.slots,
+        replicas: config.replicas,
+        storage: labels.storage.clone(),
+    }
+}
+
+fn builder(config: &Config, announced: &str, labels: &PoolLabels) -> partage_worker::Builder {
     let mut builder = Worker::builder(config.node.clone(), config.coordinators.clone(), announced)
         .kinds([KeyspaceKind::Shuffle])
         .check_path(WORKER_PATH)
@@ -333,7 +360,7 @@ fn builder(config: &Config, announced: &str) -> partage_worker::Builder {
             ..CallbackTimeouts::default()
         })
         .capacity(config.capacity)
-        .labels(config.labels.clone());
+        .labels(config.labels.iter().cloned().chain(labels.of_roles(config.settings.roles)));
     if let Some(zone) = &config.zone {
         builder = builder.zone(zone);
     }
@@ -343,34 +370,49 @@ fn builder(config: &Config, announced: &str) -> partage_worker::Builder {
     builder
 }
 
+/// Changes need the mark against pages of other sites, as a `DELETE` of a shuffle; gRPC, and so Arrow Flight, has it by its form.
+/// Attempts over Arrow Flight are held back while the buffer has no room, and many share the connection of a program.
 fn role(announced: &str, address: SocketAddr) -> Role {
     Role {
         announced: vec![announced.to_owned(), address.to_string()],
-        changes: Changes::None,
         ending: Ending::After(limits::DRAIN),
+        windows: Windows { stream: limits::STREAM_WINDOW, connection: limits::CONNECTION_WINDOW },
         ..Role::default()
     }
 }
 
-/// What is answered over HTTP.
+/// What is answered over HTTP. Other protocols have so many bytes of memory.
 fn service(
     worker: &Worker,
     door: &Door,
     (me, started, seen): (NodeId, &Starting, watch::Receiver<Option<Seen>>),
+    more_routes: Option<(MoreRoutes, u64)>,
 ) -> TowerService {
     let (counted, of) = (door.clone(), started.clone());
     let more = move || {
         let running = of.borrow().clone();
         counted.text("partage_worker") + &running.map(|running| metrics_text(&running)).unwrap_or_default()
     };
-    TowerService::new(router_with(worker, more).merge(routes(me, started.clone(), seen)))
+    let doors = Doors::new(me, started.clone(), seen);
+    let mut all = router_with(worker, more).merge(routes(doors.clone()));
+    if let Some((more_routes, bytes)) = more_routes {
+        all = all.merge(more_routes(LocalPool::new(doors, bytes)));
+    }
+    TowerService::new(all)
 }
 
 /// The pool's settings: asked for until a coordinator says them. It is there, as it has taken the node in.
-async fn pool_settings(coordinators: &[String], spec: &PoolSpec) -> Result<Settings, StartError> {
+async fn pool_settings(
+    coordinators: &[String],
+    spec: &PoolSpec,
+    roles: Roles,
+) -> Result<Settings, StartError> {
     let mut is_said = false;
     loop {
         match ensure(coordinators, spec).await {
+            Ok(settings) if !settings.is_parted && !roles.stores() => {
+                return Err(PoolError::Unparted(spec.name.clone(), spec.storage.clone()).into());
+            }
             Ok(settings) => return Ok(settings),
             Err(taken @ PoolError::Taken(..)) => return Err(taken.into()),
             Err(why) => {
@@ -404,7 +446,7 @@ async fn attend_maps(
             () = tokio::time::sleep_until(look_at) => {
                 look_at = Instant::now() + limits::POOL_LOOK;
                 // Without a coordinator the pool is as it was; one that somebody has deleted is created by no node that runs.
-                match look(&coordinators, &spec.name).await {
+                match look(&coordinators, &spec).await {
                     Ok(Some(now)) if now != settings => settings = now,
                     _ => continue,
                 }
@@ -413,6 +455,7 @@ async fn attend_maps(
         let Some(now) = seen.borrow_and_update().clone() else { continue };
         generation += 1;
         running.transport.set_addresses(&now.frame_addresses());
+        running.node.set_buffers(now.buffers.clone());
         let map = Arc::new(now.pool_map(generation, settings.replicas));
         running.node.set_map_when_room(map).await;
     }

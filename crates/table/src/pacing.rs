@@ -7,6 +7,7 @@
 use crate::limits::COPIES_GIVE_WAY_MS;
 use partage_clock::Clock;
 use partage_core::base::time::Millis;
+use partage_service::table::copy::deadline::Urgency;
 use partage_service::table::copy::pacing::{Load, PacedStep, Pacer, Settings};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -32,8 +33,7 @@ pub(crate) struct Worked {
     /// Bytes of rows that it has sent or taken.
     pub(crate) rows: usize,
     pub(crate) copied: Copied,
-    /// Clients write faster than the copy goes on: it does not give way.
-    pub(crate) is_pressed: bool,
+    pub(crate) urgency: Urgency,
 }
 
 /// What the copies of a node have come to, since its process began.
@@ -49,6 +49,8 @@ pub struct CopyCounts {
     pub waited_ms: u64,
     /// Snapshots that went on, after a restart, where they were.
     pub resumed: u64,
+    /// Times that writes of clients waited for a copy, as the log would have outrun it.
+    pub slowed: u64,
 }
 
 /// The pace of the copies of one node.
@@ -62,6 +64,7 @@ pub(crate) struct CopyPacing {
     waits: AtomicU64,
     waited_ms: AtomicU64,
     resumed: AtomicU64,
+    slowed: AtomicU64,
 }
 
 impl CopyPacing {
@@ -75,6 +78,7 @@ impl CopyPacing {
             waits: AtomicU64::new(0),
             waited_ms: AtomicU64::new(0),
             resumed: AtomicU64::new(0),
+            slowed: AtomicU64::new(0),
         }
     }
 
@@ -90,11 +94,11 @@ impl CopyPacing {
 
     /// A step is done: from when on the copy may have the next one done, which may have passed.
     pub(crate) fn done(&self, worked: Worked) -> Millis {
-        let Worked { began_us, bytes, rows, copied, is_pressed } = worked;
+        let Worked { began_us, bytes, rows, copied, urgency } = worked;
         let (now_us, rows) = (self.clock.micros(), rows as u64);
         let limited = if copied == Copied::Within { 0 } else { rows };
         let step = PacedStep { bytes: bytes as u64, limited, worked_us: now_us.saturating_sub(began_us) };
-        let load = self.load(Millis(now_us / 1_000), is_pressed);
+        let load = self.load(Millis(now_us / 1_000), urgency);
         let next_us = self.pacer.lock().unwrap_or_else(PoisonError::into_inner).done(began_us, step, load);
         let counter = match copied {
             Copied::Out => Some(&self.bytes_out),
@@ -112,15 +116,20 @@ impl CopyPacing {
         Millis(next_us.div_ceil(1_000))
     }
 
-    fn load(&self, now: Millis, is_pressed: bool) -> Load {
+    fn load(&self, now: Millis, urgency: Urgency) -> Load {
         let logged = self.logged.load(Ordering::Relaxed);
-        if logged == 0 || now.0 > logged + COPIES_GIVE_WAY_MS {
-            Load::Idle
-        } else if is_pressed {
-            Load::Pressed
-        } else {
-            Load::Busy
+        let is_idle = logged == 0 || now.0 > logged + COPIES_GIVE_WAY_MS;
+        match urgency {
+            Urgency::Urgent => Load::Urgent,
+            _ if is_idle => Load::Idle,
+            Urgency::Pressed => Load::Pressed,
+            Urgency::GivesWay => Load::Busy,
         }
+    }
+
+    /// Writes of clients wait for a copy.
+    pub(crate) fn slows_writes(&self) {
+        self.slowed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A snapshot goes on where it was before a restart.
@@ -136,6 +145,7 @@ impl CopyPacing {
             waits: get(&self.waits),
             waited_ms: get(&self.waited_ms),
             resumed: get(&self.resumed),
+            slowed: get(&self.slowed),
         }
     }
 }
@@ -144,10 +154,10 @@ impl CopyPacing {
 mod tests {
     use super::*;
 
-    fn worked(pacing: &CopyPacing, copied: Copied, is_pressed: bool) -> Millis {
+    fn worked(pacing: &CopyPacing, copied: Copied, urgency: Urgency) -> Millis {
         let now = pacing.now_us();
         let began_us = now.saturating_sub(20_000);
-        pacing.done(Worked { began_us, bytes: 1 << 20, rows: 1 << 20, copied, is_pressed })
+        pacing.done(Worked { began_us, bytes: 1 << 20, rows: 1 << 20, copied, urgency })
     }
 
     /// The limit of this lets a MiB pass in a microsecond, and its floor is none.
@@ -164,12 +174,12 @@ mod tests {
     #[test]
     fn a_copy_gives_way_while_entries_are_logged_and_not_otherwise() {
         let pacing = without_limit();
-        let until = worked(&pacing, Copied::Out, false);
+        let until = worked(&pacing, Copied::Out, Urgency::GivesWay);
         assert!(until.0 * 1_000 <= pacing.now_us() + 1_000, "nobody writes");
         assert_eq!(pacing.counts().waits, 0);
         pacing.entries_are_logged(Millis(pacing.clock.now().0 + 60_000));
         let before = pacing.now_us();
-        let until = worked(&pacing, Copied::Out, false);
+        let until = worked(&pacing, Copied::Out, Urgency::GivesWay);
         assert!(until.0 * 1_000 >= before + 60_000, "20 ms of 80 are worked");
         let counts = pacing.counts();
         assert_eq!((counts.waits, counts.bytes_out, counts.bytes_in), (1, 2 << 20, 0));
@@ -180,7 +190,7 @@ mod tests {
     fn a_copy_that_is_pressed_does_not_give_way() {
         let pacing = without_limit();
         pacing.entries_are_logged(Millis(pacing.clock.now().0 + 60_000));
-        let until = worked(&pacing, Copied::In, true);
+        let until = worked(&pacing, Copied::In, Urgency::Pressed);
         assert!(until.0 * 1_000 <= pacing.now_us() + 1_000);
         assert_eq!(pacing.counts(), CopyCounts { bytes_in: 1 << 20, ..CopyCounts::default() });
     }
@@ -190,12 +200,14 @@ mod tests {
         let settings = Settings { bytes_per_s: 4 << 20, ..Settings::default() };
         let pacing = CopyPacing::new(Clock::start(), settings);
         let began_us = pacing.now_us();
-        let worked =
-            Worked { began_us, bytes: 1 << 20, rows: 1 << 20, copied: Copied::Out, is_pressed: false };
+        let urgency = Urgency::GivesWay;
+        let worked = Worked { began_us, bytes: 1 << 20, rows: 1 << 20, copied: Copied::Out, urgency };
         let out = pacing.done(worked);
         assert!(out.0 * 1_000 >= began_us + 250_000, "a quarter of a second of 4 MiB/s");
         let within = pacing.done(Worked { copied: Copied::Within, ..worked });
         assert_eq!(within, out, "the same rows");
         assert!(pacing.done(Worked { copied: Copied::In, ..worked }).0 >= out.0 + 250);
+        let urgent = pacing.done(Worked { copied: Copied::In, urgency: Urgency::Urgent, ..worked });
+        assert!(urgent.0 * 1_000 <= pacing.now_us() + 1_000, "clients would have to wait for it");
     }
 }

@@ -7,6 +7,7 @@ use partage_core::base::name::NodeId;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::exchange::ReplicaKey;
 use partage_engine::replica::{Row, SharedBytes};
+use partage_service::table::copy::deadline::Urgency;
 use partage_service::table::replication::{LogPosition, Message};
 use partage_service::table::split;
 use std::sync::Arc;
@@ -99,8 +100,8 @@ pub struct SnapshotChunk {
     pub rows: Arc<Vec<Row>>,
     /// No other chunk follows.
     pub is_last: bool,
-    /// Clients write so much that the copy is not to give way to them: it would not get done.
-    pub is_pressed: bool,
+    /// What the copy takes, so that it gets done however much clients write.
+    pub urgency: Urgency,
 }
 
 impl Packet {

@@ -1,4 +1,4 @@
-//! How shuffles are, as JSON: what nodes of a pool answer to `GET /v1/shuffles`.
+//! How shuffles are, as JSON: what nodes of a pool answer below `/v1/shuffles`.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,12 +19,33 @@ pub struct ShuffleForm {
     pub shuffle: String,
     /// `open`, `sealing`, `sealed` or `failed`.
     pub stage: String,
+    /// `raw` or `arrow`: what its records are.
+    #[serde(default)]
+    pub kind: String,
+    /// Of rows of Arrow: the columns by which they are ordered, the first one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<SortColumnForm>,
+    /// How raw records of equal keys are combined, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub combine: Option<String>,
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Its own time to live while it is not sealed, if it was started with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsealed_ttl_ms: Option<u64>,
+    /// The same when it is sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed_ttl_ms: Option<u64>,
+    /// In how long it ends, if no client asks for it.
+    #[serde(default)]
+    pub ends_in_ms: u64,
     /// What it waits for, or why it has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// Input partitions with a whole attempt.
     pub winners: u64,
-    /// Whole attempts of these; of a sealed shuffle those that are read.
+    /// Whole attempts; of a sealed shuffle those that are read, and those of which its leader has heard besides.
     pub attempts: u64,
     /// Records of the attempts that are read, or would be if it were sealed now.
     pub records: u64,
@@ -43,6 +64,26 @@ pub struct ShuffleForm {
     pub lacking: Vec<u32>,
 }
 
+/// A column by which rows are ordered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SortColumnForm {
+    /// Its place in the schema.
+    pub column: u32,
+    /// Whether the largest value comes first.
+    pub descends: bool,
+    /// Whether nulls come first.
+    pub nulls_first: bool,
+}
+
+/// What clients get of `DELETE /v1/shuffles/<number>`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShuffleDeleted {
+    /// Its number, as 32 hexadecimal digits.
+    pub shuffle: String,
+    /// Always true, also if it was deleted before.
+    pub deleted: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,6 +93,13 @@ mod tests {
         let shuffle = ShuffleForm {
             shuffle: "00".repeat(16),
             stage: "open".to_owned(),
+            kind: "arrow".to_owned(),
+            order: vec![SortColumnForm { column: 3, descends: true, nulls_first: false }],
+            combine: Some("sum-i64".to_owned()),
+            owner: Some("etl".to_owned()),
+            unsealed_ttl_ms: None,
+            sealed_ttl_ms: Some(90_000),
+            ends_in_ms: 7_000,
             waits_for: None,
             winners: 1,
             attempts: 2,
@@ -67,8 +115,10 @@ mod tests {
         let text = serde_json::to_string(&list).unwrap();
         assert_eq!(
             text,
-            r#"{"shuffles":[{"shuffle":"00000000000000000000000000000000","stage":"open","winners":1,"attempts":2,"records":3,"bytes":4,"bounds_version":0,"ranges":30,"dividing":0,"short_slots":0}]}"#
+            r#"{"shuffles":[{"shuffle":"00000000000000000000000000000000","stage":"open","kind":"arrow","order":[{"column":3,"descends":true,"nulls_first":false}],"combine":"sum-i64","owner":"etl","sealed_ttl_ms":90000,"ends_in_ms":7000,"winners":1,"attempts":2,"records":3,"bytes":4,"bounds_version":0,"ranges":30,"dividing":0,"short_slots":0}]}"#
         );
         assert_eq!(serde_json::from_str::<ShuffleList>(&text).unwrap(), list);
+        let gone = ShuffleDeleted { shuffle: "ab".to_owned(), deleted: true };
+        assert_eq!(serde_json::to_string(&gone).unwrap(), r#"{"shuffle":"ab","deleted":true}"#);
     }
 }

@@ -6,7 +6,7 @@ use chaos::cluster::Cluster;
 use chaos::http::Http;
 use chaos::until;
 use partage_service::shuffle::{AttemptId, ShuffleId, Terms};
-use partage_shuffle_wire::client::{Again, Answer, Call, CutBy, RecordKind, Request};
+use partage_shuffle_wire::client::{Again, Answer, Call, CutBy, Request, ShuffleOptions};
 use partage_shuffle_wire::records::PackedRecords;
 use partage_shuffle_wire::transport::{Address, ClientConnection, Timing};
 use partage_wire::shuffle::{ShuffleForm, ShuffleList};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 const NODES: [&str; 3] = ["s1", "s2", "s3"];
-const TERMS: Terms = Terms { stashes: 30, ranges: 48 };
+const TERMS: Terms = Terms::new(30, 48);
 const PARTITIONS: u32 = 6;
 /// Records of each input partition, and of each piece of an attempt.
 const RECORDS: u64 = 20_000;
@@ -130,7 +130,7 @@ async fn write(nodes: Vec<Address>, shuffle: ShuffleId, partition: u32) {
 }
 
 async fn start(nodes: &[Address], shuffle: ShuffleId) {
-    let started = call_any(nodes, shuffle, &Request::Start(TERMS, RecordKind::Raw)).await;
+    let started = call_any(nodes, shuffle, &Request::Start(TERMS, ShuffleOptions::default())).await;
     assert_eq!(started, [Answer::Started(TERMS)]);
 }
 

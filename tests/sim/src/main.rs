@@ -16,7 +16,7 @@ const USAGE: &str =
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
        sim --datasets [--seed N | --seeds N [--from N]] [--plant INVARIANT]
        sim --replication [--seed N | --seeds N [--from N]] [--plant INVARIANT] [--words N]
-       sim --shuffles [--seed N | --seeds N [--from N]] [--plant INVARIANT] [--words N]
+       sim --shuffles|--floods [--seed N | --seeds N [--from N]] [--plant INVARIANT] [--words N]
        sim --mutants
        sim --fleet N | --steady";
 
@@ -39,6 +39,8 @@ struct Arguments {
     replication: bool,
     /// Whether it is one of nodes of a pool for shuffles.
     shuffles: bool,
+    /// Whether it is one of them, which one shuffle floods.
+    floods: bool,
     stride: u64,
     step: Option<u64>,
     victim: Place,
@@ -58,6 +60,7 @@ fn arguments() -> Result<Arguments, String> {
         datasets: false,
         replication: false,
         shuffles: false,
+        floods: false,
         stride: 1,
         step: None,
         victim: Place::Coordinator(0),
@@ -89,6 +92,7 @@ fn arguments() -> Result<Arguments, String> {
             "--datasets" => found.datasets = true,
             "--replication" => found.replication = true,
             "--shuffles" => found.shuffles = true,
+            "--floods" => found.floods = true,
             "--words" => found.words = number(&flag, &value()?)? as usize,
             "--stride" => found.stride = number(&flag, &value()?)?.max(1),
             "--step" => found.step = Some(number(&flag, &value()?)?),
@@ -135,7 +139,7 @@ fn main() -> Result<(), String> {
     if arguments.replication {
         return replication(&arguments);
     }
-    if arguments.shuffles {
+    if arguments.shuffles || arguments.floods {
         return shuffles(&arguments);
     }
     match (&arguments.interrupt, arguments.step) {
@@ -244,15 +248,20 @@ fn shuffles(arguments: &Arguments) -> Result<(), String> {
     let Arguments { from, seeds, bug, words, .. } = *arguments;
     let (mut failed, mut all) = (0u64, sim::shuffle::Outcome::default());
     planted::plant(bug);
+    let flag = if arguments.floods { "--floods" } else { "--shuffles" };
     for seed in from..from + seeds {
-        let (outcome, told) = sim::shuffle::run_with_words(seed, (seeds == 1).then_some(words));
+        let kept = (seeds == 1).then_some(words);
+        let (outcome, told) = match arguments.floods {
+            true => sim::shuffle::run_flood(seed, kept),
+            false => sim::shuffle::run_with_words(seed, kept),
+        };
         all.add(&outcome);
         if let Some(broken) = &outcome.broken {
             failed += 1;
             let plant = bug.map_or(String::new(), |bug| format!(" --plant {bug:?}"));
             told.iter().rev().take(words).rev().for_each(|line| eprintln!("{line}"));
             println!("seed {seed} FAILED {broken}");
-            println!("  again: cargo run --release -p sim -- --shuffles --seed {seed}{plant}");
+            println!("  again: cargo run --release -p sim -- {flag} --seed {seed}{plant}");
         } else if seeds == 1 {
             println!("seed {seed} passed, trace {:016x}", outcome.hash);
         }

@@ -46,6 +46,8 @@ enum Hunt {
     Replication,
     /// Runs of shuffles.
     Shuffles,
+    /// Runs of a shuffle that floods, and one that trickles.
+    Floods,
 }
 
 /// How a bug was seen.
@@ -123,9 +125,11 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::Horizon => Hunt::Scenario(alone::who_lags_behind_does_not_say_that_a_keyspace_is_gone),
         Planted::Lives => Hunt::Scenario(alone::a_deleted_life_of_a_keyspace_does_not_come_back),
         Planted::AnySession => small(&["O1", "O5", "O6", "O7", "W1"]),
-        Planted::EarlyChild | Planted::UnstoredBase | Planted::DroppedBase | Planted::LostOutcomes => {
-            Hunt::Seeds(TABLES, &["D1", "D2", "D3", "D10"])
-        }
+        Planted::EarlyChild
+        | Planted::UnstoredBase
+        | Planted::DroppedBase
+        | Planted::LostOutcomes
+        | Planted::SkippedAside => Hunt::Seeds(TABLES, &["D1", "D2", "D3", "D10"]),
         Planted::DrainedLeader => Hunt::Seeds(TABLES, &["L1"]),
         Planted::AnyLetGo | Planted::ExpiryBack | Planted::OwnClock | Planted::FeedByIndex => {
             Hunt::Scenario(scenario_of_tables(bug))
@@ -135,6 +139,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         }
         Planted::FreeName => Hunt::Scenario(alone::a_deleted_name_is_not_given_out_at_once),
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
+        Planted::NoShares => Hunt::Floods,
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
         bug if Planted::REPLICATION.contains(&bug) => Hunt::Replication,
         bug if Planted::SHUFFLES.contains(&bug) => Hunt::Shuffles,
@@ -161,6 +166,7 @@ pub fn hunt(bug: Planted) -> Result<Caught, String> {
         Hunt::Metadata => by_outcome(bug, |seed| metadata::run(seed).broken),
         Hunt::Replication => by_outcome(bug, |seed| replication::run(seed).broken),
         Hunt::Shuffles => by_outcome(bug, |seed| shuffle::run(seed).broken),
+        Hunt::Floods => by_outcome(bug, |seed| shuffle::run_flood(seed, None).0.broken),
     }
 }
 

@@ -330,6 +330,11 @@ fn d1_a_planted_request_that_is_done_again_by_a_child_of_a_table_is_found() {
 }
 
 #[test]
+fn d1_a_planted_child_of_a_table_that_skips_what_its_parent_changed_while_it_copied_is_found() {
+    is_found(Planted::SkippedAside);
+}
+
+#[test]
 fn l1_a_planted_leader_of_a_table_that_drains_before_it_goes_on_is_found() {
     is_found(Planted::DrainedLeader);
 }

@@ -2,7 +2,7 @@
 
 use partage_core::base::planted::Planted;
 use sim::mutants::{self, Caught};
-use sim::shuffle::{Outcome, run, run_interrupted};
+use sim::shuffle::{Outcome, run, run_flood, run_interrupted, run_lone};
 
 /// Seeds of the suite; `--shuffles` has more.
 const SEEDS: u64 = 100;
@@ -17,7 +17,7 @@ fn d6_x7_l1_what_is_read_is_the_input_once_in_order_and_every_shuffle_ends() {
     }
     // A suite in which hardly anything came through would prove nothing.
     println!("{all}");
-    assert!(all.sealed == all.jobs && all.jobs > 2 * SEEDS && all.reads == 2 * all.jobs, "{all}");
+    assert!(all.sealed == all.jobs && all.jobs > 2 * SEEDS && all.reads == 4 * all.jobs, "{all}");
     assert!(all.stored > 7 * SEEDS && all.failed > SEEDS && all.lacking > SEEDS / 20, "{all}");
     assert!(all.crashes > 3 * SEEDS && all.elections > SEEDS && all.ready > 3 * SEEDS, "{all}");
     assert!(all.lost_disks > SEEDS / 3 && all.damaged > SEEDS / 3, "{all}");
@@ -28,6 +28,26 @@ fn d6_x7_l1_what_is_read_is_the_input_once_in_order_and_every_shuffle_ends() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     assert_eq!(run(7), run(7));
+    assert_eq!(run_flood(7, None), run_flood(7, None));
+}
+
+/// Seeds of floods; `--floods` has more.
+const FLOODS: u64 = 30;
+
+#[test]
+fn r1_a_shuffle_that_floods_does_not_stop_one_that_trickles() {
+    let mut all = Outcome::default();
+    for seed in 0..FLOODS {
+        let (outcome, _) = run_flood(seed, None);
+        assert_eq!(outcome.broken, None, "seed {seed} after {} steps", outcome.steps);
+        all.add(&outcome);
+    }
+    println!("{all}");
+    // Each attempt of the trickle was acknowledged, the other shuffle was a flood, and it got on too.
+    assert!(all.stored >= 5 * FLOODS, "{all}");
+    // It was sealed and read beside that one.
+    assert!(all.sealed >= FLOODS && all.reads >= 4 * FLOODS && all.divisions > FLOODS, "{all}");
+    assert!(all.held_back > 200 * FLOODS && all.taken > 200 * FLOODS, "{all}");
 }
 
 /// Of each so many messages and syncs one is a moment at which a process is killed.
@@ -49,6 +69,24 @@ fn d6_l1_a_shuffle_ends_whichever_process_is_killed_and_at_whichever_step() {
             assert!(killed > 10, "{killed} kills");
         }
     }
+}
+
+/// Where a message takes some 0.2 ms, and a sync some 0.5 ms; of both one in fifty takes up to twenty times as long.
+#[test]
+fn l1_a_lone_shuffle_waits_for_no_tick_from_its_start_to_its_last_record() {
+    let (mut first_taken, mut all_read) = (Vec::new(), Vec::new());
+    for seed in 0..40 {
+        let lone = run_lone(seed);
+        assert_eq!(lone.outcome.broken, None, "seed {seed} after {} steps", lone.outcome.steps);
+        first_taken.extend(lone.first_taken);
+        all_read.extend(lone.all_read);
+    }
+    first_taken.sort_unstable();
+    all_read.sort_unstable();
+    println!("microseconds to the first record: {first_taken:?}; to the last one: {all_read:?}");
+    assert!(first_taken.len() > 25 && all_read.len() == 40);
+    assert!(first_taken[first_taken.len() / 2] <= 5_000, "{first_taken:?}");
+    assert!(all_read[39] <= 150_000, "{all_read:?}");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::wire::{FRAME_BYTES, FRAME_RECORDS, RECORD_BYTES, Socket, Way};
 use super::{KEY_BYTES, NODES, range_of};
-use crate::Done;
-use bench_gauge::say;
+use crate::client_process::{ready, word_of};
+use crate::{Done, SEED};
 use bench_shuffle::check::{Checker, Order, Tally};
 use bench_shuffle::generate::{Generator, Input, Shape};
 use std::io::{Error, Result};
@@ -42,24 +42,6 @@ impl Told {
     }
 }
 
-/// Says that it is ready, and waits for a line on stdin.
-fn ready(words: &str) -> Result<()> {
-    say(words);
-    std::io::stdin().read_line(&mut String::new()).map(drop)
-}
-
-/// As a word that [`tally_of`] reads.
-fn word_of(tally: Tally) -> String {
-    format!("{} {} {:032x}", tally.records, tally.bytes, tally.sum)
-}
-
-/// The tally of a line.
-pub fn tally_of(line: &str) -> Option<Tally> {
-    let mut words = line.split_ascii_whitespace();
-    let (records, bytes) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    Some(Tally { records, bytes, sum: u128::from_str_radix(words.next()?, 16).ok()? })
-}
-
 /// Runs the same with each, on a thread for each, and gives what comes of it.
 fn each<A: Send, T: Send>(all: Vec<A>, work: impl Fn(usize, A) -> Result<T> + Sync) -> Result<Vec<T>> {
     std::thread::scope(|scope| {
@@ -76,8 +58,7 @@ fn each<A: Send, T: Send>(all: Vec<A>, work: impl Fn(usize, A) -> Result<T> + Sy
 /// What the process of the client does: says what it has, sends a third to each node, and ends when all of it is stored.
 pub fn client(words: &[String]) -> Done {
     let told = Told::new(words)?;
-    let generator =
-        Generator::new(Input::Uniform, Shape::USUAL, told.records, super::SEED).ok_or("no room")?;
+    let generator = Generator::new(Input::Uniform, Shape::USUAL, told.records, SEED).ok_or("no room")?;
     let mut records = vec![0; usize::try_from(told.records)? * RECORD_BYTES];
     generator.write_all(0, &mut records);
     let mut tally = Tally::default();

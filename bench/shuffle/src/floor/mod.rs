@@ -15,14 +15,14 @@ mod wire;
 
 pub use ends::{client, reader};
 pub use node::node;
+pub use wire::Way;
 
-use crate::{Done, Run};
+use crate::client_process::{ClientProcess, tally_of};
+use crate::{Got, Run};
 use bench_gauge::{Running, core_seconds_ever_of, free, median, myself, now, say};
 use bench_shuffle::check::Tally;
-use std::io::{BufRead, BufReader, Error, Result, Write};
+use std::io::{Error, Result};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use wire::Way;
 
 /// Nodes.
 pub const NODES: usize = 3;
@@ -30,8 +30,6 @@ pub const NODES: usize = 3;
 pub const REPLICAS: usize = 2;
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 10;
-/// Of the records.
-const SEED: u64 = 18;
 /// Partitions that are read: each is a range.
 const RANGES: u64 = 256;
 const GB: f64 = 1e9;
@@ -52,13 +50,10 @@ struct Took {
 }
 
 /// Prints the figures of the floor; gives the median of core-seconds per GB by the name of the way.
-pub fn bench(run: &Run) -> std::result::Result<Vec<(&'static str, f64)>, Box<dyn std::error::Error>> {
+pub fn bench(run: &Run) -> Got<Vec<(&'static str, f64)>> {
     let mut medians = Vec::new();
-    for way in [Way::Tcp, Way::Unix] {
+    for way in run.ways() {
         let name = way.name();
-        if !run.of.measures(name) {
-            continue;
-        }
         let mut figures = Vec::new();
         for round in 0..run.of.number("--rounds", 3, 1) {
             let took = one(run, way, &run.of.folder(&format!("{name}-{round}"))?)?;
@@ -77,11 +72,6 @@ pub fn bench(run: &Run) -> std::result::Result<Vec<(&'static str, f64)>, Box<dyn
     Ok(medians)
 }
 
-/// The command: the figures alone.
-pub fn command(run: &Run) -> Done {
-    bench(run).map(drop)
-}
-
 fn one(run: &Run, way: Way, folder: &Path) -> Result<Took> {
     let (records, ranges) = (run.records(), run.of.number("--ranges", RANGES, RANGES));
     let addresses: Vec<_> = (0..NODES).map(|_| free()).collect::<Result<_>>()?;
@@ -96,12 +86,11 @@ fn one(run: &Run, way: Way, folder: &Path) -> Result<Took> {
         let mut command = myself()?;
         command.arg(role).args([records, ranges].map(|number| number.to_string()));
         command.arg(way.name()).arg(folder).args(addresses.iter().map(ToString::to_string));
-        End::start(command)
+        ClientProcess::start(&mut command)
     };
     let (mut client, sent) = end("floor-client")?;
     let (mut reader, _) = end("floor-reader")?;
-    let pids: Vec<u32> =
-        nodes.iter().map(Running::pid).chain([client.child.id(), reader.child.id()]).collect();
+    let pids: Vec<u32> = nodes.iter().map(Running::pid).chain([client.pid(), reader.pid()]).collect();
     let core_seconds = || pids.iter().map(|pid| core_seconds_ever_of(*pid)).sum::<f64>();
     let (begun, at) = (core_seconds(), now());
     client.go()?;
@@ -110,51 +99,10 @@ fn one(run: &Run, way: Way, folder: &Path) -> Result<Took> {
     reader.go()?;
     let read = reader.line()?;
     let (done, wall_seconds) = (core_seconds(), now().duration_since(at).as_secs_f64());
-    let tallies: Option<(Tally, Tally)> = ends::tally_of(&sent).zip(ends::tally_of(&read));
+    let tallies: Option<(Tally, Tally)> = tally_of(&sent).zip(tally_of(&read));
     if tallies.is_none_or(|(sent, read)| sent != read) {
         return Err(Error::other(format!("what was read ({read}) is not what was sent ({sent})")));
     }
     let gb = (records * wire::RECORD_BYTES as u64) as f64 / GB;
     Ok(Took { writing: (stored - begun) / gb, reading: (done - stored) / gb, wall_seconds })
-}
-
-/// The process of a client or a reader; it is ended when it is dropped.
-struct End {
-    child: Child,
-    tell: ChildStdin,
-    hear: BufReader<ChildStdout>,
-}
-
-impl End {
-    /// Starts it, and waits until it is ready; gives what it says then.
-    fn start(mut command: std::process::Command) -> Result<(End, String)> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let none = || Error::other("a process has no pipe");
-        let tell = child.stdin.take().ok_or_else(none)?;
-        let hear = BufReader::new(child.stdout.take().ok_or_else(none)?);
-        let mut end = End { child, tell, hear };
-        let line = end.line()?;
-        Ok((end, line))
-    }
-
-    fn go(&mut self) -> Result<()> {
-        self.tell.write_all(b"\n")
-    }
-
-    /// The next line that it says; an error if it has ended.
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        match self.hear.read_line(&mut line)? {
-            0 => Err(Error::other("a process of the floor has failed, and said why")),
-            _ => Ok(line.trim().to_owned()),
-        }
-    }
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -6,8 +6,10 @@ use crate::admin::Yes;
 use crate::client::DryRun;
 use crate::output::{Failure, Output};
 use clap::Args;
-use partage_shuffle_client::{Sealed, ShuffleId, Stage, StartOptions, Status};
+use partage_core::limits::SHUFFLE_WEIGHT;
+use partage_shuffle_client::{Combine, Sealed, ShuffleId, Stage, StartOptions, Status};
 use serde_json::json;
+use std::time::Duration;
 
 /// Input partitions that are named to people.
 const NAMED: usize = 20;
@@ -24,6 +26,22 @@ pub struct StartArgs {
     /// About how many nodes the pool has [default: as many as --node names]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "COUNT")]
     pool: u32,
+    /// Seconds after which the shuffle ends when it is not sealed and no client has asked for it, 10 to 2592000 [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u64>,
+    /// The same of the sealed shuffle [default: 3600]
+    #[arg(long, value_name = "SECONDS")]
+    sealed_ttl: Option<u64>,
+    /// Whose the shuffle is, for lists and quotas: letters, digits, dots, hyphens and underscores [default: nobody's]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
+    owner: String,
+    /// Its part of the memory of nodes, relative to that of other shuffles; beyond it its clients wait, while others write
+    #[arg(long, default_value_t = 1, value_name = "1..1000",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(SHUFFLE_WEIGHT)))]
+    weight: u16,
+    /// Combine records of equal keys: count, or sum-, min- or max- of i64 or f64, as values of 8 bytes, the lowest byte first
+    #[arg(long, value_name = "HOW")]
+    combine: Option<Combine>,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -33,6 +51,18 @@ pub struct StartArgs {
 impl StartArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
+        let options = StartOptions {
+            partitions: self.partitions,
+            bytes: self.bytes,
+            nodes: self.pool,
+            weight: self.weight,
+            combine: self.combine,
+            ttl: self.ttl.map(Duration::from_secs),
+            sealed_ttl: self.sealed_ttl.map(Duration::from_secs),
+            owner: self.owner,
+            ..StartOptions::default()
+        };
+        options.check().map_err(Failure::usage)?;
         let client = self.nodes.connect().await?;
         if self.dry.dry_run {
             if output.is_json() {
@@ -41,17 +71,12 @@ impl StartArgs {
             output.text("would start a shuffle");
             return Ok(());
         }
-        let options = StartOptions {
-            partitions: self.partitions,
-            bytes: self.bytes,
-            nodes: self.pool,
-            ..StartOptions::default()
-        };
         let started = client.start(&options).await.map_err(failure)?;
         if output.is_json() {
             return output.json(&json!({
                 "dry_run": false, "shuffle": started.id.to_string(), "handle": started.to_string(),
-                "stashes": started.terms.stashes, "ranges": started.terms.ranges,
+                "stashes": started.terms.stashes, "ranges": started.terms.ranges, "weight": started.terms.weight,
+                "combine": started.terms.combine.map(Combine::as_str),
             }));
         }
         output.text(&started.to_string());

@@ -1,14 +1,18 @@
 //! `partage shuffle list` and `show`: what the leaders of shuffles say of them.
 
+use super::bounds::{hex, text as key_text, told as key_told};
 use super::nodes::{ShuffleNodes, failure, shuffle};
 use crate::output::{Failure, Output, say, table};
 use clap::Args;
-use partage_shuffle_client::{ShuffleId, Stage, Status};
+use partage_shuffle_client::{HeavyKey, HeavyKeys, ShuffleId, Stage, StartOptions, Status};
 use serde_json::{Value, json};
 
 /// `partage shuffle list`
 #[derive(Debug, Args)]
 pub struct ListArgs {
+    /// Only the shuffles of this owner
+    #[arg(long, value_name = "NAME", value_parser = owner)]
+    owner: Option<String>,
     #[command(flatten)]
     nodes: ShuffleNodes,
 }
@@ -16,7 +20,8 @@ pub struct ListArgs {
 impl ListArgs {
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let told = self.nodes.get("/v1/shuffles").await?;
+        let of = self.owner.map(|owner| format!("?owner={owner}")).unwrap_or_default();
+        let told = self.nodes.get(&format!("/v1/shuffles{of}")).await?;
         let silent: Vec<String> = told["silent"].as_array().into_iter().flatten().map(text).collect();
         if !silent.is_empty() {
             let silent = silent.join(", ");
@@ -27,14 +32,24 @@ impl ListArgs {
         if output.is_json() {
             return output.json(&told);
         }
-        let mut rows = table(["shuffle", "stage", "whole inputs", "records", "bytes", "waits for"]);
+        let names =
+            ["shuffle", "stage", "owner", "kind", "whole inputs", "records", "bytes", "ends in", "waits for"];
+        let mut rows = table(names);
         for shuffle in told["shuffles"].as_array().into_iter().flatten() {
-            let names = ["shuffle", "stage", "winners", "records", "bytes", "waits_for"];
-            rows.add_row(names.map(|name| text(&shuffle[name])));
+            let of = |name: &str| text(&shuffle[name]);
+            let (first, last) = (["shuffle", "stage", "owner", "kind"], ["winners", "records", "bytes"]);
+            let cells = first.into_iter().chain(last).map(of);
+            rows.add_row(cells.chain([seconds(&shuffle["ends_in_ms"]), of("waits_for")]));
         }
         output.text(&rows.trim_fmt());
         Ok(())
     }
+}
+
+/// The name of an owner, which stands in the path of a request.
+fn owner(text: &str) -> Result<String, String> {
+    let of = StartOptions { owner: text.to_owned(), ..StartOptions::default() };
+    of.check().map(|()| of.owner).map_err(|why| why.to_string())
 }
 
 /// `partage shuffle show`
@@ -43,6 +58,9 @@ pub struct ShowArgs {
     /// Handle of the shuffle, or its number
     #[arg(value_parser = shuffle)]
     shuffle: ShuffleId,
+    /// Names the keys of a sealed shuffle that have more records than any of so many partitions, 1 to 16384
+    #[arg(long, value_name = "COUNT")]
+    partitions: Option<u64>,
     #[command(flatten)]
     nodes: ShuffleNodes,
 }
@@ -74,13 +92,52 @@ impl ShowArgs {
 
     /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
-        let told = self.told().await?;
+        let mut told = self.told().await?;
+        let heavy = match self.partitions {
+            Some(partitions) => {
+                let client = self.nodes.connect().await?;
+                client.heavy_keys(self.shuffle, partitions).await.map_err(failure)?
+            }
+            None => HeavyKeys { records: 0, keys: Vec::new() },
+        };
         if output.is_json() {
+            if let (Some(partitions), Some(told)) = (self.partitions, told.as_object_mut()) {
+                told.insert("partitions".to_owned(), json!(partitions));
+                told.insert("skewed_keys".to_owned(), skewed(&heavy));
+            }
             return output.json(&told);
         }
-        lines(&told).iter().for_each(|(name, value)| output.text(&format!("{name:<15}{value}")));
+        let mut shown = lines(&told);
+        if let Some(partitions) = self.partitions {
+            shown.extend(skewed_lines(&heavy, partitions));
+        }
+        shown.iter().for_each(|(name, value)| output.text(&format!("{name:<15}{value}")));
         Ok(())
     }
+}
+
+/// Heavy keys for programs.
+fn skewed(heavy: &HeavyKeys) -> Value {
+    let one = |key: &HeavyKey| {
+        json!({
+            "key": key_told(&key.key), "first_rank": key.first, "records": key.records, "share": heavy.share(key),
+        })
+    };
+    heavy.keys.iter().map(one).collect()
+}
+
+/// Heavy keys for people.
+fn skewed_lines(heavy: &HeavyKeys, partitions: u64) -> Vec<(&'static str, String)> {
+    let name = |at: usize| if at == 0 { "skewed keys" } else { "" };
+    if heavy.keys.is_empty() {
+        return vec![(name(0), format!("none has more records than one of {partitions} partitions"))];
+    }
+    let one = |(at, key): (usize, &HeavyKey)| {
+        let text = key_text(&key.key).map(|text| format!(" ({text})")).unwrap_or_default();
+        let share = 100.0 * heavy.share(key);
+        (name(at), format!("{}{text}: {} records, {share:.1} %", hex(&key.key), key.records))
+    };
+    heavy.keys.iter().enumerate().map(one).collect()
 }
 
 /// What people are shown of a shuffle.
@@ -94,6 +151,25 @@ fn lines(told: &Value) -> Vec<(&'static str, String)> {
         ("bytes", of("bytes")),
         ("bounds", format!("version {}, {} ranges", of("bounds_version"), of("ranges"))),
     ];
+    if let Some(kind) = told["kind"].as_str() {
+        let order: Vec<String> = told["order"].as_array().into_iter().flatten().map(column).collect();
+        let by = if order.is_empty() { String::new() } else { format!(", ordered by {}", order.join(", ")) };
+        lines.push(("records are", format!("{kind}{by}")));
+        if told["combine"].is_string() {
+            lines.push(("combined by", of("combine")));
+        }
+        lines.push(("owner", of("owner")));
+    }
+    if !told["ends_in_ms"].is_null() {
+        let own = |name: &str, when: &str| match told[name].is_null() {
+            true => String::new(),
+            false => format!("; {} {when}", seconds(&told[name])),
+        };
+        let (open, sealed) =
+            (own("unsealed_ttl_ms", "until it is sealed"), own("sealed_ttl_ms", "when sealed"));
+        let ends = seconds(&told["ends_in_ms"]);
+        lines.push(("ends", format!("in {ends}, if no client asks for it{open}{sealed}")));
+    }
     if let (Some(attempts), Some(winners)) = (told["attempts"].as_u64(), told["winners"].as_u64()) {
         let losers = attempts.saturating_sub(winners);
         lines.push(("attempts", format!("{attempts} whole, of which {losers} are never read")));
@@ -107,6 +183,18 @@ fn lines(told: &Value) -> Vec<(&'static str, String)> {
     let waits_for = if told["waits_for"].is_null() { "nothing".to_owned() } else { of("waits_for") };
     lines.push(("waits for", waits_for));
     lines
+}
+
+/// A column by which rows of Arrow are ordered.
+fn column(order: &Value) -> String {
+    let descends = if order["descends"] == true { " descending" } else { "" };
+    let nulls = if order["nulls_first"] == true { " nulls first" } else { "" };
+    format!("column {}{descends}{nulls}", text(&order["column"]))
+}
+
+/// Milliseconds, rounded up to seconds.
+fn seconds(millis: &Value) -> String {
+    millis.as_u64().map_or_else(|| text(millis), |millis| format!("{} s", millis.div_ceil(1_000)))
 }
 
 /// A value for people.
@@ -130,6 +218,8 @@ mod tests {
         let whole = shown(&json!({
             "shuffle": "ab", "stage": "open", "winners": 2, "attempts": 3, "records": 7, "bytes": 70,
             "bounds_version": 1, "ranges": 30, "dividing": 0, "short_slots": 4, "waits_for": "a whole attempt of 3",
+            "kind": "arrow", "combine": "count", "owner": "etl", "ends_in_ms": 89_001, "sealed_ttl_ms": 7_200_000,
+            "order": [{ "column": 3, "descends": true, "nulls_first": false }, { "column": 0, "nulls_first": true }],
         }));
         for line in [
             "whole input: 2 partitions\n",
@@ -137,9 +227,22 @@ mod tests {
             "attempts: 3 whole, of which 1 are never read\n",
             "lack replicas: 4 slots\n",
             "waits for: a whole attempt of 3\n",
+            "records are: arrow, ordered by column 3 descending, column 0 nulls first\n",
+            "combined by: count\n",
+            "owner: etl\n",
+            "ends: in 90 s, if no client asks for it; 7200 s when sealed\n",
         ] {
             assert!(whole.contains(line), "{line} is not in {whole}");
         }
+        let key = HeavyKey { key: b"a".as_slice().into(), first: 5, records: 30 };
+        let heavy = HeavyKeys { records: 40, keys: vec![key] };
+        assert_eq!(
+            skewed(&heavy),
+            json!([{ "key": { "hex": "61", "text": "a" }, "first_rank": 5, "records": 30, "share": 0.75 }])
+        );
+        assert_eq!(skewed_lines(&heavy, 3), [("skewed keys", "61 (a): 30 records, 75.0 %".to_owned())]);
+        let none = skewed_lines(&HeavyKeys { records: 40, keys: Vec::new() }, 3);
+        assert_eq!(none[0].1, "none has more records than one of 3 partitions");
         let less = shown(&json!({ "stage": "sealed", "winners": 2 }));
         assert!(!less.contains("attempts") && less.contains("waits for: nothing"), "{less}");
     }

@@ -3,7 +3,9 @@
 //! `serve` is a node of a pool. The other verbs ask nodes ([`nodes`]): by the client of shuffles, and [`list`] over HTTP on the
 //! same ports.
 
+mod bounds;
 mod control;
+pub mod flight;
 mod list;
 mod nodes;
 mod serve;
@@ -30,6 +32,8 @@ pub enum ShuffleCommand {
     List(list::ListArgs),
     /// Show how far one shuffle is, and what it waits for
     Show(list::ShowArgs),
+    /// Print the keys at which the partitions of a sealed shuffle begin
+    Bounds(bounds::BoundsArgs),
     /// Sort files into equal parts
     Sort(Box<sort::SortArgs>),
 }
@@ -44,6 +48,7 @@ impl ShuffleCommand {
             ShuffleCommand::Delete(args) => args.run(output).await,
             ShuffleCommand::List(args) => args.run(output).await,
             ShuffleCommand::Show(args) => args.run(output).await,
+            ShuffleCommand::Bounds(args) => args.run(output).await,
             ShuffleCommand::Sort(args) => args.run(output).await,
         }
     }

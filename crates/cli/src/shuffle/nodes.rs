@@ -123,8 +123,13 @@ pub fn failure(error: Error) -> Failure {
         Error::Differs { .. } => {
             Failure::failed(&error).help("read it again, and report this if it stays so")
         }
+        Error::BadOptions(_) => Failure::usage(&error),
         Error::TooLarge { .. } => Failure::refused(&error).help("make keys or records smaller"),
-        Error::Unexpected { .. } | Error::NoRecords(_) => Failure::failed(&error),
+        Error::Unexpected { .. }
+        | Error::NoRecords(_)
+        | Error::CombinesNothing
+        | Error::NoNumber { .. }
+        | Error::TotalTooLarge { .. } => Failure::failed(&error),
     }
 }
 
@@ -136,6 +141,12 @@ fn help(word: RefusalWord) -> Option<&'static str> {
         RefusalWord::Busy | RefusalWord::TooManyConnections => Some("try again later"),
         RefusalWord::TooFewNodes => {
             Some("start more nodes with `partage shuffle serve`; `partage node list` says which are there")
+        }
+        RefusalWord::QuotaUsedUp => {
+            Some("delete some of those that `partage shuffle list --owner NAME` lists, or let them end")
+        }
+        RefusalWord::StoresOnly => {
+            Some("name nodes that buffer with --node; `partage node show NODE` lists the labels of one")
         }
         RefusalWord::DiskFull => Some("delete shuffles, or give the nodes more room"),
         _ => None,

@@ -1,11 +1,13 @@
 //! `partage shuffle serve`: a node that buffers and stores the records of shuffles.
 
+use super::flight;
 use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
 use crate::role::{StopSignals, bind, coordinators, disk_limits, left, log, read, share};
 use clap::Args;
+use partage_service::shuffle::leader::OwnerQuota;
 use partage_shuffle::DISK_LIMITS;
-use partage_shuffle::node::{LEAST_MEMORY, NodeSettings};
+use partage_shuffle::node::{LEAST_MEMORY, NodeSettings, Roles};
 use partage_shuffle::server::{Config, POOL, REPLICAS, SLOTS, ShuffleNode, StartError};
 use partage_wire::config::NodeFile;
 use std::path::PathBuf;
@@ -29,7 +31,7 @@ pub struct Serve {
     /// Folder for records and decisions, of this node alone [default: partage-shuffles]
     #[arg(long, env = "PARTAGE_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// host:port to listen on, for clients of shuffles, other nodes and HTTP [default: 127.0.0.1:7700]
+    /// host:port to listen on, for clients of shuffles, Arrow Flight, other nodes and HTTP [default: 127.0.0.1:7700]
     #[arg(long, env = "PARTAGE_LISTEN")]
     listen: Option<String>,
     /// host:port where coordinators, clients and other nodes reach this node [default: the address of --listen]
@@ -44,6 +46,9 @@ pub struct Serve {
     /// Pool that the node is part of: a keyspace of kind shuffle, which the first node creates
     #[arg(long, default_value = POOL, value_name = "NAME")]
     pool: String,
+    /// What the node does in the pool: `buffer` takes attempts of clients, `storage` stores records [default: buffer,storage]
+    #[arg(long, value_name = "ROLES", env = "PARTAGE_SHUFFLE_ROLES")]
+    roles: Option<Roles>,
     /// Number of slots of the pool, if this node creates it
     #[arg(long, default_value_t = SLOTS, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=16_384))]
     slots: u32,
@@ -53,6 +58,13 @@ pub struct Serve {
     /// Memory for records that are buffered, stored, read and sent, with the suffix KiB, MiB or GiB
     #[arg(long, default_value = "1GiB", value_name = "SIZE", value_parser = memory, env = "PARTAGE_SHUFFLE_MEMORY")]
     memory: u64,
+    /// Shuffles that an owner may have in the pool at a time; give each node the same [default: no limit]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    owner_shuffles: Option<u64>,
+    /// Keys and values of an owner's shuffles from which on it starts no other one, with the suffix KiB, MiB or GiB; give each
+    /// node the same [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = owner_bytes)]
+    owner_bytes: Option<u64>,
     /// Share of the disk of --data-dir, 0 to 1, from which on nothing new is placed on this node; 1 = no limit
     /// [default: 0.85, or --disk-full if that is less]
     #[arg(long, value_name = "SHARE", value_parser = share, env = "PARTAGE_DISK_NEARLY_FULL")]
@@ -83,16 +95,29 @@ impl Serve {
         let leave = Duration::from_secs(self.leave_s);
         let unix = self.unix_listen.as_ref().map(|path| path.display().to_string());
         let (id, config) = self.settled().await?;
-        let pool = config.pool.clone();
+        let (pool, roles) = (config.pool.clone(), config.settings.roles);
+        // As clients on other machines reach it.
+        let announced = config.advertise.clone();
         let Some(node) = signals.unless_asked(ShuffleNode::start(config)).await else { return Ok(()) };
         let node = node.map_err(not_started)?;
         let address = node.address().to_string();
+        let flight = flight::uri(announced.as_ref().unwrap_or(&address));
         if output.is_json() {
-            let told = serde_json::json!({ "id": id, "pool": pool, "address": address, "unix": unix });
+            let roles = roles.to_string();
+            let told = serde_json::json!({
+                "id": id, "pool": pool, "address": address, "unix": unix, "flight": flight,
+                "roles": roles.split(',').collect::<Vec<_>>(),
+            });
             output.json(&told)?;
         } else {
             let unix = unix.map(|path| format!(", and at unix:{path}")).unwrap_or_default();
-            output.text(&format!("node {id} of the pool {pool} at {address}{unix}"));
+            let flight = flight.map(|uri| format!(", Arrow Flight at {uri}")).unwrap_or_default();
+            let does = match roles {
+                Roles::Both => "",
+                Roles::Buffer => ", which only buffers",
+                Roles::Storage => ", which stores only",
+            };
+            output.text(&format!("node {id} of the pool {pool}{does} at {address}{unix}{flight}"));
         }
         output.flush();
         tokio::select! {
@@ -110,7 +135,7 @@ impl Serve {
     }
 
     async fn settled(self) -> Result<(String, Config), Failure> {
-        let file: NodeFile = read(self.config.as_deref())?;
+        let mut file: NodeFile = read(self.config.as_deref())?;
         let name = self.config.as_ref().map_or("the settings".to_owned(), |path| path.display().to_string());
         let no_id = || Failure::usage("the node has no name: give --id NAME, or id in its configuration");
         let id = self.id.or(file.id.clone()).ok_or_else(no_id)?;
@@ -120,11 +145,13 @@ impl Serve {
         let disk = disk_limits(self.disk_nearly_full, self.disk_full, DISK_LIMITS)?;
         let door = self.door.settled(&[bound], file.insecure, &file.door)?;
         let address = self.address.or(file.address.clone()).unwrap_or_else(|| bound.to_string());
+        let roles = roles_of(std::mem::take(&mut file.roles), &name)?;
         // Refuses a bad name or address here, with the file named, rather than at the coordinator.
         let spec = file.spec(&name, &id, &address).map_err(Failure::usage)?;
         spec.check().map_err(Failure::usage)?;
         let folder = self.data_dir.unwrap_or_else(|| DATA_DIR.into());
         let coordinators = coordinators(self.join, file.coordinators);
+        let owner_quota = OwnerQuota { shuffles: self.owner_shuffles, bytes: self.owner_bytes };
         let config = Config {
             advertise: Some(address),
             unix: self.unix_listen,
@@ -135,23 +162,44 @@ impl Serve {
             pool: self.pool,
             slots: self.slots,
             replicas: self.replicas,
-            settings: NodeSettings::of_memory(self.memory),
+            settings: NodeSettings {
+                roles: self.roles.unwrap_or(roles),
+                owner_quota,
+                ..NodeSettings::of_memory(self.memory)
+            },
             disk,
             door,
+            routes: flight::routes(),
             ..Config::new(id.clone(), coordinators, listener, folder)
         };
         Ok((id, config))
     }
 }
 
+/// The roles that a file gives, or all.
+fn roles_of(file: Vec<String>, name: &str) -> Result<Roles, Failure> {
+    if file.is_empty() {
+        return Ok(Roles::default());
+    }
+    file.join(",").parse::<Roles>().map_err(|error| Failure::usage(format!("{name}: roles: {error}")))
+}
+
 /// A size in bytes.
-fn memory(text: &str) -> Result<u64, String> {
+fn size(text: &str) -> Option<u64> {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let found = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
     let (number, shift) = found.unwrap_or((text, 0));
-    let bytes = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift))
+}
+
+fn owner_bytes(text: &str) -> Result<u64, String> {
+    let bytes = size(text).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "give a number of bytes, 1 or more, as 500MiB or 20GiB".to_owned())
+}
+
+fn memory(text: &str) -> Result<u64, String> {
     let least = LEAST_MEMORY >> 20;
-    let bytes = bytes.filter(|bytes| *bytes >= LEAST_MEMORY);
+    let bytes = size(text).filter(|bytes| *bytes >= LEAST_MEMORY);
     bytes.ok_or_else(|| format!("give a number of bytes, {least}MiB or more, as 512MiB or 2GiB"))
 }
 
@@ -172,6 +220,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn roles_of_a_file_are_words() {
+        let of = |words: &[&str]| roles_of(words.iter().map(ToString::to_string).collect(), "node.toml");
+        assert_eq!(of(&[]).ok(), Some(Roles::Both));
+        assert_eq!(of(&["storage"]).ok(), Some(Roles::Storage));
+        assert_eq!(of(&["storage", "buffer"]).ok(), Some(Roles::Both));
+        assert!(of(&["leader"]).is_err_and(|why| why.to_string().contains("node.toml")));
+    }
+
+    #[test]
     fn sizes_of_memory_have_units_and_a_least() {
         assert_eq!(memory("1GiB"), Ok(1 << 30));
         assert_eq!(memory("512 MiB"), Ok(512 << 20));
@@ -179,5 +236,7 @@ mod tests {
         for bad in ["", "GiB", "1", "63MiB", "-1GiB", "1GB", "99999999999999GiB"] {
             assert!(memory(bad).is_err(), "{bad}");
         }
+        assert_eq!(owner_bytes("3KiB"), Ok(3 << 10));
+        assert!(owner_bytes("0").is_err() && owner_bytes("few").is_err());
     }
 }

@@ -99,6 +99,9 @@ struct Addresses {
     /// The nodes of the pool of shuffles: where they listen.
     #[serde(serialize_with = "addresses_alone")]
     shuffle: Vec<NodeAddress>,
+    /// Where they are reached over Arrow Flight.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    flight: Vec<String>,
     /// The shard of the table in which [`KEY`] is, and the node that leads it.
     #[serde(skip)]
     shard: Option<(u64, String)>,
@@ -187,7 +190,9 @@ impl UpArgs {
             nodes.partition(|node| node_manager::is_of_dataset(&node.id));
         let (table_nodes, nodes): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|node| node_manager::is_of_tables(&node.id));
-        let (shuffle, nodes) = nodes.into_iter().partition(|node| node_manager::is_of_shuffles(&node.id));
+        let (shuffle, nodes): (Vec<_>, Vec<_>) =
+            nodes.into_iter().partition(|node| node_manager::is_of_shuffles(&node.id));
+        let flight = shuffle.iter().filter_map(|node| crate::shuffle::flight::uri(&node.address)).collect();
         let addresses = Addresses {
             coordinator: at,
             router: proxy.address().to_string(),
@@ -198,6 +203,7 @@ impl UpArgs {
             table_nodes,
             resp: manager.redis(),
             shuffle,
+            flight,
             shard: sample::shard_of(&client, KEY).await?,
         };
         Ok(Parts { coordinator, manager, proxy, addresses, _temporary: temporary })
@@ -419,6 +425,18 @@ fn to_try_of_shuffles(at: &Addresses, usual_port: bool) -> Vec<(String, &'static
     tries
 }
 
+/// Where programs shuffle, if this one is built with Arrow Flight.
+fn of_flight(nodes: &[String]) -> String {
+    let said = |node| {
+        format!(
+            "
+Programs shuffle over Arrow Flight, Python with pyarrow alone: at {node}, as examples/shuffle-pyarrow shows.
+"
+        )
+    };
+    nodes.first().map(said).unwrap_or_default()
+}
+
 /// A path as one word of a command.
 fn in_shell(path: &Path) -> String {
     let path = path.display().to_string();
@@ -437,6 +455,7 @@ fn welcome(at: &Addresses, usual_port: bool, keeps: bool) -> String {
     let width = explained.map(|(command, _)| command.chars().count()).max().unwrap_or(0);
     let (tries, of_datasets) = (in_columns(&tries, width), in_columns(&of_datasets, width));
     let (of_tables, of_shuffles) = (in_columns(&of_tables, width), in_columns(&of_shuffles, width));
+    let of_flight = of_flight(&at.flight);
     let kept = if keeps {
         "What is kept in --data-dir is where shards are, plans, the dataset, the table and shuffles. Notes are in the memory of
 their nodes, and gone when this ends."
@@ -472,7 +491,7 @@ A shuffle takes records from any number of clients, and gives them back sorted, 
 so: CSV, JSON Lines, Parquet, and records of a fixed length. Here are the packages, the largest ones first:
 
 {of_shuffles}
-
+{of_flight}
 {kept} Ctrl-C stops everything.",
         sample_dataset::ROWS,
         counted(at.dataset_nodes.len(), "node"),
@@ -512,6 +531,7 @@ mod tests {
                 table_nodes: vec![node("t1", 91), node("t2", 92)],
                 resp: vec![at(96), at(97)],
                 shuffle: vec![node("s1", 300), node("s2", 301), node("s3", 302)],
+                flight: if port == 7400 { vec![format!("grpc+tcp://{}", at(300))] } else { Vec::new() },
                 shard: Some((1, "t2".into())),
             };
             let text = welcome(&addresses, port == 7400, true);
@@ -524,7 +544,13 @@ mod tests {
             };
             let columns: std::collections::BTreeSet<usize> = explained.filter_map(begins).collect();
             assert_eq!(columns.len(), 1, "{text}");
-            assert!(text.contains("Notes are in the memory"), "{text}");
+            assert!(text.contains("Notes are in the memory") && !text.contains("\n\n\n"), "{text}");
+            let flight = text.lines().filter(|line| line.contains("at grpc+tcp://127.0.0.1:7700,")).count();
+            assert_eq!(
+                (flight, text.contains("Flight")),
+                (usize::from(port == 7400), port == 7400),
+                "{text}"
+            );
             assert_eq!(text.contains("--node 127.0.0.1:17700,"), port == 17400, "{text}");
             assert!(text.contains(" /tmp/source/packages/day-2/*.jsonl --by size_bytes:desc"), "{text}");
             let nodes_named = text.lines().filter(|line| line.contains(&at(92))).count();

@@ -183,6 +183,7 @@ impl NodeManager {
                 // As for tables.
                 disk: DiskLimits::NONE,
                 door,
+                routes: crate::shuffle::flight::routes(),
                 ..ShuffleConfig::new(name, vec![coordinator], listener, folder)
             };
             let node = ShuffleNode::start(config).await.map_err(|error| error.to_string())?;

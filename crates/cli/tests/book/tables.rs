@@ -1,5 +1,6 @@
 //! The pages on tables: one after the other, on one cluster.
 
+use super::hundreds;
 use super::page::type_page;
 use super::shell::Shell;
 use std::path::Path;
@@ -16,13 +17,6 @@ fn parts() -> (String, String) {
     let (before, rest) = TABLES.split_once(ONE_PROCESS).unwrap();
     let (part, after) = rest.split_once("\n### ").unwrap();
     (part.to_owned(), format!("{before}\n### {after}"))
-}
-
-/// The hundreds of the ports for one of the tests of this program: below those that systems give by themselves, and above those
-/// that servers of other tests take (`backends`), as what was killed here is to find its ports free. `up` takes ports up to the
-/// third hundred above its own.
-fn hundreds(test: u32) -> u32 {
-    301 + std::process::id() % 3 * 8 + test * 4
 }
 
 /// A page with the ports and folders of this machine. The book has ports from 7400, 7600 and 6300 on.

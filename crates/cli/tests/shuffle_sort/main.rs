@@ -4,13 +4,18 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test of processes waits by the clock")]
 
 mod files;
+#[path = "../shuffle_pool/mod.rs"]
 mod pool;
 mod refused;
 
 use files::{Row, check, sums};
-use pool::Pool;
+use pool::{Pool, Said};
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 /// Partitions of each sort.
 const PARTS: usize = 7;
@@ -39,12 +44,31 @@ fn sorted(pool: &Pool, file: &Path, arguments: &[&str], read: impl Fn(&Path) -> 
     said
 }
 
+/// The checker in Python, which anybody can run.
+fn check_in_python(file: &Path, out: &Path) -> Said {
+    let mut check = Command::new("python3");
+    check.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/check_shuffle.py")).arg(file);
+    check.args(["--record", "100", "--key", "10", "--place", "10:18", "-o"]).arg(out);
+    Said::of(check)
+}
+
 #[test]
 fn files_of_each_format_come_out_sorted_and_equally_divided() {
     let pool = Pool::start(3);
     let binary = pool.path("records.bin");
     files::write_binary(&binary, 30_003);
     sorted(&pool, &binary, &["--record", "100", "--key", "10"], files::read_binary);
+    let out = pool.path("sorted-records.bin");
+    let right = check_in_python(&binary, &out);
+    assert_eq!(
+        (right.code, right.out.as_str()),
+        (Some(0), "right: 30003 records in 7 parts, each once, in order\n")
+    );
+    // A record in the place of another.
+    let mut part = std::fs::read(out.join("part-00003.bin")).unwrap();
+    part.copy_within(4_200..4_300, 4_300);
+    std::fs::write(out.join("part-00003.bin"), part).unwrap();
+    check_in_python(&binary, &out).refused(1, &["part-00003.bin, record 43: ", "is there twice"]);
 
     let csv = pool.path("rows.csv");
     files::write_csv(&csv, 5_001);
@@ -99,18 +123,18 @@ fn a_node_that_is_killed_half_way_loses_and_doubles_nothing() {
     // Some input partitions are whole, and others are not. The sort stands still while it is looked at: however slow that is, it
     // does not come to its end meanwhile.
     pool.eventually("some of the input is whole", || {
-        pool::signal(&sort, "-STOP");
+        pool::process::signal(&sort, "-STOP");
         assert!(sort.try_wait().unwrap().is_none(), "the sort is over: give it more records");
         let listed = pool.run(&["shuffle", "list", "--json"]).json();
         let winners = listed["shuffles"][0]["winners"].as_u64().unwrap_or(0);
         if winners >= 3 {
             return Ok(());
         }
-        pool::signal(&sort, "-CONT");
+        pool::process::signal(&sort, "-CONT");
         Err(listed.to_string())
     });
     pool.kill(2);
-    pool::signal(&sort, "-CONT");
+    pool::process::signal(&sort, "-CONT");
     let ended = sort.wait_with_output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let input = files::read_binary(&file);
@@ -122,16 +146,31 @@ fn a_node_that_is_killed_half_way_loses_and_doubles_nothing() {
 #[test]
 fn a_shuffle_is_started_shown_sealed_and_deleted_by_commands() {
     let pool = Pool::start(3);
-    let started = pool.run(&["shuffle", "start", "--partitions", "4", "--json"]).json();
+    let options = ["--partitions", "4", "--ttl", "120", "--sealed-ttl", "7200", "--owner", "etl", "--json"];
+    let started = pool.run(&[&["shuffle", "start"][..], &options].concat()).json();
     let handle = started["handle"].as_str().unwrap();
     let id = started["shuffle"].as_str().unwrap();
     assert!(handle.starts_with(id) && id.len() == 32, "{started}");
     let shown = pool.run(&["shuffle", "show", handle, "--json"]).json();
     assert_eq!((shown["stage"].as_str(), shown["winners"].as_u64()), (Some("open"), Some(0)), "{shown}");
+    assert_eq!((shown["owner"].as_str(), shown["kind"].as_str()), (Some("etl"), Some("raw")), "{shown}");
+    assert_eq!(shown["sealed_ttl_ms"], 7_200_000, "{shown}");
+    assert!(shown["ends_in_ms"].as_u64().is_some_and(|left| (60_000..=120_000).contains(&left)), "{shown}");
+    for (owner, count) in [("etl", 1), ("other", 0)] {
+        let listed = pool.run(&["shuffle", "list", "--owner", owner, "--json"]).json();
+        assert_eq!(listed["shuffles"].as_array().map(Vec::len), Some(count), "{listed}");
+    }
+    pool.run(&["shuffle", "start", "--ttl", "9"]).refused(2, &["give 10000 to 2592000000 ms"]);
+    pool.run(&["shuffle", "start", "--owner", "a b"]).refused(2, &["the owner \"a b\" cannot be"]);
     let lacks = pool.run(&["shuffle", "seal", handle, "--inputs", "2"]);
     lacks.refused(5, &["input partitions 0, 1 lack a whole attempt"]);
     let sealed = pool.run(&["shuffle", "seal", id, "--inputs", "0", "--json"]).json();
     assert_eq!((sealed["sealed"].as_bool(), sealed["records"].as_u64()), (Some(true), Some(0)), "{sealed}");
+    let bounds = pool.run(&["shuffle", "bounds", id, "--partitions", "3", "--cut", "keys", "--json"]).json();
+    assert_eq!(bounds["bounds"].as_array().map(Vec::len), Some(0), "{bounds}");
+    pool.run(&["shuffle", "bounds", id, "--partitions", "0"]).refused(4, &["ask for 1 to 16384"]);
+    let shown = pool.run(&["shuffle", "show", id, "--partitions", "3", "--json"]).json();
+    assert_eq!(shown["skewed_keys"].as_array().map(Vec::len), Some(0), "{shown}");
     pool.run(&["shuffle", "delete", id]).refused(2, &["say --yes"]);
     let dry = pool.run(&["shuffle", "delete", id, "--dry-run", "--json"]).json();
     assert_eq!(dry["deleted"], false);
@@ -140,4 +179,45 @@ fn a_shuffle_is_started_shown_sealed_and_deleted_by_commands() {
     pool.run(&["shuffle", "seal", id, "--inputs", "0"]).refused(4, &["shuffle-deleted"]);
     let never = "0".repeat(32);
     pool.run(&["shuffle", "seal", &never, "--inputs", "0"]).refused(4, &["shuffle-unknown"]);
+}
+
+/// A request of a shuffle over HTTP with that header, and the status and body of its answer.
+fn http(address: &str, method: &str, shuffle: &str, header: &str) -> (u16, Value) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let head = format!(
+        "{method} /v1/shuffles/{shuffle} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{header}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap())
+}
+
+#[test]
+fn a_shuffle_is_deleted_over_http_at_any_node() {
+    let pool = Pool::start(3);
+    let (first, marked) = (&pool.addresses()[0], "partage-request: 1");
+    let started = pool.run(&["shuffle", "start", "--json"]).json();
+    let id = started["shuffle"].as_str().unwrap();
+    // A form on a page of another site has no such header.
+    let (status, body) = http(first, "DELETE", id, "accept: */*");
+    assert_eq!((status, &body["error"]["kind"]), (403, &Value::from("forbidden")), "{body}");
+    assert_eq!(http(first, "GET", id, marked).1["stage"], "open");
+    // Each node takes it, and once it is deleted it stays so.
+    for node in pool.addresses() {
+        let (status, body) = http(node, "DELETE", id, marked);
+        assert_eq!((status, body), (200, serde_json::json!({ "shuffle": id, "deleted": true })), "at {node}");
+    }
+    let (status, body) = http(first, "GET", id, marked);
+    assert_eq!((status, &body["error"]["kind"]), (410, &Value::from("shuffle-deleted")), "{body}");
+    let (status, body) = http(first, "DELETE", &"0".repeat(32), marked);
+    assert_eq!((status, &body["error"]["kind"]), (404, &Value::from("shuffle-unknown")), "{body}");
+    let (status, body) = http(first, "DELETE", "all", marked);
+    assert_eq!((status, &body["error"]["kind"]), (400, &Value::from("malformed")), "{body}");
+    pool.eventually("nothing is listed", || {
+        let listed = pool.run(&["shuffle", "list", "--json"]).json();
+        if listed["shuffles"] == serde_json::json!([]) { Ok(()) } else { Err(listed.to_string()) }
+    });
 }

@@ -2,92 +2,24 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+#[path = "../process/mod.rs"]
+pub mod process;
 pub mod tools;
 
+pub use process::{Process, Said, partage};
+
+use process::{PATIENCE, SETTINGS};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Heartbeats and deadlines with which a dead node is found in seconds.
-const SETTINGS: &str = "heartbeat_ms = 200\nlease_ms = 2500\ndead_after_ms = 3000\ncheck_back_ms = 1000\nsettle_ms = 500\n\
-                        brake_share = 1.0\n";
-
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// Where a node listens for Redis' protocol that is given no port.
 const ANY_PORT: &str = "127.0.0.1:0";
-
-/// A process, killed when dropped.
-pub struct Process(pub Child);
-
-impl Process {
-    /// Starts a command and waits for the line, of JSON, that says where it listens.
-    fn start(mut command: Command, log: &Path) -> (Process, Value) {
-        let log = std::fs::File::options().append(true).create(true).open(log).unwrap();
-        let command = command.arg("--json").stdout(Stdio::piped()).stderr(log);
-        let mut process = Process(command.spawn().unwrap());
-        let mut line = String::new();
-        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{command:?}: {line:?}"));
-        (process, said)
-    }
-
-    /// Sends it a signal, such as `-STOP`.
-    pub fn signal(&self, signal: &str) {
-        let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-    }
-
-    /// Ends it as `kill -9` does.
-    pub fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-pub fn partage(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_partage"));
-    command.args(arguments);
-    // The disk of a machine that tests is as full as it is. A flag says otherwise where a limit is tested.
-    command.envs([("PARTAGE_DISK_NEARLY_FULL", "1"), ("PARTAGE_DISK_FULL", "1")]);
-    command
-}
-
-/// What a command has said.
-#[derive(Debug)]
-pub struct Said {
-    pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
-}
-
-impl Said {
-    #[track_caller]
-    pub fn json(&self) -> Value {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"))
-    }
-
-    #[track_caller]
-    pub fn refused(&self, code: i32, parts: &[&str]) {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        for part in parts {
-            assert!(self.err.contains(part), "{part:?} is not in {self:?}");
-        }
-    }
-}
 
 /// An answer over HTTP.
 #[derive(Debug)]
@@ -330,9 +262,7 @@ impl Cluster {
     }
 
     pub fn run(&self, arguments: &[&str]) -> Said {
-        let ended = self.command(arguments).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Said { code: ended.status.code(), out: text(&ended.stdout), err: text(&ended.stderr) }
+        Said::of(self.command(arguments))
     }
 
     /// `partage table …` with `--json`.

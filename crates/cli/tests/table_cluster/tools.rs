@@ -1,14 +1,9 @@
 //! What `./test setup` has installed, and programs in Go.
 
+pub use super::process::tool;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// A file of what `./test setup` has installed for itself.
-pub fn tool(path: &str) -> PathBuf {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    cache.or_else(home).unwrap_or_default().join("partage/tools").join(path)
-}
 
 /// Builds the program in Go in that folder, under that name.
 pub fn go_program(folder: &Path, name: &str) -> PathBuf {

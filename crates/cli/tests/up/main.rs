@@ -160,6 +160,8 @@ fn up_serves_real_lookups_through_a_death_a_join_and_a_drain() {
     assert_eq!(up.at["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(up.at["dataset_nodes"].as_array().unwrap().len(), 3);
     assert_eq!(up.at["shuffle"].as_array().unwrap().len(), 3);
+    let flight = format!("grpc+tcp://{}", up.at["shuffle"][0].as_str().unwrap());
+    assert_eq!(up.at["flight"][0], flight, "the program is built with Arrow Flight");
     let libc6 = || {
         let (status, body) = up.ask("router", "GET", "/packages/libc6");
         status == 200 && serde_json::from_str::<Value>(&body).unwrap()["package"] == "libc6"

@@ -6,13 +6,16 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The commands that `up` prints about shuffles.
-fn commands_about_shuffles(up: &mut Up) -> Vec<String> {
+/// What `up` prints about shuffles.
+fn printed_about_shuffles(up: &mut Up) -> Vec<String> {
     let printed = BufReader::new(up.process.stdout.take().unwrap()).lines().map(Result::unwrap);
     let printed = printed.take_while(|line| !line.contains("Ctrl-C stops"));
-    let commands = printed
-        .skip_while(|line| !line.starts_with("A shuffle takes"))
-        .filter_map(|line| line.strip_prefix("  ").map(str::to_owned));
+    printed.skip_while(|line| !line.starts_with("A shuffle takes")).collect()
+}
+
+/// The commands of these lines.
+fn commands(printed: &[String]) -> Vec<String> {
+    let commands = printed.iter().filter_map(|line| line.strip_prefix("  "));
     commands.map(|line| line.split("  ").next().unwrap().trim().to_owned()).collect()
 }
 
@@ -47,8 +50,13 @@ fn files_are_sorted_by_the_printed_command_also_while_a_node_is_dead_and_after_i
         process: command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap(),
         at: Value::Null,
     };
-    let commands = commands_about_shuffles(&mut up);
+    let printed = printed_about_shuffles(&mut up);
+    let commands = commands(&printed);
     let [sort, count, kill, again, same, add, list] = commands.as_slice() else { panic!("{commands:#?}") };
+
+    // What a client of Arrow Flight is to ask is one of the nodes that the commands name.
+    let flight = printed.iter().find_map(|line| line.split_once("at grpc+tcp://")).unwrap().1;
+    assert!(sort.contains(flight.split(',').next().unwrap()), "{sort}\n{flight}");
 
     typed_in(&work, sort);
     let size = |line: &String| serde_json::from_str::<Value>(line).unwrap()["size_bytes"].as_u64().unwrap();

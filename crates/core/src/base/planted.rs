@@ -199,6 +199,10 @@ pub enum Planted {
     ReaderLeads,
     /// L1: a follower that has left the in-sync set again and again is asked in as soon as it answers.
     NoRest,
+    /// L1: a leader lets go of the log behind a snapshot that it sends, however far the copy is.
+    OverrunCopy,
+    /// D1: a follower goes on with the part of a snapshot that it has, whatever the position of the one that comes.
+    AnyPartial,
     /// L1: a replicated leader that is to lead under a later epoch drains before it goes on.
     DrainedLeader,
     /// L3: a router is told of a node that was forgotten and has come back, and then that it is gone.
@@ -209,6 +213,8 @@ pub enum Planted {
     UnstoredBase,
     /// D10: the parents of a table's children are removed before each child has its base.
     DroppedBase,
+    /// D1: a child of a table takes a snapshot for whole without what its parent changed while the rows came.
+    SkippedAside,
     /// D1: a child of a table knows nothing of what its parents have answered, and does again what is asked for again.
     LostOutcomes,
     /// D2: a replica's promise to a later leader ends when an earlier one says that it has let go.
@@ -239,6 +245,12 @@ pub enum Planted {
     DroppedEarly,
     /// X7: a shuffle is sealed though a partition has no whole attempt.
     SealedWithout,
+    /// X13: of a slot's replicas only the first one cuts partitions where the order of the range says.
+    OwnCut,
+    /// R1: a buffer takes a frame whenever its memory has room for it, whatever the share of its shuffle is.
+    NoShares,
+    /// D6: a buffer combines records of equal keys whatever attempts they are of.
+    CombinedAcross,
 }
 
 impl Planted {
@@ -247,7 +259,7 @@ impl Planted {
         [Planted::Majority, Planted::Head, Planted::Stale, Planted::Leave, Planted::Creation, Planted::Anew];
 
     /// Those that the simulator of replicas of tables must catch.
-    pub const REPLICATION: [Planted; 21] = [
+    pub const REPLICATION: [Planted; 23] = [
         Planted::EarlyLeaver,
         Planted::OldConfiguration,
         Planted::EarlyNewcomer,
@@ -269,10 +281,12 @@ impl Planted {
         Planted::AskedReader,
         Planted::ReaderLeads,
         Planted::NoRest,
+        Planted::OverrunCopy,
+        Planted::AnyPartial,
     ];
 
     /// Those that the simulator of shuffles must catch.
-    pub const SHUFFLES: [Planted; 10] = [
+    pub const SHUFFLES: [Planted; 13] = [
         Planted::AckedBelowR,
         Planted::TwoWinners,
         Planted::StoredTwice,
@@ -283,6 +297,9 @@ impl Planted {
         Planted::StandInForgotten,
         Planted::DroppedEarly,
         Planted::SealedWithout,
+        Planted::OwnCut,
+        Planted::NoShares,
+        Planted::CombinedAcross,
     ];
 
     /// Those that the simulator of dataset nodes must catch.
@@ -306,7 +323,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 63] = [
+    pub const CLUSTER: [Planted; 64] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -364,6 +381,7 @@ impl Planted {
         Planted::UnstoredBase,
         Planted::DroppedBase,
         Planted::LostOutcomes,
+        Planted::SkippedAside,
         Planted::DrainedLeader,
         Planted::ForgottenNode,
         Planted::AnyLetGo,

@@ -9,13 +9,14 @@
 //! Not here: connections, when to send, and whole maps, which the driver takes from the cluster.
 
 use crate::base::id::{Generation, ShardId};
-use crate::base::name::{KeyspaceName, NodeId};
+use crate::base::name::{KeyspaceName, Label, NodeId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
 use crate::cluster::Cluster;
+use crate::keyspace::KeyspaceKind;
 use crate::keyspace::map::MapDiff;
-use crate::node::NodeAddress;
 use crate::node::exchange::KeyspaceBrief;
+use crate::node::{NodeAddress, NodeSpec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -52,6 +53,11 @@ pub struct NodesSince {
     pub forgotten: Vec<NodeId>,
     /// To be asked from next time.
     pub version: u64,
+}
+
+/// The labels of a node that others hear of with its address ([`NodeAddress::labels`]).
+fn published_labels(spec: &NodeSpec) -> BTreeSet<Label> {
+    if spec.kinds.contains(&KeyspaceKind::Shuffle) { spec.labels.clone() } else { BTreeSet::new() }
 }
 
 #[derive(Debug)]
@@ -131,6 +137,8 @@ impl WatchCache {
             zone: node.record.spec.zone.clone(),
             health: node.signs.health(now, cluster.settings()),
             resp_address: node.record.spec.resp_address.clone(),
+            labels: published_labels(&node.record.spec),
+            drains: node.record.drain.is_some() || node.leaving,
         });
         self.addresses(seen, gone);
     }
@@ -382,6 +390,8 @@ mod tests {
             zone: None,
             health: Health::Up,
             resp_address: None,
+            labels: BTreeSet::new(),
+            drains: false,
         };
         let mut cache = WatchCache::new(RETENTION);
         cache.pass_on_nodes(vec![node(1)], vec![]);
@@ -393,6 +403,18 @@ mod tests {
             let since = cache.nodes_since(version);
             assert_eq!((since.changed, since.forgotten), (vec![node(2)], vec![]), "since {version}");
         }
+    }
+
+    #[test]
+    fn labels_are_published_of_nodes_that_serve_shuffles() {
+        let labels: BTreeSet<Label> = [Label::new("shuffle-storage:default").unwrap()].into();
+        let of = |kind| NodeSpec {
+            kinds: [kind].into(),
+            labels: labels.clone(),
+            ..NodeSpec::new(NodeId::new("n1").unwrap(), "n1:1")
+        };
+        assert_eq!(published_labels(&of(KeyspaceKind::Shuffle)), labels);
+        assert_eq!(published_labels(&of(KeyspaceKind::Table)), BTreeSet::new());
     }
 
     #[test]

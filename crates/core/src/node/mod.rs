@@ -227,6 +227,11 @@ pub struct NodeAddress {
     pub health: Health,
     /// Where clients of Redis reach it, `host:port`; none = it has announced no such listener.
     pub resp_address: Option<String>,
+    /// The labels of a node that serves shuffles, by which the nodes of a pool know each other. Empty for any other node: nobody
+    /// needs them there, and each change of a node is sent to all who follow the maps.
+    pub labels: BTreeSet<Label>,
+    /// Whether it is drained, or wants to leave: nothing new should go there.
+    pub drains: bool,
 }
 
 #[cfg(test)]

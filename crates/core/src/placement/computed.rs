@@ -63,9 +63,11 @@ impl<S: NodeScheme> Preference for ByScheme<'_, S> {
     }
 }
 
-/// Passes at most where capacity is a hard limit: a shard that leaves makes room for one that was placed before it,
-/// and without a second pass the next plan would move that one (pd).
+/// Passes at least, if each changes something, where capacity is a hard limit: a shard that leaves makes room for one that
+/// was placed before it, and without another pass the next plan would move that one (pd). A chain of such shards takes a
+/// pass for each, so there are as many as shards, as long as they look at no more than this many shards in all.
 const PASSES: usize = 8;
+const LIMITED_LOOKS: usize = 4_000_000;
 
 /// The least weight of the smallest capacity.
 pub(super) const WEIGHT_STEPS: u32 = 8;
@@ -129,7 +131,9 @@ impl Preference for OfThese<'_> {
 pub(super) fn place(policy: &'static str, problem: &Problem, preference: &dyn Preference) -> Solution {
     let mut draft = Draft::new(problem);
     let limited = problem.metrics.iter().any(|metric| metric.limit.is_some());
-    for _ in 0..if limited { PASSES } else { 1 } {
+    let shards = problem.shard_count().max(1);
+    let passes = if limited { shards.min(LIMITED_LOOKS / shards).max(PASSES) } else { 1 };
+    for _ in 0..passes {
         let logged = draft.begin_pass();
         let mut targets = Targets::new(&draft);
         for shard in 0..problem.shard_count() as ShardIndex {

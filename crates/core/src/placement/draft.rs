@@ -29,6 +29,8 @@ pub(super) struct DraftState {
     /// First slot of each shard, and one more.
     starts: Vec<u32>,
     slots: Vec<NodeIndex>,
+    /// What each slot held when the pass began: where its replica is for the next plan, if the pass is its first.
+    homes: Vec<NodeIndex>,
     metrics: usize,
     /// Load of each node in each metric, node-major.
     load: Vec<f64>,
@@ -56,6 +58,7 @@ impl<'p> Draft<'p> {
         let state = DraftState {
             starts: Vec::with_capacity(problem.shard_count() + 1),
             slots: Vec::with_capacity(problem.current.replicas()),
+            homes: Vec::new(),
             metrics,
             load: match problem.background.is_empty() {
                 true => vec![0.0; problem.nodes.len() * metrics],
@@ -198,6 +201,26 @@ impl<'p> Draft<'p> {
         self.problem.current.of(shard).get(slot - self.state.starts[shard as usize] as usize).copied()
     }
 
+    /// Where the slot's replica was when the pass began.
+    pub(super) fn home(&self, slot: usize) -> Option<NodeIndex> {
+        Some(self.state.homes[slot]).filter(|node| *node != EMPTY)
+    }
+
+    /// Whether some shard is on other nodes than when the pass began: whether the next plan, if it did as the pass,
+    /// would have decisions.
+    pub(super) fn has_changed(&self) -> bool {
+        (0..self.problem.shard_count()).any(|shard| {
+            let slots = self.slot_range(shard as ShardIndex);
+            let (now, then) = (&self.state.slots[slots.clone()], &self.state.homes[slots]);
+            let sorted = |nodes: &[NodeIndex]| {
+                let mut nodes = nodes.to_vec();
+                nodes.sort_unstable();
+                nodes
+            };
+            now != then && sorted(now) != sorted(then)
+        })
+    }
+
     /// The slots that have a replica, in the order of the solution and so of the next plan: those that stay come
     /// first, as the first one leads.
     pub(super) fn in_order(&self, shard: ShardIndex) -> impl Iterator<Item = usize> + '_ {
@@ -248,11 +271,6 @@ impl<'p> Draft<'p> {
     /// The largest share of the metric; 0 if there is no load.
     pub(super) fn share_of_any(&self, metric: usize) -> f64 {
         self.state.share.iter().skip(metric).step_by(self.state.metrics).copied().fold(0.0, f64::max)
-    }
-
-    /// No replica is unplaced or deferred.
-    pub(super) fn is_complete(&self) -> bool {
-        self.state.unplaced.is_empty() && self.state.deferred == 0
     }
 
     /// How many replicas of the shard have a node.
@@ -402,6 +420,7 @@ impl<'p> Draft<'p> {
 
     /// Clears what an earlier pass could not do. Returns the length of the log so far.
     pub(super) fn begin_pass(&mut self) -> usize {
+        self.state.homes.clone_from(&self.state.slots);
         self.state.unplaced.clear();
         self.state.deferred = 0;
         self.state.log.len()

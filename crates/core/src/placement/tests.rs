@@ -235,3 +235,60 @@ fn no_nodes_and_no_shards_are_no_error() {
         assert!(matches!(solution.unplaced[0].why, Unplaceable::NoNodes));
     }
 }
+
+/// A chain of shards, each of which waits for the node of the next: a pass frees one place of it.
+#[test]
+fn pd_a_chain_of_shards_that_wait_for_each_other_s_room_is_gone_through_to_its_end() {
+    let on = [10, 4, 1, 9, 14, 3, 5, 2, 0, 13, 15, 8, 7, 12, 6];
+    let mut problem = loaded(16, 1, &[1.0; 15]);
+    problem.metrics[0].limit = Some(1.0);
+    problem.current = on.map(|node| vec![node]).into_iter().collect();
+    let done = after(&problem, &place("ring_index", &problem));
+    assert_eq!(place("ring_index", &done).decisions, vec![]);
+}
+
+/// A problem with a second metric, of this limit.
+fn in_two_metrics(nodes_count: usize, replicas: &[u8], limit: Option<f64>) -> Problem {
+    let mut problem = Problem::new(nodes(nodes_count), replicas.to_vec());
+    problem.metrics = vec![
+        Metric { name: "requests".into(), tolerance: 0.05, limit: None },
+        Metric { name: "bytes".into(), tolerance: 0.1, limit },
+    ];
+    problem
+}
+
+/// A replica that is placed anew goes to a node that draws, and from there, at no price, back, in each pass; the next plan
+/// has it at home, and there it wins no price.
+#[test]
+fn pd_what_a_pass_has_placed_is_at_home_there_for_the_next_pass() {
+    let mut problem = in_two_metrics(4, &[0, 3], None);
+    problem.capacities = vec![2.0, 1.0, 1.0, 2.0, 3.0, 3.0, 3.0, 1.0];
+    problem.loads = vec![79.0, 8.0, 59.0, 4.0];
+    problem.background = vec![14.0, 11.0, 11.0, 61.0, 197.0, 245.0, 93.0, 256.0];
+    problem.rules = vec![Rule { rack: Spread::Ignore, ..Rule::default() }];
+    problem.current = [vec![2], vec![0]].into_iter().collect();
+    for (node, zone) in problem.nodes.iter_mut().zip([0, 1, UNKNOWN_DOMAIN, 1]) {
+        node.zone = zone;
+    }
+    let done = after(&problem, &place("balanced", &problem));
+    assert_eq!(place("balanced", &done).decisions, vec![]);
+}
+
+/// A replica stays crowded in its rack, as the only node apart is full; then that node gives one up to even the others out.
+#[test]
+fn pd_a_crowded_replica_goes_apart_when_the_same_plan_makes_room_there() {
+    let mut problem = in_two_metrics(4, &[3, 4, 3], Some(1.0));
+    problem.capacities = vec![2.0, 2.0, 2.0, 3.0, 1.0, 1.0, 1.0, 3.0];
+    problem.loads = vec![0.0, 0.0, 1.0, 1.0, 1.0, 1.0];
+    problem.rules = vec![
+        Rule { zone: Spread::Ignore, rack: Spread::Ignore, ..Rule::default() },
+        Rule { zone: Spread::Ignore, ..Rule::default() },
+    ];
+    problem.rule_of = vec![1, 1, 0];
+    problem.current = [vec![], vec![1, 2], vec![2]].into_iter().collect();
+    for (node, rack) in problem.nodes.iter_mut().zip([2, 0, 4, 0]) {
+        node.rack = rack;
+    }
+    let done = after(&problem, &place("balanced", &problem));
+    assert_eq!(place("balanced", &done).decisions, vec![]);
+}

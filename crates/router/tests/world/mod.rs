@@ -33,6 +33,8 @@ pub fn address(name: &str, address: &str) -> NodeAddress {
         zone: None,
         health: Health::Up,
         resp_address: None,
+        labels: Default::default(),
+        drains: false,
     }
 }
 

@@ -56,6 +56,12 @@ impl Bounds {
         Tag { version: self.version, range }
     }
 
+    /// Into how many parts so many records of one frame are divided at most.
+    pub fn most_parts(&self, records: usize) -> u64 {
+        let ranges = if self.version == 0 { 1 } else { self.ranges.len() };
+        records.min(ranges) as u64
+    }
+
     /// The first key of a range and, unless it is the last one, the first key of the next.
     fn interval(&self, at: usize) -> Option<(&Bytes, Option<&Bytes>)> {
         let next = self.ranges.get(at + 1).filter(|_| self.version > 0);

@@ -9,7 +9,7 @@
 
 use super::bounds::{Bounds, Tag};
 use super::plan::Plan;
-use super::{Ended, Failure, PoolSlot, ShuffleId, Terms, Writer};
+use super::{Ended, Failure, PoolSlot, ShuffleId, ShuffleOptions, Terms, Writer};
 use partage_core::base::id::Epoch;
 use partage_core::base::planted::{self, Planted};
 use std::collections::{BTreeMap, VecDeque};
@@ -34,7 +34,7 @@ pub struct Superseded {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// It begins.
-    Start(Terms),
+    Start(Terms, Arc<ShuffleOptions>),
     /// The next version of its bounds.
     Bounds(Arc<Bounds>),
     /// Something was divided.
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn after(epoch: u64, before: u64, shuffles: &[u128]) -> Append {
-        let start = |shuffle: &u128| (ShuffleId(*shuffle), Decision::Start(Terms::default()));
+        let start = |shuffle: &u128| (ShuffleId(*shuffle), Decision::Start(Terms::default(), Arc::default()));
         let what = What::After(before, shuffles.iter().map(start).collect());
         Append { slot: SLOT, epoch: Epoch(epoch), what }
     }
@@ -225,7 +225,7 @@ mod tests {
     fn of_shuffles_that_have_ended_only_that_is_kept_and_only_of_the_last() {
         let mut decisions = Decisions::default();
         for shuffle in 0..5 {
-            decisions.push(ShuffleId(shuffle), Decision::Start(Terms::default()), 3);
+            decisions.push(ShuffleId(shuffle), Decision::Start(Terms::default(), Arc::default()), 3);
             decisions.push(ShuffleId(shuffle), Decision::Ended(Ended::Deleted), 3);
         }
         assert!(decisions.living.is_empty());

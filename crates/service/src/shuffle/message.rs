@@ -77,7 +77,8 @@ pub enum Message {
     Divide(Arc<Division>),
     /// It is done, by that process: its last batch in each slot, all of them on R nodes.
     Divided(ShuffleId, TaskId, BufferId, BTreeMap<PoolSlot, u64>),
-    /// Count records and bytes of the ranges in this slot, by the one plan without counts that the leader has under that epoch.
+    /// Count records and bytes of the ranges in this slot, by what is said of it in the one plan without counts that the leader
+    /// has under that epoch.
     Count(Epoch, Arc<Plan>, PoolSlot),
     /// They are these.
     Counted(ShuffleId, Epoch, PoolSlot, BTreeMap<RangeId, (u64, u64)>),

@@ -23,6 +23,12 @@
 //! | 7. Seal needs a whole attempt of each partition expected, everything divided, and counts that agree; else it names what lacks, or the shuffle fails by name (D6) | `leader` |
 //! | 8. A reader and a holder go by the sealed plan alone; records of losers are left out; the order is by key, partition and place, so it is the same at each replica (X9) | [`plan`], `reader` |
 //! | 9. What a deleted shuffle had goes from everywhere; what nobody knows is asked about at its home, and goes when that decides so (D7) | `leader`, `holder` |
+//! | 10. Where a cut falls inside a range any holder of it says, from that order; the end of a partition is the begin of the next one (X13) | [`partition`], [`seek`], `reader` |
+//! | 11. Shuffles share the memory of a buffer by weight; one that writes alone has all of it (X15, R1) | `buffer/share` |
+//! | 12. A start says what a shuffle is, whose it is and how long it lives without a client; an owner has no more than its quota | [`options`], `leader/quota` |
+//! | 13. Records of equal keys are combined within one attempt, and over attempts only when they are read | [`combine`], `buffer` |
+//!
+//! [`sketch`] is the sample of keys that bounds come from, [`settings`] has the numbers, [`message`] what nodes say to each other.
 //!
 //! The driver, in numbered sentences:
 //! 1. It gives each process an incarnation of its own, and each leader of a slot an epoch of its own: a process that starts leads
@@ -33,8 +39,8 @@
 //! 5. It reads the batches that an effect names from disk, checks their checksums, and says when one is damaged.
 //!
 //! What was not done: the log of a table's replica ([`crate::table::replication`]) does not carry the decisions. It
-//! elects an in-sync set by wishes to the coordinator, and a pool asks the coordinator nothing. Reducing on write, input order
-//! and attempts by stream are not here; neither are drivers and files (`crates/shuffle`) and forms on the network
+//! elects an in-sync set by wishes to the coordinator, and a pool asks the coordinator nothing. Input order and attempts by
+//! stream are not here; neither are drivers and files (`crates/shuffle`) and forms on the network
 //! (`crates/shuffle-wire`).
 
 use partage_core::base::id::{Epoch, Incarnation};
@@ -45,18 +51,25 @@ use std::sync::Arc;
 
 pub mod bounds;
 pub mod buffer;
+pub mod combine;
 pub mod holder;
 pub mod leader;
 pub mod log;
 pub mod message;
+pub mod options;
+pub mod ordered;
 pub mod partition;
 pub mod plan;
 pub mod pool;
 pub mod reader;
 pub mod record;
+pub mod seek;
 pub mod sending;
 pub mod settings;
 pub mod sketch;
+
+pub use combine::Combine;
+pub use options::{ArrowKind, ColumnCombine, CombinedColumn, RecordKind, ShuffleOptions, SortColumn};
 
 /// Bytes that are shared and never changed.
 pub type Bytes = Arc<[u8]>;
@@ -120,24 +133,43 @@ pub enum Writer {
 }
 
 /// What a shuffle is started with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Terms {
     /// Ranges before anything is known of keys: ten for each follower (X3).
     pub stashes: u32,
     /// About so many ranges afterwards.
     pub ranges: u32,
+    /// Its part of a buffer's memory, relative to that of other shuffles: from 1, which is what most have, to
+    /// [`limits::SHUFFLE_WEIGHT`].
+    pub weight: u16,
+    /// How records of equal keys become one within an attempt; none: they all remain.
+    pub combine: Option<Combine>,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        Terms::new(0, 0)
+    }
 }
 
 impl Terms {
-    /// Whether both numbers are within [`limits::SHUFFLE_RANGES`]: who takes terms from a client refuses others.
-    pub fn are_within_limits(&self) -> bool {
-        self.stashes.max(self.ranges) <= limits::SHUFFLE_RANGES
+    /// Of weight 1; records remain as they are.
+    pub const fn new(stashes: u32, ranges: u32) -> Terms {
+        Terms { stashes, ranges, weight: 1, combine: None }
     }
 
-    /// The terms that a machine goes by, whatever it was told, or a log says: each number is 1 at least, and within the limit.
+    /// Whether the ranges are within [`limits::SHUFFLE_RANGES`], and the weight within [`limits::SHUFFLE_WEIGHT`]: who takes
+    /// terms from a client refuses others.
+    pub fn are_within_limits(&self) -> bool {
+        self.stashes.max(self.ranges) <= limits::SHUFFLE_RANGES
+            && (1..=limits::SHUFFLE_WEIGHT).contains(&self.weight)
+    }
+
+    /// The terms that a machine goes by, whatever it was told, or a log says: each number is 1 at least, and within its limit.
     pub fn bounded(self) -> Terms {
         let within = |count: u32| count.clamp(1, limits::SHUFFLE_RANGES);
-        Terms { stashes: within(self.stashes), ranges: within(self.ranges) }
+        let weight = self.weight.clamp(1, limits::SHUFFLE_WEIGHT);
+        Terms { stashes: within(self.stashes), ranges: within(self.ranges), weight, ..self }
     }
 }
 

@@ -2,7 +2,7 @@
 //! from what happens to lie on a disk (rules 3, 4 and 8).
 
 use super::bounds::{Bounds, Tag};
-use super::record::{Batch, Body, MEMORY_OF_RECORD, Record, Segment};
+use super::record::{Batch, BatchKey, Body, MEMORY_OF_RECORD, Record, Segment, Stream};
 use super::{AttemptKey, Bytes, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use partage_core::base::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,8 +44,8 @@ pub type Needed = BTreeMap<PoolSlot, BTreeMap<Writer, u64>>;
 pub struct Plan {
     /// The shuffle.
     pub shuffle: ShuffleId,
-    /// The attempts that are read: one for each input partition.
-    pub winners: BTreeMap<AttemptKey, Winner>,
+    /// The attempts that are read: one for each input partition. What a plan says of one slot shares them with the whole plan.
+    pub winners: Arc<BTreeMap<AttemptKey, Winner>>,
     /// Of each slot and writer, the number up to which batches are needed.
     pub needed: Needed,
     /// In the order of their keys.
@@ -74,6 +74,11 @@ impl Placed {
     /// What it takes in memory, in bytes: a record of length 0 counts too.
     pub fn memory(&self) -> u64 {
         Placed::AROUND + (self.key.len() + self.value.len()) as u64
+    }
+
+    /// Its key, and the bytes of its key and value.
+    pub fn sized(&self) -> (&Bytes, u64) {
+        (&self.key, (self.key.len() + self.value.len()) as u64)
     }
 }
 
@@ -108,6 +113,11 @@ impl Plan {
         self.ranges.iter().map(|range| range.records).collect()
     }
 
+    /// The records and bytes of each range.
+    pub fn held(&self) -> Vec<(u64, u64)> {
+        self.ranges.iter().map(|range| (range.records, range.bytes)).collect()
+    }
+
     /// The records of a range, in order, from the batches of its slot. Others may be among these; each must be there once.
     pub fn collect<'a>(
         &self,
@@ -140,7 +150,12 @@ impl Plan {
 
     /// The same, and compares it with what is counted.
     pub fn check(&self, range: &PlanRange, placed: &[Placed]) -> Result<(), Differs> {
-        let (found, counted) = (sizes(placed), (range.records, range.bytes));
+        self.check_sizes(range, sizes(placed))
+    }
+
+    /// Compares records and bytes that were found of a range with those that are counted.
+    pub fn check_sizes(&self, range: &PlanRange, found: (u64, u64)) -> Result<(), Differs> {
+        let counted = (range.records, range.bytes);
         if found == counted { Ok(()) } else { Err(Differs { range: range.id, found, counted }) }
     }
 }
@@ -180,6 +195,20 @@ pub struct Division {
 }
 
 impl Division {
+    /// The batches that are read for it.
+    pub fn batches(&self) -> impl Iterator<Item = BatchKey> {
+        let before = move |writer: &Writer| {
+            let divided = self.tags.values().map(|before| before.get(writer).copied().unwrap_or(0));
+            divided.min()
+        };
+        let wanted =
+            self.upto.iter().filter_map(move |(writer, upto)| Some((writer, before(writer)?, *upto)));
+        wanted.flat_map(move |(writer, before, upto)| {
+            let stream = Stream { shuffle: self.shuffle, slot: self.slot, writer: writer.clone() };
+            (before + 1..=upto).map(move |number| BatchKey { stream: stream.clone(), number })
+        })
+    }
+
     /// What is to be divided, from the batches of the slot. Others may be among these; each must be there once.
     pub fn collect<'a>(&self, batches: impl IntoIterator<Item = &'a Arc<Batch>>) -> Vec<Segment> {
         let mut segments = Vec::new();

@@ -4,6 +4,7 @@ use super::{PoolSlot, RangeId, ShuffleId};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_core::keyspace::hash::HashFunction;
+use std::collections::BTreeSet;
 
 /// The nodes of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct PoolMap {
     pub places: Vec<SlotPlace>,
     /// The nodes that the pool may use.
     pub nodes: Vec<NodeId>,
+    /// Of these, those that stand in for no other node: they only buffer, or they are drained.
+    pub no_stand_ins: BTreeSet<NodeId>,
 }
 
 impl PoolMap {
@@ -63,9 +66,16 @@ impl PoolMap {
         PoolSlot(HashFunction::Xxh3_64.slot(key, slots))
     }
 
-    /// The nodes that may stand in for replicas of a slot, in rendezvous order (Thaler, Ravishankar 1996), which is another for
-    /// each slot.
+    /// The nodes that may stand in for replicas of a slot, in the order of [`PoolMap::others`].
     pub fn stand_ins(&self, slot: PoolSlot) -> Vec<NodeId> {
+        let mut nodes = self.others(slot);
+        nodes.retain(|node| !self.no_stand_ins.contains(node));
+        nodes
+    }
+
+    /// The nodes that the map does not name for a slot, in rendezvous order (Thaler, Ravishankar 1996), which is another for each
+    /// slot. Any of them may have something of the slot.
+    pub fn others(&self, slot: PoolSlot) -> Vec<NodeId> {
         let lot = |node: &NodeId| {
             let key = [node.as_str().as_bytes(), &slot.0.to_be_bytes()].concat();
             HashFunction::Xxh3_64.point(&key)
@@ -73,5 +83,32 @@ impl PoolMap {
         let mut nodes: Vec<_> = self.nodes.iter().filter(|node| !self.has(slot, node)).cloned().collect();
         nodes.sort_by_key(|node| (std::cmp::Reverse(lot(node)), node.clone()));
         nodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_only_buffers_stands_in_for_none() {
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| NodeId::new(name).unwrap());
+        let place = SlotPlace { epoch: Epoch(1), live: vec![a.clone()], loading: Vec::new() };
+        let nodes = vec![a, b.clone(), c.clone(), d];
+        let mut map = PoolMap {
+            generation: 1,
+            replicas: 2,
+            places: vec![place; 64],
+            nodes,
+            no_stand_ins: BTreeSet::new(),
+        };
+        let before: Vec<_> = (0..64).map(|slot| map.stand_ins(PoolSlot(slot))).collect();
+        map.no_stand_ins.insert(c.clone());
+        for (slot, mut before) in (0..64).map(PoolSlot).zip(before) {
+            assert_eq!(map.others(slot), before, "who may have something stays");
+            before.retain(|node| *node != c);
+            assert_eq!(map.stand_ins(slot), before, "the others stay in their order");
+        }
+        assert!((0..64).any(|slot| map.stand_ins(PoolSlot(slot))[0] == b));
     }
 }

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const AROUND_RECORD: u64 = 8;
 /// Bytes of memory that a record takes besides its key and value: two pointers with lengths, and two counts.
 pub const MEMORY_OF_RECORD: u64 = 64;
+/// Bytes of memory that a segment takes besides its records: its attempt, its place and its list of records, where it lies in the
+/// list of its tag. Where ranges are many it has one record or a few.
+pub const MEMORY_OF_SEGMENT: u64 = 96;
 /// Around the records of a segment, besides the name of its buffer: its place and counts, and its attempt and its tag, which
 /// several may share.
 const AROUND_SEGMENT: u64 = 88;
@@ -78,6 +81,11 @@ impl Segment {
 
 /// Segments by the tags that they were written by.
 pub type Tagged = BTreeMap<Tag, Vec<Segment>>;
+
+/// How many segments these are.
+pub fn segments_of(tagged: &Tagged) -> u64 {
+    tagged.values().map(|segments| segments.len() as u64).sum()
+}
 
 /// That an attempt is whole.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -164,7 +172,15 @@ impl Batch {
         }
     }
 
-    /// What it takes in memory, in bytes: records of length 0 count too.
+    /// How many segments it has.
+    pub fn segments(&self) -> u64 {
+        match &self.body {
+            Body::Records(tagged) => segments_of(tagged),
+            Body::Mark(_) => 0,
+        }
+    }
+
+    /// What it takes in memory, in bytes: records of length 0 count too. The room around a segment is about what it takes.
     pub fn memory(&self) -> u64 {
         self.room() + (MEMORY_OF_RECORD - AROUND_RECORD) * self.records()
     }
@@ -254,9 +270,14 @@ pub fn divide(
     for segment in segments {
         let Segment { attempt, partition, frame, records } = segment;
         let turn = attempt.number.wrapping_add(frame);
-        let mut parts: BTreeMap<Tag, Vec<Record>> = BTreeMap::new();
-        for record in records {
-            parts.entry(bounds.tag_of(&record.key, turn)).or_default().push(record);
+        let tags: Vec<Tag> = records.iter().map(|record| bounds.tag_of(&record.key, turn)).collect();
+        let mut counts: BTreeMap<Tag, usize> = BTreeMap::new();
+        tags.iter().for_each(|tag| *counts.entry(*tag).or_default() += 1);
+        // Each with room for its records and no more: most parts are small, and stay in memory until they are stored.
+        let part = |(tag, count): (Tag, usize)| (tag, Vec::with_capacity(count));
+        let mut parts: BTreeMap<Tag, Vec<Record>> = counts.into_iter().map(part).collect();
+        for (tag, record) in tags.into_iter().zip(records) {
+            parts.entry(tag).or_default().push(record);
         }
         for (tag, records) in parts {
             let part = Segment { attempt: attempt.clone(), partition, frame, records };
@@ -305,6 +326,7 @@ fn in_batches_of(tagged: Tagged, bytes: u64, most_room: u64) -> Vec<Tagged> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shuffle::bounds::Range;
     use crate::shuffle::{BufferId, RangeId};
     use partage_core::base::id::Incarnation;
     use partage_core::base::name::NodeId;
@@ -359,6 +381,28 @@ mod tests {
             assert_eq!(batches.len() == 1, most >= AROUND_BATCH + all, "{most}");
         }
         assert!(in_batches(tagged, 20).len() > 4);
+    }
+
+    #[test]
+    fn r1_parts_of_a_frame_have_no_room_to_spare_and_are_no_more_than_is_counted_on() {
+        let attempt = AttemptKey {
+            buffer: BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) },
+            number: 1,
+        };
+        let record = |key: u8| Record { key: [key].as_slice().into(), value: Vec::new().into() };
+        let range = |id: u64| Range { id: RangeId(id), begins: [id as u8 * 10].as_slice().into() };
+        let bounds = Bounds { version: 1, ranges: (0..9).map(range).collect() };
+        for records in [1, 5, 90] {
+            let all: Vec<Record> = (0..records).map(record).collect();
+            let segment = Segment { attempt: attempt.clone(), partition: 1, frame: 1, records: all.clone() };
+            let divided = divide([segment], &bounds, |_| PoolSlot(0));
+            let parts: Vec<&Segment> =
+                divided.values().flat_map(|tagged| tagged.values().flatten()).collect();
+            assert!(parts.iter().all(|part| part.records.capacity() == part.records.len()), "{parts:?}");
+            assert!(parts.len() as u64 <= bounds.most_parts(all.len()), "{records}");
+            let united: Vec<Record> = parts.iter().flat_map(|part| part.records.clone()).collect();
+            assert_eq!(united, all);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 /// Times are in milliseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// An attempt that has ended waits so long for others, so that they share batches.
+    /// An attempt that has ended waits so long for others that are being written, so that they share batches.
     pub linger_ms: u64,
     /// A node that has not stored a batch after this time is replaced by a stand-in. One that has stored another batch within
     /// this time is busy: it is replaced after ten times as long.
@@ -18,6 +18,9 @@ pub struct Settings {
     pub buffer_bytes: u64,
     /// From so many keys and values on, chunks of a shuffle are sent.
     pub chunk_bytes: u64,
+    /// A batch has about so many keys and values at most, or one segment: holders read, divide and pass on batches as a whole,
+    /// and a division reads `division_batches` of them. Large against what surrounds a batch.
+    pub batch_bytes: u64,
     /// One key in so many is sampled.
     pub sample_every: u64,
     /// The `k` of sketches.
@@ -46,6 +49,9 @@ pub struct Settings {
     pub divide_ms: u64,
     /// A division or a count that has not come after this time is asked for from the next replica.
     pub task_ms: u64,
+    /// Slots of one shuffle that are counted at a time: enough to keep the threads of many nodes busy that read, few against the
+    /// jobs that may wait for them.
+    pub counts_at_once: usize,
     /// A leader that asked for end marks lists partitions as lacking after this time.
     pub gather_ms: u64,
     /// A shuffle that is not sealed and nobody asks for ends after this time.
@@ -76,6 +82,7 @@ impl Default for Settings {
             silent_ms: 60_000,
             buffer_bytes: 512 << 20,
             chunk_bytes: 64 << 20,
+            batch_bytes: 4 << 20,
             sample_every: 16,
             sketch_k: 1_600,
             sample_ms: 250,
@@ -90,6 +97,7 @@ impl Default for Settings {
             division_batches: 16,
             divide_ms: 1_000,
             task_ms: 30_000,
+            counts_at_once: 32,
             gather_ms: 2_000,
             unsealed_ttl_ms: 600_000,
             sealed_ttl_ms: 3_600_000,

@@ -6,8 +6,8 @@ mod node;
 
 use node::{Faults, Node, away};
 use partage_shuffle_client::{
-    Address, Again, Attempt, Client, CutBy, Error, PackedRecords, Reading, RefusalWord, Sealed, Settings,
-    Shuffle, ShuffleId, Stage, StartOptions, Written,
+    Address, Again, Attempt, Client, Combine, CutBy, Error, PackedRecords, Reading, RefusalWord, Sealed,
+    Settings, Shuffle, ShuffleId, Stage, StartOptions, Written,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -109,19 +109,76 @@ async fn what_is_written_comes_back_once_and_in_order_whatever_breaks() {
             Ok::<(), Error>(())
         }
     };
-    client.read_partitions(shuffle.id, 7, 3, take).await.unwrap();
+    client.read_partitions(shuffle.id, (7, CutBy::Records), 3, take).await.unwrap();
     assert_eq!(parts.lock().unwrap().concat(), expected);
 
     let keys = client.read_keys(shuffle.id, &[0, 100], Some(&[0, 101]));
     let found = all_of(keys).await.unwrap();
     assert!(!found.is_empty() && found.iter().all(|(key, _)| key == &[0, 100]));
-    let bounds = client.bounds(shuffle.id, 2).await.unwrap();
+    let bounds = client.bounds(shuffle.id, 2, CutBy::Records).await.unwrap();
     assert_eq!(bounds.len(), 3);
     assert_eq!(bounds[1][..], expected[1_000].0);
+    let heavy = client.heavy_keys(shuffle.id, 1_000).await.unwrap();
+    let key = heavy.keys.iter().max_by_key(|one| one.records).unwrap();
+    assert!(heavy.records == 2_000 && key.records > 2, "{heavy:?}");
+    assert!((heavy.share(key) - key.records as f64 / 2_000.0).abs() < 1e-9);
+    let mut parts = Vec::new();
+    for i in 0..3 {
+        let part = all_of(client.read_key_part(shuffle.id, key, i, 3)).await.unwrap();
+        assert!(part.len() as u64 <= key.records.div_ceil(3), "{i}: {}", part.len());
+        parts.extend(part);
+    }
+    assert_eq!(parts, expected[key.first as usize..(key.first + key.records) as usize]);
     client.keep_alive(shuffle.id).await.unwrap();
     client.delete(shuffle.id).await.unwrap();
     let gone = client.status(shuffle.id).await.unwrap_err();
     assert_eq!((gone.word(), gone.again()), (Some(RefusalWord::ShuffleDeleted), Again::No));
+}
+
+#[tokio::test]
+async fn each_key_is_read_once_from_a_shuffle_that_combines() {
+    let faults = Arc::new(Faults::default());
+    let node = Node::start(&faults).await;
+    let client = client(&[&node]).await;
+    let options = StartOptions { combine: Some(Combine::SumI64), ..StartOptions::default() };
+    let shuffle = client.start(&options).await.unwrap();
+    let shuffle: Shuffle = shuffle.to_string().parse().unwrap();
+    for partition in 0..3 {
+        let produce = |mut attempt: Attempt| async move {
+            for number in 0..500_i64 {
+                attempt.write(&[(number % 7) as u8], &number.to_le_bytes()).await?;
+            }
+            attempt.end().await
+        };
+        client.write(&shuffle, partition, produce).await.unwrap();
+    }
+    client.seal(shuffle.id, 0..3).await.unwrap();
+    // A read that breaks goes on, and adds nothing twice.
+    faults.pieces.store(20, Ordering::Relaxed);
+    let mut reading = client.read_combined(&shuffle, 0, 1).unwrap();
+    let mut found = Vec::new();
+    while let Some(records) = timeout(PATIENCE, reading.next()).await.unwrap().unwrap() {
+        found.extend(records.iter().map(|(key, value)| (key.to_vec(), value.to_vec())));
+    }
+    let sum = |key: i64| 3 * (0..500).filter(|number| number % 7 == key).sum::<i64>();
+    let expected: Vec<_> = (0..7).map(|key| (vec![key as u8], sum(key).to_le_bytes().to_vec())).collect();
+    assert_eq!(found, expected);
+    let plain = client.start(&StartOptions::default()).await.unwrap();
+    assert!(matches!(client.read_combined(&plain, 0, 1), Err(Error::CombinesNothing)));
+}
+
+#[tokio::test]
+async fn a_start_that_one_leader_has_no_room_for_is_tried_under_another_number() {
+    let faults = Arc::new(Faults::default());
+    let node = Node::start(&faults).await;
+    let client = client(&[&node]).await;
+    faults.is_used_up.store(true, Ordering::Relaxed);
+    for _ in 0..20 {
+        let shuffle = client.start(&StartOptions::default()).await.unwrap();
+        assert!(!shuffle.id.0.is_multiple_of(4));
+    }
+    let bad = StartOptions { owner: "a b".to_owned(), ..StartOptions::default() };
+    assert!(matches!(client.start(&bad).await, Err(Error::BadOptions(_))));
 }
 
 #[tokio::test]
@@ -206,4 +263,27 @@ async fn a_node_without_room_holds_the_writer_back() {
     faults.is_full.store(false, Ordering::Relaxed);
     let written = timeout(PATIENCE, writing).await.unwrap().unwrap().unwrap();
     assert_eq!(written.records, 64);
+}
+
+#[tokio::test]
+async fn an_attempt_says_when_its_node_has_taken_what_was_sent() {
+    let faults = Arc::new(Faults::default());
+    let node = Node::start(&faults).await;
+    let client = client(&[&node]).await;
+    let shuffle = client.start(&StartOptions::default()).await.unwrap();
+    // The node opens the attempt, and then reads nothing.
+    faults.is_full.store(true, Ordering::Relaxed);
+    let mut attempt = client.open(&shuffle, 0).await.unwrap();
+    timeout(PATIENCE, attempt.taken()).await.unwrap().unwrap();
+    attempt.write(b"key", b"value").await.unwrap();
+    assert!(timeout(Duration::from_millis(200), attempt.taken()).await.is_err(), "the node has not read it");
+    faults.is_full.store(false, Ordering::Relaxed);
+    timeout(PATIENCE, attempt.taken()).await.unwrap().unwrap();
+    assert_eq!(attempt.end().await.unwrap().records, 1);
+
+    faults.frames.store(1, Ordering::Relaxed);
+    let mut attempt = client.open(&shuffle, 1).await.unwrap();
+    attempt.write(b"key", b"value").await.unwrap();
+    let lost = timeout(PATIENCE, attempt.taken()).await.unwrap().unwrap_err();
+    assert!(lost.runs_again(), "{lost}");
 }

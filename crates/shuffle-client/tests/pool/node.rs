@@ -2,8 +2,9 @@
 
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
+use partage_service::shuffle::partition::heavy_keys;
 use partage_shuffle_client::{
-    Address, Again, AttemptId, PackedRecords, Refusal, RefusalWord, ShuffleId, Stage, Status,
+    Address, Again, AttemptId, Bytes, PackedRecords, Refusal, RefusalWord, ShuffleId, Stage, Status,
 };
 use partage_shuffle_wire::client::{Answer, Call, Request};
 use partage_shuffle_wire::node::{Peer, Received};
@@ -28,6 +29,8 @@ pub struct Faults {
     pub pieces: AtomicU64,
     /// No records are read from sockets.
     pub is_full: AtomicBool,
+    /// A quarter of all numbers of shuffles is not started, as if its leader had no room for the owner.
+    pub is_used_up: AtomicBool,
     /// How often something went wrong.
     pub broken: AtomicU64,
     counts: [AtomicU64; 3],
@@ -112,7 +115,7 @@ impl Service for InMemory {
         while let Some(Call { number, shuffle, what }) = calls.next().await {
             let what = match what {
                 Request::Records(..) if self.faults.is_due(&self.faults.frames, 0) => return,
-                Request::ReadPartition(..) | Request::ReadKeys(..) => {
+                Request::ReadPartition(..) | Request::ReadKeys(..) | Request::ReadRanks(..) => {
                     if !self.read(number, shuffle, &what, &answers).await {
                         return;
                     }
@@ -148,6 +151,9 @@ impl InMemory {
     ) -> Answer {
         let mut pool = self.pool.lock().unwrap();
         if let Request::Start(terms, _) = what {
+            if shuffle.0.is_multiple_of(4) && self.faults.is_used_up.load(Ordering::Relaxed) {
+                return refused(RefusalWord::QuotaUsedUp, Again::Request);
+            }
             pool.entry(shuffle).or_default();
             return Answer::Started(terms);
         }
@@ -192,7 +198,13 @@ impl InMemory {
                 one.sealed = Some(all);
                 Answer::Sealed(records, bytes)
             }
-            Request::Bounds(n) => {
+            Request::HeavyKeys(n) => {
+                let all = one.sealed.as_ref().unwrap();
+                let keys: Vec<Bytes> = all.iter().map(|(key, _)| key.as_slice().into()).collect();
+                let records = keys.len() as u64;
+                Answer::HeavyKeys(records, heavy_keys(&keys, records.div_ceil(n)))
+            }
+            Request::Bounds(n, _) => {
                 let all = one.sealed.as_ref().unwrap();
                 let inner = (0..n as usize).map(|i| i * all.len() / n as usize).chain([all.len() - 1]);
                 Answer::Bounds(inner.map(|at| all[at].0.as_slice().into()).collect())
@@ -225,6 +237,7 @@ impl InMemory {
                     let begin = |i: u64| (i * all.len() as u64 / n) as usize;
                     all[begin(*i)..begin(i + 1)].to_vec()
                 }
+                Request::ReadRanks(first, end) => all[*first as usize..*end as usize].to_vec(),
                 Request::ReadKeys(first, end) => {
                     let is_in =
                         |key: &[u8]| key >= &first[..] && end.as_ref().is_none_or(|end| key < &end[..]);

@@ -7,8 +7,8 @@
 //! | end it, with what was counted | whole | nothing: the attempt is stored |
 //! | abort it | | nothing: it never was |
 //! | seal | sealed, or lacks | |
-//! | read a partition, an interval, or a slice of a range | read, any number of times, then read to the end | |
-//! | bounds, status, keep alive, delete | bounds, status, alive, deleted | |
+//! | read a partition, an interval, some ranks, or a slice of a range | read, any number of times, then read to the end | |
+//! | bounds, heavy keys, status, keep alive, delete | bounds, heavy keys, status, alive, deleted | |
 //!
 //! A client numbers its calls; an answer names the call. Each request may be refused instead ([`Refusal`]). The shuffle stands in
 //! the header of the frame.
@@ -17,6 +17,10 @@
 
 mod refusal;
 
+pub use partage_service::shuffle::partition::{CutBy, HeavyKey};
+pub use partage_service::shuffle::{
+    ArrowKind, ColumnCombine, CombinedColumn, RecordKind, ShuffleOptions, SortColumn,
+};
 pub use refusal::{Again, Refusal, RefusalWord};
 
 use crate::form::{Cursor, Form, choices, fields};
@@ -29,53 +33,11 @@ use partage_core::limits::SHUFFLE_FRAME_BYTES;
 use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 use std::collections::BTreeSet;
 
-/// What the records of a shuffle are. It is fixed when the shuffle starts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecordKind {
-    /// Key and value are opaque bytes, ordered by the key.
-    Raw,
-    /// Rows of Arrow: key and value are an encoding of their columns.
-    Arrow(ArrowKind),
-}
-
-/// How rows of Arrow become records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArrowKind {
-    /// The version of the encoding of rows.
-    pub encoding: u16,
-    /// The schema, as a message of Arrow IPC.
-    pub schema: Bytes,
-    /// The columns by which rows are ordered, the first one first.
-    pub order: Vec<SortColumn>,
-}
-
-/// A column by which rows are ordered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SortColumn {
-    /// Its place in the schema.
-    pub column: u32,
-    /// Whether the largest value comes first.
-    pub descends: bool,
-    /// Whether nulls come first.
-    pub nulls_first: bool,
-}
-
-/// Where partitions are cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CutBy {
-    /// At ranks of records: sizes differ by one record at most.
-    Records,
-    /// At bytes: by one record's bytes at most.
-    Bytes,
-    /// Only between different keys.
-    Keys,
-}
-
 /// What a client asks for, of a shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// It begins.
-    Start(Terms, RecordKind),
+    /// It begins. Sent again with the same options, it is the same shuffle.
+    Start(Terms, ShuffleOptions),
     /// An attempt of an input partition begins, of a shuffle that was started with these terms.
     Open(u32, AttemptId, Terms),
     /// The records of a frame, numbered from 1, of the attempt that this call has opened.
@@ -92,8 +54,12 @@ pub enum Request {
     ReadKeys(Bytes, Option<Bytes>),
     /// Of a range, by its place in the plan, and of that interval of keys in it: the records from one place to before another.
     ReadSlice(u64, Option<(Bytes, Option<Bytes>)>, u64, u64),
-    /// The keys that bound `n` partitions.
-    Bounds(u64),
+    /// The records of these ranks among all, from the first, included, to the second.
+    ReadRanks(u64, u64),
+    /// The keys that bound `n` partitions, cut so.
+    Bounds(u64, CutBy),
+    /// The keys that have more records than any of `n` partitions.
+    HeavyKeys(u64),
     /// How the shuffle is.
     Status,
     /// It is in use.
@@ -153,6 +119,8 @@ pub enum Answer {
     ReadEnd(u64, u64),
     /// Keys that bound partitions: the first key, that of each later partition, and the last key.
     Bounds(Vec<Bytes>),
+    /// All records of the shuffle, and the keys that are heavier than a partition, in order, with the ranks at which they begin.
+    HeavyKeys(u64, Vec<HeavyKey>),
     /// How the shuffle is.
     Status(Status),
     /// It lives.
@@ -164,14 +132,11 @@ pub enum Answer {
 }
 
 fields! {
-    ArrowKind, "a kind of rows", { encoding: u16, schema: Bytes, order: Vec<SortColumn> };
-    SortColumn, "a column", { column: u32, descends: bool, nulls_first: bool };
     Status, "a status", {
         stage: Stage, winners: u64, records: u64, bytes: u64, version: u32, ranges: u32, waits_for: String
     };
 }
 choices! {
-    RecordKind, "kind of records", { 1 => Raw, 2 => Arrow(kind) };
     CutBy, "way to cut", { 1 => Records, 2 => Bytes, 3 => Keys };
     Stage, "stage of a shuffle", { 1 => Open, 2 => Sealed, 3 => Failed };
 }
@@ -264,7 +229,7 @@ macro_rules! calls {
 
 calls! {
     Request, {
-        Start => Start(terms, kind),
+        Start => Start(terms, options),
         Open => Open(partition, attempt, terms),
         Records => Records(number, records),
         End => End(records, bytes),
@@ -273,7 +238,9 @@ calls! {
         ReadPartition => ReadPartition(i, n, by),
         ReadKeys => ReadKeys(first, end),
         ReadSlice => ReadSlice(range, keys, begin, end),
-        AskBounds => Bounds(n),
+        ReadRanks => ReadRanks(begin, end),
+        AskBounds => Bounds(n, by),
+        AskHeavyKeys => HeavyKeys(n),
         AskStatus => Status,
         KeepAlive => KeepAlive,
         Delete => Delete,
@@ -291,6 +258,7 @@ calls! {
         Read => Read(records),
         ReadEnd => ReadEnd(records, bytes),
         Bounds => Bounds(keys),
+        HeavyKeys => HeavyKeys(total, keys),
         Status => Status(status),
         Alive => Alive,
         Deleted => Deleted,

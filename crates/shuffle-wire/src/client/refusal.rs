@@ -5,6 +5,7 @@ use crate::malformed::{FrameError, Malformed};
 use partage_service::shuffle::buffer::Failed as AttemptFailed;
 use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::leader::Failed as LeaderFailed;
+use partage_service::shuffle::options::BadShuffleOptions;
 use partage_service::shuffle::reader::Failed as ReadFailed;
 use partage_service::shuffle::{Ended, Failure};
 
@@ -62,6 +63,8 @@ words! {
     CountDiffers = "count-differs";
     /// A key, a record, or a frame of records is too large.
     RecordTooLarge = "record-too-large";
+    /// The value of a record is no number, and the shuffle combines numbers.
+    NoNumber = "no-number";
     /// The buffer has no such attempt.
     AttemptUnknown = "attempt-unknown";
     /// Too few nodes have stored it.
@@ -72,6 +75,10 @@ words! {
     PartitionNotExpected = "partition-not-expected";
     /// Schema, order or encoding are not those that the shuffle was started with.
     RecordKindDiffers = "record-kind-differs";
+    /// The shuffle cannot be started with such options.
+    BadOptions = "bad-options";
+    /// A shuffle with that number was started with other options.
+    StartDiffers = "start-differs";
     /// The shuffle was deleted.
     ShuffleDeleted = "shuffle-deleted";
     /// The shuffle has expired.
@@ -94,6 +101,8 @@ words! {
     NoHolder = "no-holder";
     /// The node has too much to do.
     Busy = "busy";
+    /// The node takes no attempts, as it stores only.
+    StoresOnly = "stores-only";
     /// The disk of the node is full.
     DiskFull = "disk-full";
     /// The owner has as much as it may have.
@@ -174,6 +183,8 @@ impl From<AttemptFailed> for Refusal {
             AttemptFailed::TooLarge { .. } | AttemptFailed::FrameTooLarge { .. } => {
                 (RefusalWord::RecordTooLarge, Again::No)
             }
+            AttemptFailed::NoNumber(_) => (RefusalWord::NoNumber, Again::No),
+            AttemptFailed::CombinesOtherwise => (RefusalWord::StartDiffers, Again::No),
             AttemptFailed::Unknown => (RefusalWord::AttemptUnknown, Again::Attempt),
             AttemptFailed::TooFewNodes { .. } => (RefusalWord::TooFewNodes, Again::Attempt),
             AttemptFailed::Silent { .. } => (RefusalWord::ClientSilent, Again::Attempt),
@@ -192,8 +203,16 @@ impl From<LeaderFailed> for Refusal {
             LeaderFailed::Over(how) => (word_of(*how), Again::No),
             LeaderFailed::Failed(_) => (RefusalWord::ShuffleFailed, Again::No),
             LeaderFailed::NotExpected(_) => (RefusalWord::PartitionNotExpected, Again::No),
+            LeaderFailed::StartDiffers(_) => (RefusalWord::StartDiffers, Again::No),
+            LeaderFailed::QuotaUsedUp(_) => (RefusalWord::QuotaUsedUp, Again::Request),
         };
         Refusal::new(word, again, why)
+    }
+}
+
+impl From<BadShuffleOptions> for Refusal {
+    fn from(why: BadShuffleOptions) -> Refusal {
+        Refusal::new(RefusalWord::BadOptions, Again::No, why)
     }
 }
 
@@ -201,7 +220,7 @@ impl From<NotRead> for Refusal {
     fn from(why: NotRead) -> Refusal {
         let (word, again) = match &why {
             NotRead::Lacks => (RefusalWord::HolderLacks, Again::Request),
-            NotRead::Busy => (RefusalWord::Busy, Again::Request),
+            NotRead::Busy | NotRead::Sorts => (RefusalWord::Busy, Again::Request),
             NotRead::Differs => (RefusalWord::HolderDiffers, Again::Request),
             NotRead::Over(how) => (word_of(*how), Again::No),
         };

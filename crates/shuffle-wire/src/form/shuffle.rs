@@ -8,12 +8,13 @@ use partage_core::base::name::NodeId;
 use partage_service::shuffle::bounds::{Bounds, Range, Tag};
 use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
 use partage_service::shuffle::message::Word;
+use partage_service::shuffle::options::OptionDifference;
 use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, EndMark, Numbers, Stream};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    AttemptId, AttemptKey, BufferId, Bytes, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId, Terms,
-    Writer,
+    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, ColumnCombine, Combine, CombinedColumn, Ended,
+    Failure, PoolSlot, RangeId, RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -69,7 +70,13 @@ fields! {
     BufferId, "a buffer", { node: NodeId, incarnation: Incarnation };
     AttemptKey, "an attempt of a buffer", { buffer: BufferId, number: u64 };
     TaskId, "a task", { epoch: Epoch, number: u64 };
-    Terms, "the terms of a shuffle", { stashes: u32, ranges: u32 };
+    Terms, "the terms of a shuffle", { stashes: u32, ranges: u32, weight: u16, combine: Option<Combine> };
+    ArrowKind, "a kind of rows", { encoding: u16, schema: Bytes, order: Vec<SortColumn>, combine: Vec<CombinedColumn> };
+    CombinedColumn, "a combined column", { column: u32, by: ColumnCombine };
+    SortColumn, "a column", { column: u32, descends: bool, nulls_first: bool };
+    ShuffleOptions, "the options of a shuffle", {
+        kind: RecordKind, unsealed_ttl_ms: Option<u64>, sealed_ttl_ms: Option<u64>, owner: String
+    };
     Tag, "a tag", { version: u32, range: RangeId };
     Range, "a range of bounds", { id: RangeId, begins: Bytes };
     Bounds, "bounds", { version: u32, ranges: Vec<Range> };
@@ -84,7 +91,7 @@ fields! {
     };
     Plan, "a plan", {
         shuffle: ShuffleId,
-        winners: BTreeMap<AttemptKey, Winner>,
+        winners: Arc<BTreeMap<AttemptKey, Winner>>,
         needed: BTreeMap<PoolSlot, BTreeMap<Writer, u64>>,
         ranges: Vec<PlanRange>
     };
@@ -113,11 +120,17 @@ fields! {
 }
 
 choices! {
+    RecordKind, "kind of records", { 1 => Raw, 2 => Arrow(kind) };
+    OptionDifference, "difference of options", { 1 => Kind, 2 => UnsealedTtl, 3 => SealedTtl, 4 => Owner, 5 => Combine };
+    ColumnCombine, "way to combine a column", { 1 => Count, 2 => Sum, 3 => Min, 4 => Max };
+    Combine, "way to combine records", {
+        1 => Count, 2 => SumI64, 3 => MinI64, 4 => MaxI64, 5 => SumF64, 6 => MinF64, 7 => MaxF64
+    };
     Writer, "kind of writer", { 1 => Buffer(buffer), 2 => Division(task, buffer) };
     Ended, "end of a shuffle", { 1 => Deleted, 2 => Expired, 3 => Unknown };
     Failure, "failure of a shuffle", { 1 => Differs { found, found_bytes, acknowledged, acknowledged_bytes } };
     Decision, "decision", {
-        1 => Start(terms), 2 => Bounds(bounds), 3 => Superseded(what), 4 => Sealed(plan), 5 => Failed(why), 6 => Ended(how)
+        1 => Start(terms, options), 2 => Bounds(bounds), 3 => Superseded(what), 4 => Sealed(plan), 5 => Failed(why), 6 => Ended(how)
     };
     What, "kind of append", { 1 => Whole(decisions), 2 => After(number, decisions) };
     Refused, "refusal of decisions", { 1 => Stale(epoch), 2 => Lacks };

@@ -3,13 +3,13 @@
 //! A form that changes breaks these, and nodes of the version before. Then the version of frames is another one.
 
 use crate::client::{
-    Again, Answer, ArrowKind, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, SortColumn, Stage,
-    Status,
+    Again, Answer, ArrowKind, Call, CutBy, HeavyKey, RecordKind, Refusal, RefusalWord, Request,
+    ShuffleOptions, SortColumn, Stage, Status,
 };
 use crate::frame::{Frame, Kind};
 use crate::node::{self, Control, Hello, Peer, Received};
 use crate::records::PackedRecords;
-use crate::relay::{Relay, SliceOf};
+use crate::relay::{Relay, SeekOf, SliceOf};
 use bytes::Bytes;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
@@ -18,12 +18,15 @@ use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::leader::{self, ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
 use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::options::OptionDifference;
+use partage_service::shuffle::partition::CutAt;
 use partage_service::shuffle::plan::{Division, Placed, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
+use partage_service::shuffle::seek::{Found, SeekFor};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    AttemptId, AttemptKey, BufferId, Bytes as Shared, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId,
-    Terms, Writer,
+    AttemptId, AttemptKey, BufferId, Bytes as Shared, ColumnCombine, Combine, CombinedColumn, Ended, Failure,
+    PoolSlot, RangeId, ShuffleId, TaskId, Terms, Writer,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,7 +134,7 @@ fn plan() -> Arc<Plan> {
     };
     Arc::new(Plan {
         shuffle: SHUFFLE,
-        winners: [(attempt(7), Winner { partition: 2, records: 2, bytes: 6 })].into(),
+        winners: Arc::new([(attempt(7), Winner { partition: 2, records: 2, bytes: 6 })].into()),
         needed: [(PoolSlot(9), needed)].into(),
         ranges: vec![range(4, 1, "", 9, (2, 6)), range(5, 2, "m", 10, (0, 0))],
     })
@@ -151,7 +154,7 @@ fn whole() -> What {
         last: slot_last(),
     };
     let decisions = vec![
-        Decision::Start(terms()),
+        Decision::Start(terms(), options().into()),
         Decision::Bounds(bounds().into()),
         Decision::Superseded(superseded.into()),
         Decision::Sealed(plan()),
@@ -203,7 +206,7 @@ fn of_nodes() -> Vec<(&'static str, Said)> {
         asks: true,
         has: [(key(Writer::Buffer(own.clone())).stream, numbers)].into(),
     };
-    let decided = vec![(SHUFFLE, Decision::Start(terms()))];
+    let decided = vec![(SHUFFLE, Decision::Start(terms(), Arc::default()))];
     let append = Append { slot: PoolSlot(9), epoch: Epoch(5), what: What::After(11, decided) };
     let mut sketch = Sketch::new(8, 1);
     ["b", "a"].iter().for_each(|key| sketch.insert(key.as_bytes()));
@@ -267,7 +270,19 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
 }
 
 fn terms() -> Terms {
-    Terms { stashes: 30, ranges: 640 }
+    Terms { stashes: 30, ranges: 640, weight: 3, combine: Some(Combine::SumI64) }
+}
+
+/// Of rows of Arrow, with all that may be left out.
+fn options() -> ShuffleOptions {
+    let order = vec![SortColumn { column: 3, descends: true, nulls_first: false }];
+    let combine = vec![CombinedColumn { column: 2, by: ColumnCombine::Max }];
+    ShuffleOptions {
+        kind: RecordKind::Arrow(ArrowKind { encoding: 1, schema: shared("s"), order, combine }),
+        unsealed_ttl_ms: Some(20_000),
+        sealed_ttl_ms: Some(86_400_000),
+        owner: "etl".to_owned(),
+    }
 }
 
 fn two_records() -> PackedRecords {
@@ -276,11 +291,9 @@ fn two_records() -> PackedRecords {
 
 fn of_clients() -> Vec<(&'static str, Said)> {
     let request = |what| Said::Request(Call { number: 8, shuffle: SHUFFLE, what });
-    let order = vec![SortColumn { column: 3, descends: true, nulls_first: false }];
-    let arrow = ArrowKind { encoding: 1, schema: shared("s"), order };
     vec![
-        ("start", request(Request::Start(terms(), RecordKind::Raw))),
-        ("start of rows of Arrow", request(Request::Start(terms(), RecordKind::Arrow(arrow)))),
+        ("start", request(Request::Start(terms(), ShuffleOptions::default()))),
+        ("start of rows of Arrow", request(Request::Start(terms(), options()))),
         ("open", request(Request::Open(2, AttemptId(0xff), terms()))),
         ("records", request(Request::Records(1, two_records()))),
         ("end", request(Request::End(2, 6))),
@@ -289,7 +302,9 @@ fn of_clients() -> Vec<(&'static str, Said)> {
         ("read a partition", request(Request::ReadPartition(3, 256, CutBy::Records))),
         ("read keys", request(Request::ReadKeys(shared("a"), Some(shared("b"))))),
         ("read a slice", request(Request::ReadSlice(4, Some((shared("a"), None)), 10, 20))),
-        ("ask for bounds", request(Request::Bounds(256))),
+        ("read ranks", request(Request::ReadRanks(10, 20))),
+        ("ask for bounds", request(Request::Bounds(256, CutBy::Bytes))),
+        ("ask for heavy keys", request(Request::HeavyKeys(256))),
         ("ask for the status", request(Request::Status)),
         ("keep alive", request(Request::KeepAlive)),
         ("delete", request(Request::Delete)),
@@ -319,6 +334,7 @@ fn of_servers() -> Vec<(&'static str, Said)> {
         ("sealed", answer(Answer::Sealed(2, 6))),
         ("read to the end", answer(Answer::ReadEnd(2, 6))),
         ("bounds", answer(Answer::Bounds(["a", "m", "z"].map(shared).into()))),
+        ("heavy keys", answer(Answer::HeavyKeys(300, vec![heavy()]))),
         ("status", answer(Answer::Status(status))),
         ("alive", answer(Answer::Alive)),
         ("deleted", answer(Answer::Deleted)),
@@ -329,11 +345,17 @@ fn of_servers() -> Vec<(&'static str, Said)> {
     ]
 }
 
+fn heavy() -> HeavyKey {
+    HeavyKey { key: shared("k"), first: 10, records: 200 }
+}
+
 fn of_relays() -> Vec<(&'static str, Said)> {
     let slice = SliceOf { shuffle: SHUFFLE, range: 4, keys: Some((shared("a"), None)), from: 10, to: 20 };
     let placed = Placed { key: shared("k"), partition: 2, frame: 1, index: 300, value: shared("v") };
     let overview = ShuffleOverview {
         shuffle: SHUFFLE,
+        options: options().into(),
+        combine: Some(Combine::MaxF64),
         stage: ShuffleStage::Sealing,
         partitions: 2,
         attempts: 3,
@@ -341,18 +363,34 @@ fn of_relays() -> Vec<(&'static str, Said)> {
         bytes: 4_000,
         version: 1,
         ranges: 90,
+        ends_in_ms: 1_500,
         dividing: 5,
         short_slots: 1,
         lacking: vec![7],
     };
     let answered = |answer| Relay::Answered(8, answer);
+    let start = leader::Request::Start(terms(), options());
+    let used_up = leader::QuotaUsedUp::Shuffles { has: 7, share: 7, quota: 20 };
+    let differs = leader::Failed::StartDiffers(OptionDifference::SealedTtl);
+    let seek = |what| Relay::Seek(8, SeekOf { shuffle: SHUFFLE, range: 4, what });
+    let cuts = vec![CutAt { record: 12, key: Some(shared("k")) }, CutAt { record: 20, key: None }];
     vec![
+        ("a start for a client", Relay::Request(8, SHUFFLE, start)),
+        ("a refusal of another start", answered(Err(differs))),
+        ("a refusal of a start beyond a quota", answered(Err(leader::Failed::QuotaUsedUp(used_up)))),
         ("a seal for a client", Relay::Request(8, SHUFFLE, leader::Request::Seal([0, 1, 7].into()))),
         ("an overview for a client", answered(Ok(leader::Answer::Overview(overview)))),
         ("a refusal of a leader", answered(Err(leader::Failed::Over(Ended::Expired)))),
         ("a slice for a client", Relay::Read(8, slice)),
         ("records for a client", Relay::Records(8, Ok(vec![placed]))),
         ("a refusal of a holder", Relay::Records(8, Err(NotRead::Busy))),
+        ("cuts that are sought", seek(SeekFor::Cuts(CutBy::Keys, [10, 20].into()))),
+        ("heavy keys that are sought", seek(SeekFor::HeavyKeys { more_than: 9, from: 10 })),
+        ("cuts that were found", Relay::Found(8, Found::Cuts(cuts))),
+        (
+            "heavy keys that were found",
+            Relay::Found(8, Found::HeavyKeys { keys: vec![heavy()], has_more: true }),
+        ),
     ]
     .into_iter()
     .map(|(name, relay)| (name, Said::Relay(relay)))

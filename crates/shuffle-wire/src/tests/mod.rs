@@ -11,9 +11,11 @@ use crate::node::{self, Control, Received};
 use crate::records::PackedRecords;
 use crate::testing;
 use bytes::Bytes;
+use partage_service::shuffle::combine::NoNumber;
 use partage_service::shuffle::message::Message;
+use partage_service::shuffle::options::{BadShuffleOptions, OptionDifference};
 use partage_service::shuffle::record::{Batch, Record};
-use partage_service::shuffle::{Ended, RangeId, buffer, holder, leader, reader};
+use partage_service::shuffle::{Combine, Ended, RangeId, buffer, holder, leader, reader};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::collections::BTreeSet;
@@ -119,12 +121,14 @@ fn codes_and_words_are_each_ones_own() {
 #[test]
 fn refusals_of_core_say_whether_to_run_the_attempt_again() {
     use crate::client::Again;
-    let cases: [(Refusal, &str, Again); 19] = [
+    let cases: [(Refusal, &str, Again); 25] = [
         (buffer::Failed::IdTwice.into(), "attempt-id-used", Again::Attempt),
         (buffer::Failed::FrameMissing { expected: 1, found: 3 }.into(), "frame-missing", Again::Attempt),
         (buffer::Failed::CountDiffers { said: (1, 1), seen: (2, 2) }.into(), "count-differs", Again::Attempt),
         (buffer::Failed::TooLarge { key: 1, record: 1 }.into(), "record-too-large", Again::No),
         (buffer::Failed::FrameTooLarge { bytes: 1 }.into(), "record-too-large", Again::No),
+        (buffer::Failed::NoNumber(NoNumber { how: Combine::Count, bytes: 1 }).into(), "no-number", Again::No),
+        (buffer::Failed::CombinesOtherwise.into(), "start-differs", Again::No),
         (buffer::Failed::Unknown.into(), "attempt-unknown", Again::Attempt),
         (buffer::Failed::TooFewNodes { replicas: 2 }.into(), "too-few-nodes", Again::Attempt),
         (buffer::Failed::Silent { silent_ms: 1 }.into(), "client-silent", Again::Attempt),
@@ -134,8 +138,16 @@ fn refusals_of_core_say_whether_to_run_the_attempt_again() {
         (leader::Failed::NotLeading.into(), "not-leading", Again::Request),
         (leader::Failed::Over(Ended::Expired).into(), "shuffle-expired", Again::No),
         (leader::Failed::NotExpected(3).into(), "partition-not-expected", Again::No),
+        (leader::Failed::StartDiffers(OptionDifference::Owner).into(), "start-differs", Again::No),
+        (
+            leader::Failed::QuotaUsedUp(leader::QuotaUsedUp::Bytes { has: 1, share: 1, quota: 2 }).into(),
+            "quota-used-up",
+            Again::Request,
+        ),
+        (BadShuffleOptions::Ttl(1).into(), "bad-options", Again::No),
         (holder::NotRead::Lacks.into(), "holder-lacks", Again::Request),
         (holder::NotRead::Busy.into(), "busy", Again::Request),
+        (holder::NotRead::Sorts.into(), "busy", Again::Request),
         (holder::NotRead::Differs.into(), "holder-differs", Again::Request),
         (reader::Failed::NoHolder(RangeId(1), None).into(), "no-holder", Again::Request),
         (reader::Failed::Over(Ended::Unknown).into(), "shuffle-unknown", Again::No),

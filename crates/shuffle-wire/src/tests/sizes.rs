@@ -25,7 +25,13 @@ proptest! {
 fn buffer() -> Buffer {
     let node = NodeId::new(&"n".repeat(255)).unwrap();
     let place = SlotPlace { epoch: Epoch(1), live: vec![node.clone()], loading: Vec::new() };
-    let map = PoolMap { generation: 1, replicas: 1, places: vec![place], nodes: vec![node.clone()] };
+    let map = PoolMap {
+        generation: 1,
+        replicas: 1,
+        places: vec![place],
+        nodes: vec![node.clone()],
+        no_stand_ins: Default::default(),
+    };
     Buffer::new(BufferId { node, incarnation: Incarnation(1) }, Settings::default(), Arc::new(map))
 }
 
@@ -47,7 +53,7 @@ fn the_largest_batch_that_core_makes_fits_a_frame() {
     for (id, frame) in (0..).zip(frames) {
         let attempt = Attempt { shuffle: ShuffleId(1), partition: 1, id: AttemptId(id) };
         let mut client = |input| buffer.handle(Millis(1), Event::Client(attempt, input));
-        client(Input::Open(Terms { stashes: 1, ranges: 1 }));
+        client(Input::Open(Terms::new(1, 1)));
         let is_too_large = id == 1;
         let effects = client(Input::Frame(1, frame));
         let refused = effects

@@ -5,6 +5,7 @@
 //! | `batch` | a batch, as the store has it |
 //! | `plan` | the plan of a sealed shuffle, and bounds |
 //! | `decision` | decisions of a slot, as the log has them |
+//! | `options` | what a shuffle was started with |
 //!
 //! Numbers are big-endian, counts and lengths have four bytes. What is decoded must be used up to its last byte. A form that
 //! is not known decodes to nothing: the checksum of the frame around it has shown before that the bytes are as they were written.
@@ -14,6 +15,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod decision;
+mod options;
 pub(crate) mod plan;
 
 use bytes::{Buf, BufMut};
@@ -43,6 +45,10 @@ pub(crate) fn count(from: &mut &[u8]) -> Option<usize> {
 
 pub(crate) fn u8(from: &mut &[u8]) -> Option<u8> {
     from.try_get_u8().ok()
+}
+
+pub(crate) fn u16(from: &mut &[u8]) -> Option<u16> {
+    from.try_get_u16().ok()
 }
 
 pub(crate) fn u32(from: &mut &[u8]) -> Option<u32> {

@@ -15,6 +15,7 @@ use partage_service::shuffle::bounds::{Bounds, Range};
 use partage_service::shuffle::plan::{Plan, PlanRange, Winner};
 use partage_service::shuffle::{RangeId, ShuffleId, Writer};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub(crate) fn put_bounds(out: &mut Vec<u8>, bounds: &Bounds) {
     out.put_u32(bounds.version);
@@ -47,7 +48,7 @@ pub(crate) fn upto(from: &mut &[u8]) -> Option<BTreeMap<Writer, u64>> {
 pub(crate) fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
     out.put_u128(plan.shuffle.0);
     put_count(out, plan.winners.len());
-    for (attempt, winner) in &plan.winners {
+    for (attempt, winner) in plan.winners.iter() {
         put_attempt(out, attempt);
         out.put_u32(winner.partition);
         out.put_u64(winner.records);
@@ -72,7 +73,7 @@ pub(crate) fn put_plan(out: &mut Vec<u8>, plan: &Plan) {
 pub(crate) fn plan(from: &mut &[u8]) -> Option<Plan> {
     Some(Plan {
         shuffle: ShuffleId(u128(from)?),
-        winners: items(from, |from| Some((attempt(from)?, winner(from)?)))?,
+        winners: Arc::new(items(from, |from| Some((attempt(from)?, winner(from)?)))?),
         needed: items(from, |from| Some((slot(from)?, upto(from)?)))?,
         ranges: items(from, range)?,
     })

@@ -83,7 +83,7 @@ impl Opened {
 }
 
 fn start(shuffle: u128) -> (ShuffleId, Decision) {
-    (ShuffleId(shuffle), Decision::Start(Terms { stashes: 3, ranges: shuffle as u32 }))
+    (ShuffleId(shuffle), Decision::Start(Terms::new(3, shuffle as u32), Arc::default()))
 }
 
 fn whole(epoch: u64, shuffles: u128) -> What {

@@ -1,6 +1,6 @@
 //! One attempt of a client on the network: what [`Put`](crate::node::client::Put) is in the process.
 
-use crate::limits::{FULL_REST_MS, NOTES};
+use crate::limits::{BUFFERS_NAMED, FULL_REST_MS, LONGEST_FULL_REST_MS, NOTES};
 use crate::node::client::PutError;
 use crate::node::hears::Hears;
 use crate::node::inbox::{Closed, Event, Note};
@@ -29,10 +29,22 @@ pub(super) fn refusal(error: PutError) -> Refusal {
     let word = match error {
         PutError::Failed(failed) => return failed.into(),
         PutError::Stopped => RefusalWord::Ending,
+        PutError::StoresOnly => RefusalWord::StoresOnly,
         PutError::DiskFull => RefusalWord::DiskFull,
         PutError::TooMany => RefusalWord::Busy,
     };
     Refusal::new(word, Again::Attempt, error)
+}
+
+/// Of a node that stores only, with some of those that buffer.
+fn stores_only(buffers: &[String]) -> Refusal {
+    let named: Vec<&str> = buffers.iter().take(BUFFERS_NAMED).map(String::as_str).collect();
+    let why = match named.as_slice() {
+        [] => "this node stores only, and it knows of no node that buffers: start one".to_owned(),
+        [one] => format!("this node stores only: write to {one}"),
+        some => format!("this node stores only: write to one of {}", some.join(", ")),
+    };
+    Refusal::new(RefusalWord::StoresOnly, Again::Attempt, why)
 }
 
 fn ended(_: Closed) -> Refusal {
@@ -58,6 +70,7 @@ impl OpenAttempt {
 
     /// Returns when the buffer has the records. It waits while the buffer has no room.
     pub(super) async fn put(&mut self, frame: u64, records: Vec<Record>) -> Result<(), Refusal> {
+        let mut rest_ms = FULL_REST_MS;
         loop {
             while let Ok(note) = self.notes.try_recv() {
                 self.hear(&note);
@@ -68,7 +81,11 @@ impl OpenAttempt {
             self.push(Input::Frame(frame, records.clone())).await?;
             match self.note_on(frame).await {
                 Some(Note::Taken(_)) => return Ok(()),
-                Some(Note::Full(_)) => sleep(Duration::from_millis(FULL_REST_MS)).await,
+                // Its connection is not read meanwhile.
+                Some(Note::Full(_)) => {
+                    sleep(Duration::from_millis(rest_ms)).await;
+                    rest_ms = (2 * rest_ms).min(LONGEST_FULL_REST_MS);
+                }
                 // It has ended, or there is no answer: the buffer ignores a frame that it has.
                 _ => {}
             }
@@ -115,12 +132,15 @@ impl OpenAttempt {
     }
 
     fn hear(&mut self, note: &Note) {
-        match note {
-            Note::Answer(answer) => self.over = Some(answer.map_err(Refusal::from)),
-            Note::DiskFull => self.over = Some(Err(refusal(PutError::DiskFull))),
-            Note::TooMany => self.over = Some(Err(refusal(PutError::TooMany))),
-            Note::Taken(_) | Note::Full(_) => {}
-        }
+        let over = match note {
+            Note::Answer(answer) => answer.map_err(Refusal::from),
+            Note::StoresOnly => Err(stores_only(&self.shared.buffers())),
+            Note::DiskFull => Err(refusal(PutError::DiskFull)),
+            Note::TooMany => Err(refusal(PutError::TooMany)),
+            Note::Taken(_) | Note::Full(_) => return,
+        };
+        // What was handed in before the node had refused the attempt is of one that the buffer does not know.
+        self.over.get_or_insert(over);
     }
 }
 
@@ -147,14 +167,33 @@ mod tests {
         inbox.take(Duration::ZERO).unwrap().events.len()
     }
 
+    #[test]
+    fn a_node_that_stores_only_names_some_that_buffer() {
+        let buffers: Vec<String> = (1..=20).map(|at| format!("10.0.0.{at}:7700")).collect();
+        assert!(stores_only(&[]).why.contains("knows of no node"));
+        assert_eq!(stores_only(&buffers[..1]).why, "this node stores only: write to 10.0.0.1:7700");
+        let some = stores_only(&buffers);
+        assert!(
+            some.why.starts_with("this node stores only: write to one of 10.0.0.1:7700, 10.0.0.2:7700, ")
+        );
+        assert_eq!(some.why.matches(":7700").count(), BUFFERS_NAMED);
+        assert_eq!((some.word, some.again), (RefusalWord::StoresOnly, Again::Attempt));
+    }
+
     #[tokio::test]
     async fn a_late_answer_does_not_hand_a_frame_in_again() {
         let inbox = Arc::new(Inbox::new(16, 1 << 20));
-        let map = PoolMap { generation: 1, replicas: 1, places: Vec::new(), nodes: Vec::new() };
+        let map = PoolMap {
+            generation: 1,
+            replicas: 1,
+            places: Vec::new(),
+            nodes: Vec::new(),
+            no_stand_ins: Default::default(),
+        };
         let settings = NodeSettings::default();
         let shared = Arc::new(Shared::new(Arc::clone(&inbox), Clock::start(), settings, Arc::new(map)));
         let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
-        let mut open = OpenAttempt::open(shared, attempt, Terms { stashes: 1, ranges: 1 }).await.unwrap();
+        let mut open = OpenAttempt::open(shared, attempt, Terms::new(1, 1)).await.unwrap();
         assert_eq!(pushed(&inbox), 1);
         let hears = open.hears.clone();
         let buffer = async {

@@ -1,22 +1,20 @@
 //! What is asked of leaders and holders for a client on the network, and what the client is answered.
 
 use super::attempt::refusal;
-use crate::limits::{ANSWERS, AROUND_RECORD, BOUNDS, READ_BYTES, REQUEST_REST_MS};
+use crate::limits::{ANSWERS, AROUND_RECORD, READ_BYTES, REQUEST_REST_MS};
 use crate::node::client::{ClientError, PutError, ReadError, Step, Steps, Wanted};
 use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
-use partage_core::limits::SHUFFLE_RANGES;
+use partage_core::limits::{SHUFFLE_RANGES, SHUFFLE_TTL_LEAST_MS, SHUFFLE_WEIGHT};
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{self, ShuffleOverview};
 use partage_service::shuffle::message::Word;
-use partage_service::shuffle::partition::rank;
 use partage_service::shuffle::plan::{Placed, Plan};
-use partage_service::shuffle::{Bytes, ShuffleId, Terms};
-use partage_shuffle_wire::client::{
-    Again, Answer, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, Stage, Status,
-};
+use partage_service::shuffle::seek::{Found, SeekFor};
+use partage_service::shuffle::{ShuffleId, Terms};
+use partage_shuffle_wire::client::{Again, Answer, Call, Refusal, RefusalWord, Request, Stage, Status};
 use partage_shuffle_wire::records::PackedRecords;
 use partage_shuffle_wire::transport::{Answers, Closed as ConnectionClosed};
 use std::sync::Arc;
@@ -27,7 +25,7 @@ use tokio::time::{sleep, timeout};
 /// Asks for a client. A copy asks for the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Asks {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     own: NodeId,
 }
 
@@ -53,15 +51,21 @@ impl From<Refusal> for Ends {
 }
 
 /// Where the answers of one call go.
-struct Replies<'a> {
-    number: u64,
-    shuffle: ShuffleId,
-    to: &'a Answers,
+enum Replies<'a> {
+    /// To a client on the network.
+    Client { number: u64, shuffle: ShuffleId, to: &'a Answers },
+    /// To a task of this process.
+    Task(&'a mpsc::Sender<Answer>),
 }
 
 impl Replies<'_> {
     async fn send(&self, what: Answer) -> Result<(), ConnectionClosed> {
-        self.to.send(&Call { number: self.number, shuffle: self.shuffle, what }).await
+        match self {
+            Replies::Client { number, shuffle, to } => {
+                to.send(&Call { number: *number, shuffle: *shuffle, what }).await
+            }
+            Replies::Task(to) => to.send(what).await.map_err(|_| ConnectionClosed::Ended),
+        }
     }
 
     /// Sends records, in as many answers as they need. Says how many there were, and their bytes.
@@ -87,15 +91,16 @@ fn stopped(_: Closed) -> Refusal {
     refusal(PutError::Stopped)
 }
 
-/// Refuses terms that would take more memory than a node has: of a start, which each later leader would go by, and of an attempt,
-/// whose client has them from a handle that somebody may have mistyped.
+/// Refuses terms that would take more memory than a node has, or have no weight: of a start, which each later leader would go by,
+/// and of an attempt, whose client has them from a handle that somebody may have mistyped.
 pub(super) fn check_terms(terms: Terms) -> Result<(), Refusal> {
     if terms.are_within_limits() {
         return Ok(());
     }
-    let (Terms { stashes, ranges }, most) = (terms, SHUFFLE_RANGES);
-    let why =
-        format!("a shuffle of {stashes} stashes and {ranges} ranges cannot be: {most} of each are the most");
+    let (Terms { stashes, ranges, weight, .. }, most, heaviest) = (terms, SHUFFLE_RANGES, SHUFFLE_WEIGHT);
+    let why = format!(
+        "a shuffle of {stashes} stashes, {ranges} ranges and weight {weight} cannot be: {most} of each are the most, and the weight is from 1 to {heaviest}"
+    );
     Err(Refusal::new(RefusalWord::BadFrame, Again::No, why))
 }
 
@@ -116,33 +121,60 @@ impl Asks {
         call: Call<Request>,
         answers: &Answers,
     ) -> Result<(), ConnectionClosed> {
-        let replies = Replies { number: call.number, shuffle: call.shuffle, to: answers };
+        let replies = Replies::Client { number: call.number, shuffle: call.shuffle, to: answers };
         match self.answered(call.shuffle, call.what, &replies).await {
             Ok(()) => Ok(()),
-            Err(Ends::Refused(refusal)) => replies.send(Answer::Refused(refusal)).await,
+            Err(Ends::Refused(refusal)) => {
+                self.shared.counters.refused(refusal.word.as_str());
+                replies.send(Answer::Refused(refusal)).await
+            }
             Err(Ends::Gone(closed)) => Err(closed),
+        }
+    }
+
+    /// The same for a task of this process: the answers come to it one by one, as it takes them. One that is gone needs none.
+    pub(super) async fn answer_task(
+        &self,
+        shuffle: ShuffleId,
+        what: Request,
+        answers: &mpsc::Sender<Answer>,
+    ) -> Result<(), Refusal> {
+        match self.answered(shuffle, what, &Replies::Task(answers)).await {
+            Ok(()) | Err(Ends::Gone(_)) => Ok(()),
+            Err(Ends::Refused(refusal)) => {
+                self.shared.counters.refused(refusal.word.as_str());
+                Err(refusal)
+            }
         }
     }
 
     async fn answered(&self, shuffle: ShuffleId, what: Request, replies: &Replies<'_>) -> Result<(), Ends> {
         let answer = match what {
-            Request::Start(terms, RecordKind::Raw) => {
+            Request::Start(terms, options) => {
                 check_terms(terms)?;
-                match self.request(shuffle, &leader::Request::Start(terms)).await? {
+                options.check().map_err(Refusal::from)?;
+                options.check_combine(terms.combine).map_err(Refusal::from)?;
+                match self.request(shuffle, &leader::Request::Start(terms, options)).await? {
                     leader::Answer::Started(terms) => Answer::Started(terms),
                     _ => return Err(unexpected().into()),
                 }
-            }
-            Request::Start(_, RecordKind::Arrow(_)) => {
-                let why = "this pool takes raw records only: start the shuffle with those";
-                return Err(Refusal::new(RefusalWord::RecordKindDiffers, Again::No, why).into());
             }
             Request::Seal(expected) => match self.request(shuffle, &leader::Request::Seal(expected)).await? {
                 leader::Answer::Sealed(plan) => Answer::Sealed(plan.records(), bytes_of(&plan)),
                 leader::Answer::Lacks(partitions) => Answer::Lacks(partitions),
                 _ => return Err(unexpected().into()),
             },
-            Request::Bounds(n) => Answer::Bounds(self.bounds(&self.plan(shuffle).await?, n).await?),
+            Request::Bounds(n, by) => {
+                let bounds = async { Ok(self.bounds(&self.plan(shuffle).await?, n, by).await?) };
+                Answer::Bounds(self.in_use(shuffle, bounds).await?)
+            }
+            Request::HeavyKeys(n) => {
+                let heavy = async {
+                    let plan = self.plan(shuffle).await?;
+                    Ok(Answer::HeavyKeys(plan.records(), self.heavy_keys(&plan, n).await?))
+                };
+                self.in_use(shuffle, heavy).await?
+            }
             Request::Status => Answer::Status(status(&self.overview(shuffle).await?)),
             Request::KeepAlive => {
                 self.request(shuffle, &leader::Request::KeepAlive).await?;
@@ -152,8 +184,11 @@ impl Asks {
                 self.request(shuffle, &leader::Request::Delete).await?;
                 Answer::Deleted
             }
-            Request::ReadPartition(..) | Request::ReadKeys(..) | Request::ReadSlice(..) => {
-                return self.read(shuffle, what, replies).await;
+            Request::ReadPartition(..)
+            | Request::ReadRanks(..)
+            | Request::ReadKeys(..)
+            | Request::ReadSlice(..) => {
+                return self.in_use(shuffle, self.read(shuffle, what, replies)).await;
             }
             // They belong to attempts, which the session has.
             Request::Open(..) | Request::Records(..) | Request::End(..) | Request::Abort => return Ok(()),
@@ -161,15 +196,39 @@ impl Asks {
         Ok(replies.send(answer).await?)
     }
 
+    /// Reads, and tells the leader meanwhile that the shuffle is in use: it would not hear of what holders are asked.
+    async fn in_use<T>(
+        &self,
+        shuffle: ShuffleId,
+        reads: impl Future<Output = Result<T, Ends>>,
+    ) -> Result<T, Ends> {
+        tokio::select! {
+            biased;
+            refusal = self.say_in_use(shuffle) => Err(refusal.into()),
+            read = reads => read,
+        }
+    }
+
+    /// Ends only with the node. Nobody waits for the answers.
+    async fn say_in_use(&self, shuffle: ShuffleId) -> Refusal {
+        loop {
+            let (sender, _) = mpsc::channel::<LedAnswer>(1);
+            let event = Event::Request(shuffle, leader::Request::KeepAlive, sender.into());
+            if let Err(closed) = self.shared.inbox.push_when_room(event).await {
+                return stopped(closed);
+            }
+            sleep(Duration::from_millis(SHUFFLE_TTL_LEAST_MS / 3)).await;
+        }
+    }
+
     async fn read(&self, shuffle: ShuffleId, what: Request, replies: &Replies<'_>) -> Result<(), Ends> {
         let (records, bytes) = match what {
             Request::ReadPartition(i, n, _) if i >= n => return Err(no_partition(i, n).into()),
-            Request::ReadPartition(i, n, CutBy::Records) => {
-                self.read_all(&self.plan(shuffle).await?, Wanted::Partition(i, n), replies).await?
+            Request::ReadPartition(i, n, by) => {
+                self.read_all(&self.plan(shuffle).await?, Wanted::Partition(i, n, by), replies).await?
             }
-            Request::ReadPartition(..) => {
-                let why = "this pool cuts partitions at records only: read them so";
-                return Err(Refusal::new(RefusalWord::BadFrame, Again::No, why).into());
+            Request::ReadRanks(from, to) => {
+                self.read_all(&self.plan(shuffle).await?, Wanted::Ranks(from, to), replies).await?
             }
             Request::ReadKeys(first, end) => {
                 self.read_all(&self.plan(shuffle).await?, Wanted::Keys(first, end), replies).await?
@@ -204,7 +263,7 @@ impl Asks {
     async fn read_slice(&self, slice: Slice, replies: &Replies<'_>) -> Result<(u64, u64), Ends> {
         let settings = &self.shared.settings;
         let (most, end) = (settings.machines.read_records, slice.to);
-        let (mut from, mut sum) = (slice.from, (0, 0));
+        let (mut from, mut sum, mut begun) = (slice.from, (0, 0), self.now());
         while from < end {
             let to = end.min(from.saturating_add(most));
             let part = Slice { from, to, ..slice.clone() };
@@ -212,46 +271,29 @@ impl Asks {
             let question = Event::Read(self.own.clone(), part, from, sender.into());
             self.shared.inbox.push_when_room(question).await.map_err(stopped)?;
             let answer = timeout(Duration::from_millis(settings.question_ms), come.recv()).await;
-            let busy = || Refusal::from(NotRead::Busy);
-            let (_, records) = answer.ok().flatten().ok_or_else(busy)?;
-            let records = records.map_err(Refusal::from)?;
+            let Some(ReadAnswer::Answer(_, records)) = answer.ok().flatten() else {
+                return Err(Refusal::from(NotRead::Busy).into());
+            };
+            let records = match records {
+                // It is here soon.
+                Err(NotRead::Sorts) if self.now().since(begun) >= settings.request_ms => {
+                    return Err(Refusal::from(NotRead::Sorts).into());
+                }
+                Err(NotRead::Sorts) => {
+                    self.rest(begun).await?;
+                    continue;
+                }
+                records => records.map_err(Refusal::from)?,
+            };
             let (count, bytes) = replies.send_records(&records).await?;
             sum = (sum.0 + count, sum.1 + bytes);
-            from += count;
-            if from < to {
+            (from, begun) = (from + count, self.now());
+            // An answer may be short: only one without records is the last.
+            if count == 0 {
                 break;
             }
         }
         Ok(sum)
-    }
-
-    /// The first key, that of each later partition, and the last key; none of a shuffle without records.
-    async fn bounds(&self, plan: &Arc<Plan>, n: u64) -> Result<Vec<Bytes>, Refusal> {
-        let total = plan.records();
-        if n == 0 || n > BOUNDS {
-            let why = format!("there are no bounds of {n} partitions: ask for 1 to {BOUNDS}");
-            return Err(Refusal::new(RefusalWord::NoSuchPartition, Again::No, why));
-        }
-        let Some(last) = total.checked_sub(1) else { return Ok(Vec::new()) };
-        let mut keys: Vec<(u64, Bytes)> = Vec::new();
-        for at in (0..n).map(|i| rank(i, n, total).min(last)).chain([last]) {
-            let known = keys.last().filter(|(rank, _)| *rank == at).map(|(_, key)| key.clone());
-            let key = match known {
-                Some(key) => key,
-                None => self.key_at(plan, at, total).await?,
-            };
-            keys.push((at, key));
-        }
-        Ok(keys.into_iter().map(|(_, key)| key).collect())
-    }
-
-    /// The key of the record of that rank: partitions of one record each are read by ranks.
-    async fn key_at(&self, plan: &Arc<Plan>, at: u64, total: u64) -> Result<Bytes, Refusal> {
-        let (sender, mut come) = mpsc::channel::<ReadAnswer>(ANSWERS);
-        let wanted = Wanted::Partition(at, total);
-        let mut steps = Steps::new(Arc::clone(&self.shared), plan, wanted, sender.into());
-        let records = next_piece(&mut steps, &mut come).await?.unwrap_or_default();
-        records.into_iter().next().map(|one| one.key).ok_or_else(unexpected)
     }
 
     /// How a shuffle is, as its leader knows it.
@@ -280,7 +322,8 @@ impl Asks {
         }
     }
 
-    async fn plan(&self, shuffle: ShuffleId) -> Result<Arc<Plan>, Refusal> {
+    /// What a sealed shuffle is read by.
+    pub(super) async fn plan(&self, shuffle: ShuffleId) -> Result<Arc<Plan>, Refusal> {
         let begun = self.now();
         loop {
             let (sender, mut word) = mpsc::channel::<Word>(1);
@@ -323,14 +366,21 @@ impl Asks {
     }
 }
 
-/// The next records of a read; none: there are no more.
-async fn next_piece(
+/// What a read gives.
+pub(super) enum Given {
+    Records(Vec<Placed>),
+    Found(usize, SeekFor, Found),
+}
+
+/// What comes next of a read; none: there is no more.
+pub(super) async fn next_given(
     steps: &mut Steps,
     come: &mut mpsc::Receiver<ReadAnswer>,
-) -> Result<Option<Vec<Placed>>, Refusal> {
+) -> Result<Option<Given>, Refusal> {
     loop {
         match steps.next() {
-            Step::Piece(records) => return Ok(Some(records)),
+            Step::Piece(records) => return Ok(Some(Given::Records(records))),
+            Step::Found(range, what, found) => return Ok(Some(Given::Found(range, what, found))),
             Step::Over(Ok(())) => return Ok(None),
             Step::Over(Err(ReadError::Failed(failed))) => return Err(failed.into()),
             Step::Over(Err(ReadError::Stopped)) => return Err(refusal(PutError::Stopped)),
@@ -343,8 +393,21 @@ async fn next_piece(
     }
 }
 
+/// The next records of a read; none: there are no more.
+async fn next_piece(
+    steps: &mut Steps,
+    come: &mut mpsc::Receiver<ReadAnswer>,
+) -> Result<Option<Vec<Placed>>, Refusal> {
+    while let Some(given) = next_given(steps, come).await? {
+        if let Given::Records(records) = given {
+            return Ok(Some(records));
+        }
+    }
+    Ok(None)
+}
+
 /// An answer to another request: a node of another version.
-fn unexpected() -> Refusal {
+pub(super) fn unexpected() -> Refusal {
     let why =
         "the node that was asked has answered something else: look whether all nodes have the same version";
     Refusal::new(RefusalWord::NotLeading, Again::Request, why)
@@ -379,7 +442,10 @@ pub(crate) fn waits_for(overview: &ShuffleOverview) -> String {
             let rest = if overview.lacking.len() > 10 { ", …" } else { "" };
             format!("a whole attempt of each of the partitions {}{rest}", named.join(", "))
         }
-        leader::ShuffleStage::Sealing => "division and counts, before it is sealed".to_owned(),
+        leader::ShuffleStage::Sealing if overview.dividing > 0 => {
+            format!("the division of {} slots, and then counts, before it is sealed", overview.dividing)
+        }
+        leader::ShuffleStage::Sealing => "the counts of its ranges, before it is sealed".to_owned(),
         leader::ShuffleStage::Failed(failure) => failure.to_string(),
         leader::ShuffleStage::Open | leader::ShuffleStage::Sealed => String::new(),
     }

@@ -14,13 +14,18 @@
 //! | what a connection of a client may do at a time | `session.rs` |
 //! | how records of an attempt come in, and how it ends | `attempt.rs` |
 //! | what is asked of leaders and holders for a client, and what it is answered | `calls.rs` |
+//! | where partitions begin, and which keys are heavier than one | `cuts.rs` |
+//! | the same calls for tasks of the process of the node | `local.rs` |
 
 mod attempt;
 mod calls;
+mod cuts;
+mod local;
 mod service;
 mod session;
 mod transport;
 
 pub(crate) use calls::{Asks, waits_for};
+pub use local::{LocalAttempt, LocalNode, LocalPartition, LocalRead, LocalReading, LocalSeal};
 pub use service::PoolService;
 pub use transport::{ReadySlots, WireTransport};

@@ -43,6 +43,8 @@ impl Service for PoolService {
             Relay::Answered(number, answer) => Packet::Answered(number, answer),
             Relay::Read(number, slice) => Packet::Read(number, slice),
             Relay::Records(number, answer) => Packet::Records(number, answer),
+            Relay::Seek(number, seek) => Packet::Seek(number, seek),
+            Relay::Found(number, found) => Packet::Found(number, found),
         };
         self.deliver(from, packet).await;
     }

@@ -32,6 +32,12 @@ pub(super) struct Session {
     tasks: JoinSet<()>,
 }
 
+/// The refusal as an answer, which is counted.
+fn refused(shared: &Shared, refusal: Refusal) -> Answer {
+    shared.counters.refused(refusal.word.as_str());
+    Answer::Refused(refusal)
+}
+
 impl Session {
     pub(super) fn new(shared: Arc<Shared>, own: NodeId, answers: Answers) -> Session {
         let asks = Asks::new(Arc::clone(&shared), own);
@@ -68,11 +74,11 @@ impl Session {
                     return self.answer(number, shuffle, Err(Failed::Unknown.into())).await;
                 };
                 self.wait_for_room().await;
-                let answers = self.answers.clone();
+                let (answers, shared) = (self.answers.clone(), Arc::clone(&self.shared));
                 self.tasks.spawn(async move {
                     let what = match attempt.end(records, bytes).await {
                         Ok(()) => Answer::Whole,
-                        Err(refusal) => Answer::Refused(refusal),
+                        Err(refusal) => refused(&shared, refusal),
                     };
                     // A client that is gone needs no answer.
                     let _ = answers.send(&Call { number, shuffle, what }).await;
@@ -126,7 +132,7 @@ impl Session {
         shuffle: ShuffleId,
         answer: Result<Answer, Refusal>,
     ) -> Result<(), Closed> {
-        let what = answer.unwrap_or_else(Answer::Refused);
+        let what = answer.unwrap_or_else(|refusal| refused(&self.shared, refusal));
         self.answers.send(&Call { number, shuffle, what }).await
     }
 

@@ -1,26 +1,39 @@
 //! The packets of a node as frames to others.
 //!
 //! Batches and records are bulk: the thread of the node hands them to a lane of the other node, which is bounded, and a task
-//! encodes them there and waits until the connection has room. What does not fit is dropped, as the machines send again what was
-//! not answered; a batch that waits already is not added again.
+//! encodes them there and waits until the connection has room. A batch that waits already is not added again, unless its buffer
+//! has let go of the one that waits, or may do so, and this one is here alone. In a lane the batches of shuffles, and records for
+//! readers, take turns, and an eighth of its room is for those of which little waits.
+//!
+//! | in a lane | its bound, and what becomes of what is beyond it |
+//! |---|---|
+//! | a batch that its buffer holds too, until enough nodes have stored it | that of the buffer. The lane takes no memory for it, and sends nothing of it when the buffer has let it go |
+//! | records, or keys that were sought, for a reader | bytes. As many of them go as fit into half of them, and then a few in turn for each reader, which goes on where they end; if none does, the reader hears that this node is busy, and asks another one |
+//! | a batch that was read for another node | bytes. It is dropped, and asked for again |
+//!
+//! So what has to wait goes on when there is room: no writer and no reader waits for a timer because a lane was full.
 
-use crate::limits::{BULK_BYTES, BULK_PACKETS};
+use crate::limits::{BULK_BYTES, BULK_PACKETS, LEAST_ANSWER_BYTES};
 use crate::node::{Packet, Transport};
+use crate::turns::{Turns, may_wait};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
-use partage_service::shuffle::PoolSlot;
+use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::message::Message;
-use partage_service::shuffle::record::BatchKey;
+use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::seek::Found;
+use partage_service::shuffle::{PoolSlot, ShuffleId};
 use partage_shuffle_wire::FrameError;
 use partage_shuffle_wire::frame::Frame;
 use partage_shuffle_wire::node::{Peer, frame};
 use partage_shuffle_wire::relay::Relay;
 use partage_shuffle_wire::transport::{Address, Peers, SendCounts, Timing};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 /// Which loading replicas have everything, as often as the machines say so.
@@ -48,18 +61,185 @@ impl ReadySlots {
     }
 }
 
+/// One thing that waits in a lane.
+#[derive(Debug)]
+enum Bulk {
+    /// A batch that its buffer holds.
+    Held(BatchKey, Weak<Batch>),
+    /// What is here alone, and what it takes in memory.
+    Own(Packet, u64),
+}
+
+impl Bulk {
+    fn of(packet: Packet) -> Bulk {
+        match &packet {
+            Packet::Message(Message::Batch(batch)) if Arc::strong_count(batch) > 1 => {
+                Bulk::Held(batch.key.clone(), Arc::downgrade(batch))
+            }
+            _ => {
+                let bytes = packet.bytes();
+                Bulk::Own(packet, bytes)
+            }
+        }
+    }
+
+    fn key(&self) -> Option<BatchKey> {
+        match self {
+            Bulk::Held(key, _) => Some(key.clone()),
+            Bulk::Own(Packet::Message(Message::Batch(batch)), _) => Some(batch.key.clone()),
+            Bulk::Own(..) => None,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Bulk::Held(..) => 0,
+            Bulk::Own(_, bytes) => *bytes,
+        }
+    }
+
+    /// Its batch, if it is one.
+    fn batch(&self) -> Option<(BatchKey, WaitingBatch)> {
+        let batch = match self {
+            Bulk::Held(_, batch) => WaitingBatch::Held(Weak::clone(batch)),
+            Bulk::Own(..) => WaitingBatch::Own,
+        };
+        Some((self.key()?, batch))
+    }
+
+    /// Whether it has one record, or one key, as fewer cannot go.
+    fn is_one(&self) -> bool {
+        match self {
+            Bulk::Own(Packet::Records(_, Ok(placed)), _) => placed.len() == 1,
+            Bulk::Own(Packet::Found(_, Found::Cuts(cuts)), _) => cuts.len() == 1,
+            Bulk::Own(Packet::Found(_, Found::HeavyKeys { keys, .. }), _) => keys.len() == 1,
+            Bulk::Own(..) | Bulk::Held(..) => false,
+        }
+    }
+
+    /// None: its buffer has let it go.
+    fn packet(self) -> Option<Packet> {
+        match self {
+            Bulk::Held(_, batch) => batch.upgrade().map(|batch| Packet::Message(Message::Batch(batch))),
+            Bulk::Own(packet, _) => Some(packet),
+        }
+    }
+}
+
+/// How a batch waits.
+#[derive(Debug)]
+enum WaitingBatch {
+    Held(Weak<Batch>),
+    Own,
+}
+
 /// What waits in a lane.
 #[derive(Debug, Default)]
 struct Waiting {
-    batches: BTreeSet<BatchKey>,
+    /// Records for readers are of no shuffle.
+    packets: Turns<Option<ShuffleId>, Bulk>,
+    batches: BTreeMap<BatchKey, WaitingBatch>,
+    /// A record for a reader found no room beside others: nothing is added for readers until nothing waits.
+    is_kept_free: bool,
+    /// With the one that is being sent.
     bytes: u64,
+    of: BTreeMap<Option<ShuffleId>, u64>,
+}
+
+impl Waiting {
+    /// Whether a batch that waits will be sent although this one is not.
+    fn has(&self, bulk: &Bulk) -> bool {
+        let Some((key, batch)) = bulk.batch() else { return false };
+        match (self.batches.get(&key), batch) {
+            (Some(WaitingBatch::Own), _) => true,
+            (Some(WaitingBatch::Held(waits)), WaitingBatch::Held(_)) => waits.strong_count() > 0,
+            (Some(WaitingBatch::Held(_)), WaitingBatch::Own) | (None, _) => false,
+        }
+    }
+
+    fn has_room(&self, of: &Option<ShuffleId>, most: u64, bytes: u64) -> bool {
+        if of.is_none() && self.is_kept_free && self.bytes > 0 {
+            return false;
+        }
+        let own = self.of.get(of).copied();
+        let shuffles = self.of.len() as u64 + u64::from(own.is_none());
+        let (packets, own_packets) = (self.packets.len() as u64, self.packets.len_of(of) as u64);
+        let fits = may_wait((self.bytes, most), (own.unwrap_or(0), shuffles), bytes);
+        (self.bytes == 0 || fits) && may_wait((packets, BULK_PACKETS as u64), (own_packets, shuffles), 1)
+    }
+
+    fn add(&mut self, bulk: Bulk) {
+        let (batch, bytes) = (bulk.batch(), bulk.bytes());
+        let of = batch.as_ref().map(|(key, _)| key.stream.shuffle);
+        self.is_kept_free &= of.is_some();
+        self.bytes += bytes;
+        *self.of.entry(of).or_default() += bytes;
+        self.batches.extend(batch);
+        self.packets.push(of, bulk);
+    }
+
+    /// What is to be sent next. A batch that its buffer holds is not sent where one that is here alone waits in its stead.
+    fn next(&mut self) -> Option<Bulk> {
+        loop {
+            let bulk = self.packets.pop()?;
+            match &bulk {
+                Bulk::Held(key, _) if matches!(self.batches.get(key), Some(WaitingBatch::Own)) => {}
+                _ => return Some(bulk),
+            }
+        }
+    }
+
+    /// It was sent, or dropped.
+    fn is_sent(&mut self, key: Option<BatchKey>, bytes: u64) {
+        let of = key.as_ref().map(|key| key.stream.shuffle);
+        self.bytes -= bytes;
+        let left = self.of.get(&of).map_or(0, |waits| waits.saturating_sub(bytes));
+        // What takes no bytes waits too.
+        match left {
+            0 if self.packets.len_of(&of) == 0 => drop(self.of.remove(&of)),
+            left => drop(self.of.insert(of, left)),
+        }
+        // An own one that has come meanwhile in the stead of one that the buffer held waits still.
+        if let Some(key) = key
+            && (bytes > 0 || !matches!(self.batches.get(&key), Some(WaitingBatch::Own)))
+        {
+            self.batches.remove(&key);
+        }
+    }
+}
+
+/// How much of the records for a reader one more packet may take where so much waits.
+fn share(most: u64, waiting: u64) -> u64 {
+    if waiting == 0 {
+        return u64::MAX;
+    }
+    let left = most.saturating_sub(waiting);
+    (most / 2).saturating_sub(waiting).max(left.min(LEAST_ANSWER_BYTES))
+}
+
+/// Of records, and of keys that were sought, as many as have room in so many bytes of memory, and one at least.
+fn within(packet: Packet, room: u64) -> Packet {
+    match packet {
+        Packet::Records(number, Ok(mut placed)) => {
+            let mut bytes = 0;
+            let mut has_room = |one: &&Placed| {
+                bytes += one.memory();
+                bytes <= room
+            };
+            let count = placed.iter().take_while(&mut has_room).count();
+            placed.truncate(count.max(1));
+            Packet::Records(number, Ok(placed))
+        }
+        Packet::Found(number, found) => Packet::Found(number, found.bounded(room)),
+        packet => packet,
+    }
 }
 
 /// What waits for another node, and the task that sends it.
 #[derive(Debug)]
 struct Lane {
-    packets: mpsc::Sender<Packet>,
     waiting: Arc<Mutex<Waiting>>,
+    filled: Arc<Notify>,
     task: AbortHandle,
 }
 
@@ -128,53 +308,63 @@ impl WireTransport {
     }
 
     fn send_bulk(&self, to: &NodeId, packet: Packet) {
+        if let Some(Packet::Records(number, _) | Packet::Found(number, _)) = self.add_bulk(to, packet) {
+            self.send_short(to, Packet::Records(number, Err(NotRead::Busy)));
+        }
+    }
+
+    /// What is given back finds no room.
+    fn add_bulk(&self, to: &NodeId, packet: Packet) -> Option<Packet> {
         let mut lanes = lock(&self.lanes);
         let others = lanes.len() as u64 + u64::from(!lanes.contains_key(to));
         let most = (self.lanes_bytes / others).min(BULK_BYTES);
         let lane = lanes.entry(to.clone()).or_insert_with(|| self.lane(to.clone()));
         let mut waiting = lock(&lane.waiting);
-        let (key, bytes) = (batch_key(&packet), packet.bytes());
-        let has_room = waiting.bytes == 0 || waiting.bytes + bytes <= most;
-        let is_new = key.as_ref().is_none_or(|key| !waiting.batches.contains(key));
-        if has_room && is_new && lane.packets.try_send(packet).is_ok() {
-            waiting.bytes += bytes;
-            waiting.batches.extend(key);
+        let bulk = Bulk::of(within(packet, share(most, waiting.bytes)));
+        if waiting.has(&bulk) {
+            return None;
+        }
+        let of = bulk.key().map(|key| key.stream.shuffle);
+        if !waiting.has_room(&of, most, bulk.bytes()) {
+            waiting.is_kept_free |= bulk.is_one() && bulk.bytes() > LEAST_ANSWER_BYTES;
+            return bulk.packet();
+        }
+        waiting.add(bulk);
+        lane.filled.notify_one();
+        None
+    }
+
+    fn send_short(&self, to: &NodeId, packet: Packet) {
+        match frame_of(packet) {
+            // It is sent again if it was dropped and is needed.
+            Ok(frame) => drop(self.peers.send(to, frame)),
+            Err(error) => tracing::error!(node = %to, %error, "a message cannot be sent"),
         }
     }
 
     fn lane(&self, to: NodeId) -> Lane {
-        let (packets, lane) = mpsc::channel(BULK_PACKETS);
         let waiting = Arc::new(Mutex::new(Waiting::default()));
-        let sends = send_all(Arc::clone(&self.peers), to, lane, Arc::clone(&waiting));
-        Lane { packets, waiting, task: self.runtime.spawn(sends).abort_handle() }
+        let filled = Arc::new(Notify::new());
+        let sends = send_all(Arc::clone(&self.peers), to, Arc::clone(&filled), Arc::clone(&waiting));
+        Lane { waiting, filled, task: self.runtime.spawn(sends).abort_handle() }
     }
 }
 
-async fn send_all(
-    peers: Arc<Peers>,
-    to: NodeId,
-    mut lane: mpsc::Receiver<Packet>,
-    waiting: Arc<Mutex<Waiting>>,
-) {
-    while let Some(packet) = lane.recv().await {
-        let (key, bytes) = (batch_key(&packet), packet.bytes());
-        match frame_of(packet) {
+async fn send_all(peers: Arc<Peers>, to: NodeId, filled: Arc<Notify>, waiting: Arc<Mutex<Waiting>>) {
+    loop {
+        let next = lock(&waiting).next();
+        let Some(bulk) = next else {
+            filled.notified().await;
+            continue;
+        };
+        let (key, bytes) = (bulk.key(), bulk.bytes());
+        match bulk.packet().map(frame_of) {
             // A node that is not reached gets nothing; the machines find another one.
-            Ok(frame) => drop(peers.send_bulk(&to, frame).await),
-            Err(error) => tracing::error!(node = %to, %error, "a batch or an answer cannot be sent"),
+            Some(Ok(frame)) => drop(peers.send_bulk(&to, frame).await),
+            Some(Err(error)) => tracing::error!(node = %to, %error, "a batch or an answer cannot be sent"),
+            None => {}
         }
-        let mut waiting = lock(&waiting);
-        waiting.bytes -= bytes;
-        if let Some(key) = key {
-            waiting.batches.remove(&key);
-        }
-    }
-}
-
-fn batch_key(packet: &Packet) -> Option<BatchKey> {
-    match packet {
-        Packet::Message(Message::Batch(batch)) => Some(batch.key.clone()),
-        _ => None,
+        lock(&waiting).is_sent(key, bytes);
     }
 }
 
@@ -185,19 +375,20 @@ fn frame_of(packet: Packet) -> Result<Frame, FrameError> {
         Packet::Answered(number, answer) => Relay::Answered(number, answer).frame(),
         Packet::Read(number, slice) => Relay::Read(number, slice).frame(),
         Packet::Records(number, answer) => Relay::Records(number, answer).frame(),
+        Packet::Seek(number, seek) => Relay::Seek(number, seek).frame(),
+        Packet::Found(number, found) => Relay::Found(number, found).frame(),
     }
 }
 
 impl Transport for WireTransport {
     fn send(&self, to: &NodeId, packet: Packet) {
-        if matches!(packet, Packet::Message(Message::Batch(_)) | Packet::Records(_, Ok(_))) {
+        if matches!(
+            packet,
+            Packet::Message(Message::Batch(_)) | Packet::Records(_, Ok(_)) | Packet::Found(..)
+        ) {
             return self.send_bulk(to, packet);
         }
-        match frame_of(packet) {
-            // It is sent again if it was dropped and is needed.
-            Ok(frame) => drop(self.peers.send(to, frame)),
-            Err(error) => tracing::error!(node = %to, %error, "a message cannot be sent"),
-        }
+        self.send_short(to, packet);
     }
 
     fn ready(&self, slot: PoolSlot, _: Epoch) {
@@ -206,74 +397,4 @@ impl Transport for WireTransport {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use partage_core::base::id::Incarnation;
-    use partage_service::shuffle::plan::Placed;
-    use partage_service::shuffle::record::{Batch, Body, Stream, Tagged};
-    use partage_service::shuffle::{BufferId, ShuffleId, Writer};
-
-    fn batch(number: u64) -> Packet {
-        let node = NodeId::new("a").unwrap();
-        let writer = Writer::Buffer(BufferId { node, incarnation: Incarnation(1) });
-        let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer }, number };
-        Packet::Message(Message::Batch(Arc::new(Batch { key, body: Body::Records(Tagged::new()) })))
-    }
-
-    #[tokio::test]
-    async fn a_batch_that_waits_is_not_added_again_and_one_that_was_sent_may_come_again() {
-        let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
-        let transport = WireTransport::new(own, Timing::default(), Handle::current());
-        let to = NodeId::new("b").unwrap();
-        let waiting = || lock(&lock(&transport.lanes)[&to].waiting).batches.len();
-        for number in [1, 1, 2, 1] {
-            transport.send(&to, batch(number));
-        }
-        assert_eq!(waiting(), 2);
-        // The node has no address: what waits is dropped.
-        while waiting() > 0 {
-            tokio::task::yield_now().await;
-        }
-        transport.send(&to, batch(1));
-        assert_eq!(waiting(), 1);
-    }
-
-    #[tokio::test]
-    async fn r1_what_waits_for_all_nodes_has_one_bound_and_one_packet_always_may_wait() {
-        let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
-        let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 4_000);
-        let placed = |memory: u64| Placed {
-            key: Vec::new().into(),
-            partition: 0,
-            frame: 1,
-            index: 0,
-            value: vec![0; usize::try_from(memory - Placed::AROUND).unwrap()].into(),
-        };
-        let send = |to: &str, memory: u64| {
-            transport.send(&NodeId::new(to).unwrap(), Packet::Records(1, Ok(vec![placed(memory)])));
-            transport.waiting_bytes()
-        };
-        // No task runs between these: nothing is sent on.
-        assert_eq!(send("b", 10_000), 10_000, "one always may wait");
-        assert_eq!(send("b", 100), 10_000);
-        assert_eq!(send("c", 600), 10_600);
-        assert_eq!(send("c", 400), 11_000);
-        assert_eq!(send("c", 100), 11_000, "half of 2,000 bytes wait for each of two nodes");
-    }
-
-    #[tokio::test]
-    async fn who_waits_for_a_slot_hears_only_of_what_is_said_later() {
-        let ready = ReadySlots::default();
-        ready.say(PoolSlot(3));
-        let waits = tokio::spawn({
-            let ready = ready.clone();
-            async move { ready.next(PoolSlot(3)).await }
-        });
-        tokio::task::yield_now().await;
-        ready.say(PoolSlot(4));
-        tokio::task::yield_now().await;
-        assert!(!waits.is_finished());
-        ready.say(PoolSlot(3));
-        waits.await.unwrap();
-    }
-}
+mod tests;

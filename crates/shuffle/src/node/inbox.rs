@@ -8,6 +8,7 @@
 //! So no thread of the node waits for another one in a circle: who adds to `done` never waits.
 
 use super::hears::Hears;
+use super::reading::TakenMemory;
 use super::transport::Packet;
 use crate::store::{Damage, Place, Written};
 use partage_core::base::name::NodeId;
@@ -18,7 +19,9 @@ use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview}
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::plan::{Division, Placed};
 use partage_service::shuffle::pool::PoolMap;
+use partage_service::shuffle::reader;
 use partage_service::shuffle::record::{Batch, BatchKey, Record, Segment};
+use partage_service::shuffle::seek::{Found, Seek};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -35,14 +38,16 @@ pub(crate) enum Note {
     Full(u64),
     /// How the attempt has ended.
     Answer(Result<(), buffer::Failed>),
+    /// The node takes no attempts, as it stores only.
+    StoresOnly,
     /// The node takes no new attempt, as its disk is full.
     DiskFull,
     /// The node has as many attempts as it may have.
     TooMany,
 }
 
-/// An answer to a reader, with the number of its question.
-pub(crate) type ReadAnswer = (u64, Result<Vec<Placed>, NotRead>);
+/// An answer to a reader, with the number of its question: records, what was sought, or a refusal.
+pub(crate) type ReadAnswer = reader::Event;
 
 /// What comes from outside.
 #[derive(Debug)]
@@ -52,6 +57,7 @@ pub(crate) enum Event {
     Input(Attempt, Input, Hears<Note>),
     Request(ShuffleId, Request, Hears<Result<Answer, Failed>>),
     Read(NodeId, Slice, u64, Hears<ReadAnswer>),
+    Seek(NodeId, Seek, u64, Hears<ReadAnswer>),
     Status(ShuffleId, Hears<Word>),
     /// The shuffles that are led here.
     Overviews(oneshot::Sender<Vec<ShuffleOverview>>),
@@ -61,6 +67,8 @@ pub(crate) enum Event {
     SlotDeleted(PoolSlot),
     /// Whether something of the slot is here.
     HasSlot(PoolSlot, oneshot::Sender<bool>),
+    /// Whether something of any slot is here.
+    HasSlots(oneshot::Sender<bool>),
 }
 
 impl Event {
@@ -80,9 +88,12 @@ pub(crate) enum Done {
     Damaged(BatchKey, Place, Damage),
     Log(Report),
     Passed(NodeId, Arc<Batch>),
-    Divided(NodeId, Arc<Division>, Vec<Segment>),
+    /// With the memory that was taken for it: from here on it is the buffer's.
+    Divided(NodeId, Arc<Division>, Vec<Segment>, TakenMemory),
     Counted(NodeId, Message),
+    /// Also a refusal to look for something.
     Read(u64, Result<Vec<Placed>, NotRead>),
+    Found(u64, Found),
     Ended(String),
 }
 
@@ -213,6 +224,11 @@ impl Inbox {
         let waited = self.emptied.wait_timeout_while(self.lock(), time, |state| !state.is_closed);
         let state = waited.unwrap_or_else(PoisonError::into_inner).0;
         if state.is_closed { Err(Closed) } else { Ok(()) }
+    }
+
+    /// What records in events that wait take in memory, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.lock().bytes
     }
 
     pub(crate) fn is_closed(&self) -> bool {

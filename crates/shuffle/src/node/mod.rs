@@ -16,29 +16,33 @@
 //! | 2. stored after it is on disk; what is there at a start | [`Store`], [`DecisionLog`] |
 //! | 3. overtaken maps | [`Node::set_map`] drops them |
 //! | 4. ticks | the thread of the node |
-//! | 5. batches are read and checked | `reading.rs` |
+//! | 5. batches are read and checked | `reading/` |
 //!
 //! A node whose disk fails, or of which a thread panics, ends by itself; [`NodeStatus::ended`] says why, and clients hear
 //! [`client::ClientError::Stopped`].
 //! What was not done: a shuffle with durability `memory`, as the machines' terms do not have it.
 
 pub mod client;
+pub(crate) mod counters;
 mod event_loop;
 pub(crate) mod hears;
 pub(crate) mod inbox;
+mod orders;
 mod reading;
+mod roles;
 mod settings;
 pub(crate) mod shared;
 mod storing;
 pub(crate) mod transport;
 
 pub use client::Client;
+pub use roles::{BadRoles, Roles};
 pub use settings::{LEAST_MEMORY, NodeSettings};
 pub use shared::NodeStatus;
-pub use transport::{Packet, SliceOf, Transport};
+pub use transport::{Packet, SeekOf, SliceOf, Transport};
 
 use crate::log::{DecisionLog, DecisionSettings, DecisionsError};
-use crate::store::{Store, StoreError};
+use crate::store::{BatchReader, Store, StoreError};
 use event_loop::EventLoop;
 use inbox::{Done, EndsAtPanic, Event, Inbox};
 use partage_clock::Clock;
@@ -53,7 +57,7 @@ use partage_service::shuffle::{BufferId, PoolSlot};
 use reading::Reading;
 use shared::Shared;
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use storing::Storing;
@@ -61,6 +65,9 @@ use tokio::sync::oneshot;
 
 /// The folder of batches in that of a node.
 pub(crate) const BATCHES: &str = "batches";
+
+/// The folder of ranges that are sorted on disk.
+const SORTING: &str = "sorting";
 
 /// What a node is made of.
 #[derive(Debug, Clone)]
@@ -86,6 +93,11 @@ pub enum NodeError {
     /// The decisions were not opened.
     #[error("{0}")]
     Decisions(#[from] DecisionsError),
+    /// The folder for ranges that are sorted on disk was not made, or not emptied.
+    #[error(
+        "the folder `{0}`, in which the node sorts large ranges, cannot be made or emptied: {1}; look at its rights"
+    )]
+    Sorting(String, std::io::Error),
     /// The system gives no thread.
     #[error("the system gives no thread for the shuffles of the node: {0}")]
     Thread(#[from] std::io::Error),
@@ -95,6 +107,7 @@ pub enum NodeError {
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
+    reader: BatchReader,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -151,21 +164,24 @@ impl Node {
             status.unfinished = found.unfinished;
             status.unfit = decisions.unfit().collect();
         });
-        let jobs = (settings.reading_jobs, settings.reading_threads, settings.range_bytes);
-        let reading = Reading::start(&store.reader(), &inbox, jobs)?;
-        let storing = Storing::start(store, inbox, (settings.storing_orders, settings.group_bytes))?;
+        let folder = sorting_folder(config.disk.as_ref(), &config.folder)?;
+        let reader = store.reader();
+        let reading = Reading::start(&reader, &inbox, clock, &settings.reading(folder))?;
+        let storing =
+            Storing::start(store, reading.ranges(), inbox, (settings.storing_orders, settings.group_bytes))?;
         let name = config.id.node.clone();
         let who = (name.clone(), config.id.incarnation);
         let stored = Stored { batches: found.batches, replicas: decisions.replicas().clone() };
         let event_loop = EventLoop {
+            _closes: CloseAtEnd(Arc::clone(&shared)),
             buffer: Buffer::new(config.id.clone(), settings.machines.clone(), Arc::clone(&map)),
             holder: Holder::recover(clock.now(), who, settings.machines.clone(), Arc::clone(&map), stored),
             leaders: BTreeMap::new(),
             local: VecDeque::new(),
             attempts: BTreeMap::new(),
+            ending: BTreeMap::new(),
             questions: Default::default(),
-            stored_soon: BTreeMap::new(),
-            storing_bytes: 0,
+            stored_soon: Default::default(),
             not_led: Vec::new(),
             leads_wait: false,
             full_until: Millis(0),
@@ -180,13 +196,9 @@ impl Node {
             storing,
             reading,
         };
-        let guard = CloseAtEnd(Arc::clone(&shared));
-        let work = move || {
-            event_loop.run();
-            drop(guard);
-        };
+        let work = move || event_loop.run();
         let thread = std::thread::Builder::new().name("shuffle-node".to_owned()).spawn(work)?;
-        Ok(Node { shared, thread: Some(thread) })
+        Ok(Node { shared, reader, thread: Some(thread) })
     }
 
     /// A client of this node.
@@ -231,6 +243,17 @@ impl Node {
         self.shared.set_at_limit(is_at_limit);
     }
 
+    /// From now on it takes nothing of slots that the map does not give it: it only buffers, or is to leave. Who sends it such a
+    /// batch finds another node.
+    pub fn stop_standing_in(&self) {
+        self.shared.stop_standing_in();
+    }
+
+    /// Where nodes are that take attempts: a node that takes none names them.
+    pub(crate) fn set_buffers(&self, addresses: Vec<String>) {
+        self.shared.set_buffers(addresses);
+    }
+
     /// The shuffles that this node leads. None: it has ended.
     pub async fn overviews(&self) -> Option<Vec<ShuffleOverview>> {
         let (sender, overviews) = oneshot::channel();
@@ -259,6 +282,28 @@ impl Node {
         has.await.ok()
     }
 
+    /// Bytes of batches on its disk, also of those that are not wanted any more.
+    pub fn disk_bytes(&self) -> u64 {
+        self.reader.bytes()
+    }
+
+    /// Records that were read from its disk, and the bytes of the frames that had them.
+    pub(crate) fn disk_reads(&self) -> (u64, u64) {
+        self.reader.reads()
+    }
+
+    /// Bytes of the batches of a slot that are on disk here.
+    pub fn slot_bytes(&self, slot: PoolSlot) -> u64 {
+        self.reader.slot_bytes(slot)
+    }
+
+    /// Whether something of any slot is here, also of one for which the node stands in. None: the node has ended.
+    pub async fn has_slots(&self) -> Option<bool> {
+        let (sender, has) = oneshot::channel();
+        self.shared.inbox.push_when_room(Event::HasSlots(sender)).await.ok()?;
+        has.await.ok()
+    }
+
     pub(crate) fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }
@@ -273,7 +318,21 @@ impl Drop for Node {
     }
 }
 
-/// Lets clients go when the thread is gone, for whatever reason.
+/// The folder in which large ranges are sorted, empty. Files in it have no names, but for the moment before a system that cannot
+/// make such files takes the name away.
+fn sorting_folder(disk: &dyn Disk, folder: &Path) -> Result<PathBuf, NodeError> {
+    let folder = folder.join(SORTING);
+    let emptied = disk
+        .create_dir(&folder)
+        .and_then(|()| disk.list(&folder)?.into_iter().try_for_each(|name| disk.remove(&folder.join(name))));
+    match emptied {
+        Ok(()) => Ok(folder),
+        Err(error) => Err(NodeError::Sorting(folder.display().to_string(), error)),
+    }
+}
+
+/// Lets clients go when the thread is gone, for whatever reason, and the threads that the thread of the node waits for at its end:
+/// one may wait for the memory of what lies in the inbox.
 struct CloseAtEnd(Arc<Shared>);
 
 impl Drop for CloseAtEnd {

@@ -1,10 +1,12 @@
 //! What the thread of a node, its clients and those who bring packets share.
 
+use super::counters::Counters;
 use super::inbox::Inbox;
 use super::settings::NodeSettings;
 use crate::store::Damage;
 use partage_clock::Clock;
 use partage_service::shuffle::PoolSlot;
+use partage_service::shuffle::buffer::BufferCounts;
 use partage_service::shuffle::pool::PoolMap;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +34,16 @@ pub struct NodeStatus {
     pub buffered_bytes: u64,
     /// What batches that are being stored take in memory, in bytes.
     pub storing_bytes: u64,
+    /// What ranges and divisions take in memory that are being read, and ranges that are kept for readers, in bytes.
+    pub reading_bytes: u64,
+    /// The most that these took at a time since the start.
+    pub reading_peak_bytes: u64,
+    /// Files of ranges that are larger than the memory for them and were sorted on disk, in bytes.
+    pub sorted_file_bytes: u64,
+    /// What its buffer has takes in memory, in bytes.
+    pub buffer_memory: u64,
+    /// What its buffer has done since it started.
+    pub buffer: BufferCounts,
 }
 
 #[derive(Debug)]
@@ -43,12 +55,18 @@ pub(crate) struct Shared {
     status: Mutex<NodeStatus>,
     /// The disk is at the limit that its owner has set.
     is_at_limit: AtomicBool,
+    /// It stores what is meant for other nodes, while they do not.
+    stands_in: AtomicBool,
+    /// Where nodes are that take attempts.
+    buffers: Mutex<Vec<String>>,
+    pub(crate) counters: Counters,
 }
 
 impl Shared {
     pub(crate) fn new(inbox: Arc<Inbox>, clock: Clock, settings: NodeSettings, map: Arc<PoolMap>) -> Shared {
-        let (status, is_at_limit) = Default::default();
-        Shared { inbox, clock, settings, map: Mutex::new(map), status, is_at_limit }
+        let (status, is_at_limit, buffers, counters) = Default::default();
+        let (map, stands_in) = (Mutex::new(map), AtomicBool::new(settings.roles.stores()));
+        Shared { inbox, clock, settings, map, status, is_at_limit, stands_in, buffers, counters }
     }
 
     pub(crate) fn map(&self) -> Arc<PoolMap> {
@@ -65,6 +83,22 @@ impl Shared {
 
     pub(crate) fn set_at_limit(&self, is_at_limit: bool) {
         self.is_at_limit.store(is_at_limit, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stands_in(&self) -> bool {
+        self.stands_in.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stop_standing_in(&self) {
+        self.stands_in.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn buffers(&self) -> Vec<String> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_buffers(&self, addresses: Vec<String>) {
+        *self.buffers.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
     pub(crate) fn status(&self) -> NodeStatus {

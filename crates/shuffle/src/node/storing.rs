@@ -1,14 +1,15 @@
 //! The thread that writes batches: while the disk is busy with one group, the next one gathers.
 
 use super::inbox::{Done, EndsAtPanic, Inbox};
+use super::orders::Orders;
+use super::reading::Ranges;
 use crate::store::{Place, Store, StoreError};
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// What the node orders. Orders are carried out in their order.
+/// What the node orders. Batches of shuffles take turns, and all else is done where it was ordered ([`Orders`]).
 #[derive(Debug)]
 pub(crate) enum Order {
     Store(Arc<Batch>),
@@ -21,46 +22,56 @@ pub(crate) enum Order {
 /// The thread, and the way to it.
 #[derive(Debug)]
 pub(crate) struct Storing {
-    /// None only while the thread is being joined.
-    orders: Option<SyncSender<Order>>,
+    orders: Arc<Orders>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Storing {
+    /// What readers keep of a shuffle goes with its batches.
     pub(crate) fn start(
         store: Store,
+        ranges: Arc<Ranges>,
         inbox: Arc<Inbox>,
         (most_orders, group_bytes): (usize, u64),
     ) -> std::io::Result<Storing> {
-        let (orders, receiver) = sync_channel(most_orders);
+        let orders = Arc::new(Orders::new(most_orders));
+        let ends = EndsOrders(Arc::clone(&orders));
         let guard = EndsAtPanic::new(&inbox, "writes batches");
-        let work = Work { store, inbox, group_bytes, group: Vec::new(), bytes: 0 };
+        let work = Work { store, ranges, inbox, group_bytes, group: Vec::new(), bytes: 0 };
         let thread = std::thread::Builder::new().name("shuffle-writer".to_owned()).spawn(move || {
             let _guard = guard;
-            work.run(&receiver);
+            work.run(&ends.0);
         })?;
-        Ok(Storing { orders: Some(orders), thread: Some(thread) })
+        Ok(Storing { orders, thread: Some(thread) })
     }
 
     /// Hands an order over, and waits while too many wait. A thread that has ended has said why.
     pub(crate) fn order(&self, order: Order) {
-        if let Some(orders) = &self.orders {
-            let _ = orders.send(order);
-        }
+        self.orders.push(order);
     }
 }
 
 impl Drop for Storing {
     fn drop(&mut self) {
-        self.orders = None;
+        self.orders.close();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
+/// The thread has this while it runs: without it nobody takes orders.
+struct EndsOrders(Arc<Orders>);
+
+impl Drop for EndsOrders {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 struct Work {
     store: Store,
+    ranges: Arc<Ranges>,
     inbox: Arc<Inbox>,
     group_bytes: u64,
     group: Vec<Arc<Batch>>,
@@ -68,8 +79,8 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self, orders: &Receiver<Order>) {
-        while let Ok(first) = orders.recv() {
+    fn run(mut self, orders: &Orders) {
+        while let Some(first) = orders.next() {
             // The node has ended: nobody hears of what would be stored.
             if self.inbox.is_closed() {
                 return;
@@ -78,7 +89,7 @@ impl Work {
             let mut result = Ok(());
             while let (Some(order), Ok(())) = (next.take(), &result) {
                 result = self.take(order);
-                next = orders.try_recv().ok();
+                next = orders.next_now();
             }
             if let Err(error) = result.and_then(|()| self.flush()) {
                 return self.inbox.done(Done::Ended(error.to_string()));
@@ -95,7 +106,10 @@ impl Work {
             }
             Order::DropShuffle(shuffle) => {
                 self.flush()?;
-                self.store.drop_shuffle(shuffle)
+                self.store.drop_shuffle(shuffle)?;
+                // Who reads a range of it from here on finds no batches, and keeps nothing.
+                self.ranges.remove_shuffle(shuffle);
+                Ok(())
             }
             Order::DropSlot(slot) => {
                 self.flush()?;

@@ -6,8 +6,9 @@ use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{Answer, Failed, Request};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::seek::{Found, Seek, SeekFor};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
-pub use partage_shuffle_wire::relay::SliceOf;
+pub use partage_shuffle_wire::relay::{SeekOf, SliceOf};
 use std::sync::Arc;
 
 /// What a slice is to another node, which has the plan or asks for it.
@@ -22,6 +23,20 @@ pub(crate) fn slice(of: SliceOf, plan: Arc<Plan>) -> Slice {
     Slice { plan, range: usize::try_from(range).unwrap_or(usize::MAX), keys, from, to }
 }
 
+/// The same of a question about a range.
+pub(crate) fn seek_of(seek: &Seek) -> SeekOf {
+    let Seek { plan, range, what } = seek;
+    SeekOf { shuffle: plan.shuffle, range: *range as u64, what: what.clone() }
+}
+
+/// The question, with the plan of its shuffle.
+pub(crate) fn seek(of: SeekOf, plan: Arc<Plan>) -> Seek {
+    Seek { plan, range: usize::try_from(of.range).unwrap_or(usize::MAX), what: of.what }
+}
+
+/// What an offset takes in memory that is asked for, in bytes.
+const OFFSET: u64 = 16;
+
 /// What one node sends to another. Questions have a number of the node that asks; the answer has the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
@@ -33,16 +48,25 @@ pub enum Packet {
     Answered(u64, Result<Answer, Failed>),
     /// A client of the sender reads.
     Read(u64, SliceOf),
-    /// The holder answers.
+    /// The holder answers: with records, or why it gives none, or does not look for what is sought.
     Records(u64, Result<Vec<Placed>, NotRead>),
+    /// A client of the sender wants to know something of the order of a range.
+    Seek(u64, SeekOf),
+    /// The holder has found it.
+    Found(u64, Found),
 }
 
 impl Packet {
-    /// What its records take in memory, in bytes.
+    /// What its records, or the keys and offsets of questions and answers, take in memory, in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Packet::Message(Message::Batch(batch)) => batch.memory(),
             Packet::Records(_, Ok(placed)) => placed.iter().map(Placed::memory).sum(),
+            Packet::Found(_, found) => found.memory(),
+            Packet::Read(_, SliceOf { keys: Some((first, end)), .. }) => {
+                (first.len() + end.as_ref().map_or(0, |end| end.len())) as u64
+            }
+            Packet::Seek(_, SeekOf { what: SeekFor::Cuts(_, offsets), .. }) => OFFSET * offsets.len() as u64,
             _ => 0,
         }
     }

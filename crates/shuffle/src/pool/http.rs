@@ -4,13 +4,18 @@
 //! |---|---|
 //! | `GET /v1/shuffles` | the shuffles of the pool, from all nodes that answer in time, as [`ShuffleList`] |
 //! | `GET /v1/shuffles?of=node` | those that this node leads |
+//! | `GET /v1/shuffles?owner=name` | those of that owner; with `of=node` too |
 //! | `GET /v1/shuffles/<number>` | one shuffle, as [`ShuffleForm`], whichever node leads it; the number is 32 hexadecimal digits |
+//! | `DELETE /v1/shuffles/<number>` | deletes it, with all its records: [`ShuffleDeleted`]; the same if it was deleted before |
+//!
+//! The door takes a `DELETE` only with the mark against pages of other sites, as all changes of this listener: clients of tables
+//! and datasets write what they like, and here a request deletes what others have written.
 //!
 //! An error has a body as all have, an [`ErrorBody`]; its `kind` is the word that clients get of the shuffle's protocol.
 
 use super::{Running, Seen, Starting, running};
 use crate::limits::{LIST_ANSWER, LIST_BYTES};
-use crate::network::{Asks, waits_for};
+use crate::network::{Asks, LocalNode, waits_for};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
@@ -24,11 +29,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use partage_core::base::name::NodeId;
 use partage_dialer::Dialer;
-use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::leader::{ShuffleOverview, ShuffleStage};
+use partage_service::shuffle::{RecordKind, ShuffleId, ShuffleOptions, SortColumn};
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
 use partage_wire::json::ErrorBody;
-use partage_wire::shuffle::{ShuffleForm, ShuffleList};
+use partage_wire::shuffle::{ShuffleDeleted, ShuffleForm, ShuffleList, SortColumnForm};
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -39,31 +44,40 @@ const SHUFFLE: &str = "/v1/shuffles/{shuffle}";
 
 /// What the routes need.
 #[derive(Clone)]
-struct Doors {
-    me: NodeId,
-    starting: Starting,
-    seen: watch::Receiver<Option<Seen>>,
+pub(crate) struct Doors {
+    pub(super) me: NodeId,
+    pub(super) starting: Starting,
+    pub(super) seen: watch::Receiver<Option<Seen>>,
     others: Client<HttpConnector, Empty<Bytes>>,
 }
 
 /// The routes of a node of a pool.
-pub(crate) fn routes(me: NodeId, starting: Starting, seen: watch::Receiver<Option<Seen>>) -> Router {
-    let others =
-        Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(Dialer::PEER.http());
-    let doors = Doors { me, starting, seen, others };
-    Router::new().route(SHUFFLES, get(list)).route(SHUFFLE, get(show)).with_state(doors)
+pub(crate) fn routes(doors: Doors) -> Router {
+    Router::new().route(SHUFFLES, get(list)).route(SHUFFLE, get(show).delete(delete)).with_state(doors)
 }
 
-fn form(overview: &ShuffleOverview) -> ShuffleForm {
+pub(super) fn form(overview: &ShuffleOverview) -> ShuffleForm {
     let stage = match overview.stage {
         ShuffleStage::Open => "open",
         ShuffleStage::Sealing => "sealing",
         ShuffleStage::Sealed => "sealed",
         ShuffleStage::Failed(_) => "failed",
     };
+    let options = &overview.options;
+    let (kind, order) = match &options.kind {
+        RecordKind::Raw => ("raw", Vec::new()),
+        RecordKind::Arrow(arrow) => ("arrow", arrow.order.iter().map(column).collect()),
+    };
     ShuffleForm {
         shuffle: overview.shuffle.to_string(),
         stage: stage.to_owned(),
+        kind: kind.to_owned(),
+        order,
+        combine: overview.combine.map(|how| how.to_string()),
+        owner: Some(options.owner.clone()).filter(|owner| !owner.is_empty()),
+        unsealed_ttl_ms: options.unsealed_ttl_ms,
+        sealed_ttl_ms: options.sealed_ttl_ms,
+        ends_in_ms: overview.ends_in_ms,
         waits_for: Some(waits_for(overview)).filter(|what| !what.is_empty()),
         winners: overview.partitions,
         attempts: overview.attempts,
@@ -77,36 +91,68 @@ fn form(overview: &ShuffleOverview) -> ShuffleForm {
     }
 }
 
-async fn list(State(doors): State<Doors>, Query(query): Query<BTreeMap<String, String>>) -> Response {
-    let Some(running) = running(&doors.starting).await else { return ended() };
-    let Some(own) = running.node.overviews().await else { return ended() };
-    let mut list = ShuffleList { shuffles: own.iter().map(form).collect(), silent: Vec::new() };
-    if query.get("of").is_none_or(|of| of != "node") {
-        let others = doors.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default();
-        let mut asked = JoinSet::new();
-        for (node, address) in others.into_iter().filter(|(node, _)| *node != doors.me) {
-            let client = doors.others.clone();
-            asked.spawn(async move { (node, timeout(LIST_ANSWER, list_of(&client, &address)).await) });
-        }
-        while let Some(joined) = asked.join_next().await {
-            match joined {
-                Ok((_, Ok(Some(of_node)))) => list.shuffles.extend(of_node.shuffles),
-                Ok((node, _)) => list.silent.push(node.to_string()),
-                // The runtime ends.
-                Err(_) => {}
-            }
-        }
-    }
-    // While the lead of a slot changes, two nodes may say that they lead it.
-    list.shuffles.sort_by(|one, other| one.shuffle.cmp(&other.shuffle));
-    list.shuffles.dedup_by(|one, other| one.shuffle == other.shuffle);
-    list.silent.sort();
-    axum::Json(list).into_response()
+fn column(of: &SortColumn) -> SortColumnForm {
+    let SortColumn { column, descends, nulls_first } = *of;
+    SortColumnForm { column, descends, nulls_first }
 }
 
-/// The shuffles that another node leads; none: it does not say so.
-async fn list_of(client: &Client<HttpConnector, Empty<Bytes>>, address: &str) -> Option<ShuffleList> {
-    let uri = format!("http://{address}{SHUFFLES}?of=node");
+async fn list(State(doors): State<Doors>, Query(query): Query<BTreeMap<String, String>>) -> Response {
+    let owner = query.get("owner").map_or("", String::as_str);
+    let named = ShuffleOptions { owner: owner.to_owned(), ..ShuffleOptions::default() };
+    if let Err(why) = named.check() {
+        return error(StatusCode::BAD_REQUEST, &ErrorBody::new("malformed", why, "mend it"));
+    }
+    let is_of_node = query.get("of").is_some_and(|of| of == "node");
+    match doors.list(owner, is_of_node).await {
+        Some(list) => axum::Json(list).into_response(),
+        None => ended(),
+    }
+}
+
+impl Doors {
+    pub(crate) fn new(me: NodeId, starting: Starting, seen: watch::Receiver<Option<Seen>>) -> Doors {
+        let others =
+            Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(Dialer::PEER.http());
+        Doors { me, starting, seen, others }
+    }
+
+    /// The shuffles of an owner, or all, of the pool, or only those that this node leads; none: the node ends.
+    pub(super) async fn list(&self, owner: &str, is_of_node: bool) -> Option<ShuffleList> {
+        let mut own = running(&self.starting).await?.node.overviews().await?;
+        own.retain(|overview| owner.is_empty() || overview.options.owner == owner);
+        let mut list = ShuffleList { shuffles: own.iter().map(form).collect(), silent: Vec::new() };
+        if !is_of_node {
+            let others = self.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default();
+            let mut asked = JoinSet::new();
+            for (node, address) in others.into_iter().filter(|(node, _)| *node != self.me) {
+                let (client, owner) = (self.others.clone(), owner.to_owned());
+                let asking = async move { timeout(LIST_ANSWER, list_of(&client, &address, &owner)).await };
+                asked.spawn(async move { (node, asking.await) });
+            }
+            while let Some(joined) = asked.join_next().await {
+                match joined {
+                    Ok((_, Ok(Some(of_node)))) => list.shuffles.extend(of_node.shuffles),
+                    Ok((node, _)) => list.silent.push(node.to_string()),
+                    // The runtime ends.
+                    Err(_) => {}
+                }
+            }
+        }
+        // While the lead of a slot changes, two nodes may say that they lead it.
+        list.shuffles.sort_by(|one, other| one.shuffle.cmp(&other.shuffle));
+        list.shuffles.dedup_by(|one, other| one.shuffle == other.shuffle);
+        list.silent.sort();
+        Some(list)
+    }
+}
+
+/// The shuffles of an owner, or all, that another node leads; none: it does not say so.
+async fn list_of(
+    client: &Client<HttpConnector, Empty<Bytes>>,
+    address: &str,
+    owner: &str,
+) -> Option<ShuffleList> {
+    let uri = format!("http://{address}{SHUFFLES}?of=node&owner={owner}");
     let answer = client.request(Request::get(uri).body(Empty::new()).ok()?).await.ok()?;
     if answer.status() != StatusCode::OK {
         return None;
@@ -116,25 +162,51 @@ async fn list_of(client: &Client<HttpConnector, Empty<Bytes>>, address: &str) ->
 }
 
 async fn show(State(doors): State<Doors>, Path(shuffle): Path<String>) -> Response {
-    let is_number = shuffle.len() == 32 && shuffle.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let number = u128::from_str_radix(&shuffle, 16).ok().filter(|_| is_number);
-    let Some(number) = number else {
-        let body = ErrorBody::new("malformed", "the number of a shuffle is 32 hexadecimal digits", "mend it");
-        return error(StatusCode::BAD_REQUEST, &body);
-    };
+    let Some(id) = number(&shuffle) else { return no_number() };
     let Some(running) = running(&doors.starting).await else { return ended() };
-    match asks(&doors, &running).overview(ShuffleId(number)).await {
+    match asks(&doors, &running).overview(id).await {
         Ok(overview) => axum::Json(form(&overview)).into_response(),
         Err(refusal) => refused(&refusal),
     }
+}
+
+async fn delete(State(doors): State<Doors>, Path(shuffle): Path<String>) -> Response {
+    let Some(id) = number(&shuffle) else { return no_number() };
+    let Some(running) = running(&doors.starting).await else { return ended() };
+    match LocalNode::new(doors.me.clone(), &running.node).delete(id).await {
+        Ok(()) => deleted(id),
+        // The answer to an earlier request may have been lost.
+        Err(refusal) if refusal.word == RefusalWord::ShuffleDeleted => deleted(id),
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+fn deleted(shuffle: ShuffleId) -> Response {
+    axum::Json(ShuffleDeleted { shuffle: shuffle.to_string(), deleted: true }).into_response()
+}
+
+/// The shuffle of that number, if it is one.
+fn number(text: &str) -> Option<ShuffleId> {
+    let is_number = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u128::from_str_radix(text, 16).ok().filter(|_| is_number).map(ShuffleId)
+}
+
+fn no_number() -> Response {
+    let body = ErrorBody::new("malformed", "the number of a shuffle is 32 hexadecimal digits", "mend it");
+    error(StatusCode::BAD_REQUEST, &body)
 }
 
 fn asks(doors: &Doors, running: &Running) -> Asks {
     Asks::new(running.node.shared(), doors.me.clone())
 }
 
+/// What is said where the node ends.
+pub(super) fn ending() -> Refusal {
+    Refusal::new(RefusalWord::Ending, Again::Request, "the node ends: ask another one")
+}
+
 fn ended() -> Response {
-    refused(&Refusal::new(RefusalWord::Ending, Again::Request, "the node ends: ask another one"))
+    refused(&ending())
 }
 
 fn refused(refusal: &Refusal) -> Response {
@@ -155,11 +227,40 @@ fn error(status: StatusCode, body: &ErrorBody) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_service::shuffle::{ArrowKind, Combine};
+
+    #[test]
+    fn a_number_is_32_hexadecimal_digits() {
+        let text = format!("{:0>32}", "aF");
+        assert_eq!(number(&text), Some(ShuffleId(0xaf)));
+        for bad in ["", "af", &text[1..], &format!("{text}0"), &format!("+{}", &text[1..])] {
+            assert_eq!(number(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_shuffle_that_is_gone_has_another_status_than_one_that_never_was() {
+        let status = |word| refused(&Refusal::new(word, Again::No, "why")).status().as_u16();
+        assert_eq!(deleted(ShuffleId(7)).status(), StatusCode::OK);
+        assert_eq!(status(RefusalWord::ShuffleUnknown), 404);
+        assert_eq!((status(RefusalWord::ShuffleDeleted), status(RefusalWord::ShuffleExpired)), (410, 410));
+        assert_eq!(status(RefusalWord::NotLeading), 503);
+    }
 
     #[test]
     fn the_form_of_a_shuffle_says_what_it_waits_for() {
+        let order = vec![SortColumn { column: 3, descends: true, nulls_first: false }];
+        let kind = RecordKind::Arrow(ArrowKind {
+            encoding: 1,
+            schema: b"s".as_slice().into(),
+            order,
+            combine: Vec::new(),
+        });
+        let options = ShuffleOptions { kind, owner: "etl".to_owned(), ..ShuffleOptions::default() };
         let overview = ShuffleOverview {
             shuffle: ShuffleId(255),
+            options: options.into(),
+            combine: Some(Combine::Count),
             stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,
@@ -167,6 +268,7 @@ mod tests {
             bytes: 100,
             version: 1,
             ranges: 30,
+            ends_in_ms: 90_000,
             dividing: 0,
             short_slots: 4,
             lacking: vec![7, 9],
@@ -174,6 +276,12 @@ mod tests {
         let told = form(&overview);
         assert_eq!(told.shuffle, format!("{:0>32}", "ff"));
         assert_eq!((told.stage.as_str(), told.short_slots, told.lacking.len()), ("sealing", 4, 2));
+        assert_eq!(
+            (told.kind.as_str(), told.owner.as_deref(), told.ends_in_ms),
+            ("arrow", Some("etl"), 90_000)
+        );
+        assert_eq!(told.combine.as_deref(), Some("count"));
+        assert_eq!(told.order, [SortColumnForm { column: 3, descends: true, nulls_first: false }]);
         assert_eq!(told.waits_for.as_deref(), Some("a whole attempt of each of the partitions 7, 9"));
         let open = form(&ShuffleOverview { stage: ShuffleStage::Open, lacking: Vec::new(), ..overview });
         assert_eq!(open.waits_for, None);

@@ -1,9 +1,9 @@
 //! The keyspace of a pool: the first node that does not find it creates it, and all ask how many replicas it is to have.
 
-use partage_core::base::name::KeyspaceName;
+use partage_core::base::name::{KeyspaceName, Label};
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::sharding::Sharding;
-use partage_core::keyspace::{Keyspace, KeyspaceKind, Ownership, Throttle};
+use partage_core::keyspace::{Constraint, Keyspace, KeyspaceKind, Ownership, Throttle};
 use partage_wire::proto::{self, CreateKeyspace, command_request::Command};
 use partage_worker::KeyspaceAdmin;
 
@@ -20,6 +20,8 @@ pub(crate) struct PoolSpec {
     pub(crate) slots: u32,
     /// Replicas of each slot.
     pub(crate) replicas: u32,
+    /// The label of nodes that store: its slots are nowhere else.
+    pub(crate) storage: Label,
 }
 
 /// What nodes go by.
@@ -27,6 +29,8 @@ pub(crate) struct PoolSpec {
 pub(crate) struct Settings {
     /// R: everything is stored on so many nodes.
     pub(crate) replicas: u32,
+    /// Slots are only on nodes with the label of those that store.
+    pub(crate) is_parted: bool,
 }
 
 /// Why there is no pool.
@@ -37,6 +41,12 @@ pub enum PoolError {
         "there is a keyspace {0} that is no pool: {1}; name another pool with --pool, or delete that keyspace"
     )]
     Taken(KeyspaceName, String),
+    /// The node is to store nothing, and the keyspace lets the coordinator place slots on it.
+    #[error(
+        "the slots of pool {0} may be on any node, and this one is to store nothing: let them only be on nodes that store, \
+         `partage keyspace update {0} --label {1}`, or start the node with both roles"
+    )]
+    Unparted(KeyspaceName, Label),
     /// No coordinator has answered, or it refuses.
     #[error("no coordinator sees to the pool: {0}")]
     NoCoordinator(String),
@@ -50,6 +60,7 @@ impl PoolSpec {
             ownership: Ownership::Eventual,
             durable: true,
             replicas: self.replicas,
+            constraint: Constraint { labels: [self.storage.clone()].into(), ..Constraint::default() },
             throttle: Throttle { replace_after_ms: REPLACE_AFTER_MS, ..Throttle::default() },
             ..Keyspace::new(self.name.clone(), sharding)
         }
@@ -57,7 +68,7 @@ impl PoolSpec {
 }
 
 /// Whether a keyspace can be a pool.
-fn check(found: &Keyspace) -> Result<Settings, PoolError> {
+fn check(found: &Keyspace, storage: &Label) -> Result<Settings, PoolError> {
     let taken = |what: String| PoolError::Taken(found.name.clone(), what);
     let is_fixed = matches!(found.sharding, Sharding::Fixed { hash: HashFunction::Xxh3_64, .. });
     match found {
@@ -67,7 +78,10 @@ fn check(found: &Keyspace) -> Result<Settings, PoolError> {
             Err(taken(format!("its ownership is {}", found.ownership)))
         }
         _ if !found.durable => Err(taken("it is not durable".to_owned())),
-        _ => Ok(Settings { replicas: found.replicas }),
+        _ => {
+            let is_parted = found.constraint.labels.contains(storage);
+            Ok(Settings { replicas: found.replicas, is_parted })
+        }
     }
 }
 
@@ -75,15 +89,13 @@ fn check(found: &Keyspace) -> Result<Settings, PoolError> {
 pub(crate) async fn ensure(coordinators: &[String], spec: &PoolSpec) -> Result<Settings, PoolError> {
     let found = ask(coordinators, &spec.name, Some(spec)).await?;
     let gone = || PoolError::NoCoordinator(format!("keyspace {} was deleted again", spec.name));
-    check(&found.ok_or_else(gone)?)
+    check(&found.ok_or_else(gone)?, &spec.storage)
 }
 
 /// How many replicas the pool has. None: it is not there.
-pub(crate) async fn look(
-    coordinators: &[String],
-    pool: &KeyspaceName,
-) -> Result<Option<Settings>, PoolError> {
-    ask(coordinators, pool, None).await?.map(|found| check(&found)).transpose()
+pub(crate) async fn look(coordinators: &[String], spec: &PoolSpec) -> Result<Option<Settings>, PoolError> {
+    let found = ask(coordinators, &spec.name, None).await?;
+    found.map(|found| check(&found, &spec.storage)).transpose()
 }
 
 /// The keyspace of a pool, from the first coordinator that answers; `creates` says what it creates if it is not there.
@@ -116,10 +128,14 @@ mod tests {
 
     #[test]
     fn a_pool_that_nodes_create_is_one_that_they_take() {
-        let spec = PoolSpec { name: "default".parse().unwrap(), slots: 256, replicas: 2 };
+        let storage = Label::new("shuffle-storage:default").unwrap();
+        let spec =
+            PoolSpec { name: "default".parse().unwrap(), slots: 256, replicas: 2, storage: storage.clone() };
         let keyspace = spec.keyspace();
         assert_eq!(keyspace.check(), Ok(()));
-        assert_eq!(check(&keyspace), Ok(Settings { replicas: 2 }));
+        assert_eq!(check(&keyspace, &storage), Ok(Settings { replicas: 2, is_parted: true }));
+        let anywhere = Keyspace { constraint: Constraint::default(), ..keyspace.clone() };
+        assert_eq!(check(&anywhere, &storage), Ok(Settings { replicas: 2, is_parted: false }));
         let others = [
             Keyspace { kind: KeyspaceKind::App, ..keyspace.clone() },
             Keyspace { sharding: Sharding::KeyRange, ..keyspace.clone() },
@@ -127,7 +143,7 @@ mod tests {
             Keyspace { durable: false, ..keyspace.clone() },
         ];
         for other in others {
-            assert!(matches!(check(&other), Err(PoolError::Taken(..))), "{other:?}");
+            assert!(matches!(check(&other, &storage), Err(PoolError::Taken(..))), "{other:?}");
         }
     }
 }

@@ -6,11 +6,14 @@
 //! | those of a slot that has no leader | they load: nobody may take one of them for the leader |
 //! | replicas in `Load` whose process is the latest of its node, and not called down | they load, and the leader counts on them |
 //! | all others in `Load` | nothing: else a node that is dead would hold up all decisions until its replica is replaced |
+//! | a node with a label of the pool ([`super::labels`]) that is not down, whether it has a slot or not | a node of the pool |
+//! | one that only buffers, or is drained | it stands in for no other node |
 //!
 //! What was not done: a replica in `Load` that the coordinator called down, and that has not ended after all (as while the
 //! brake is on), may say that it is loaded before the leader counts on it again. If the leader ends in that moment, and this
 //! replica leads next, what was decided in between is lost.
 
+use super::labels::PoolLabels;
 use partage_core::base::id::Epoch;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::lifecycle::ReplicaState;
@@ -31,6 +34,9 @@ use tokio::sync::watch;
 pub(crate) struct Seen {
     places: Vec<SlotPlace>,
     nodes: Vec<NodeId>,
+    no_stand_ins: BTreeSet<NodeId>,
+    /// Where nodes are that take attempts.
+    pub(crate) buffers: Vec<String>,
     /// Where the nodes are.
     pub(crate) addresses: BTreeMap<NodeId, String>,
 }
@@ -38,8 +44,25 @@ pub(crate) struct Seen {
 impl Seen {
     /// As the machines take it; `generation` grows with each.
     pub(crate) fn pool_map(&self, generation: u64, replicas: u32) -> PoolMap {
-        let (places, nodes) = (self.places.clone(), self.nodes.clone());
-        PoolMap { generation, replicas: replicas as usize, places, nodes }
+        let (places, nodes, no_stand_ins) =
+            (self.places.clone(), self.nodes.clone(), self.no_stand_ins.clone());
+        PoolMap { generation, replicas: replicas as usize, places, nodes, no_stand_ins }
+    }
+
+    /// What the labels of a node say.
+    fn hear_of(&mut self, at: &NodeAddress, labels: &PoolLabels, nodes: &mut BTreeSet<NodeId>) {
+        let (buffers, stores) = (at.labels.contains(&labels.buffer), at.labels.contains(&labels.storage));
+        if !buffers && !stores {
+            return;
+        }
+        nodes.insert(at.id.clone());
+        self.addresses.insert(at.id.clone(), at.address.clone());
+        if buffers {
+            self.buffers.push(at.address.clone());
+        }
+        if at.drains || !stores {
+            self.no_stand_ins.insert(at.id.clone());
+        }
     }
 
     /// Where frames for other nodes go.
@@ -59,14 +82,17 @@ pub(crate) fn slot_of(bounds: &Bounds) -> Option<PoolSlot> {
 }
 
 /// What is known of the pool; none: there is no map of it, or it is not laid out.
-fn seen(table: &RouteTable, pool: &KeyspaceName, me: &NodeId) -> Option<Seen> {
+fn seen(table: &RouteTable, pool: &KeyspaceName, labels: &PoolLabels, me: &NodeId) -> Option<Seen> {
     let map = table.map(pool)?;
     let Sharding::Fixed { shards, .. } = map.sharding() else { return None };
     let known: BTreeMap<&NodeId, &NodeAddress> = table.addresses().map(|at| (&at.id, at)).collect();
     let mut seen = Seen::default();
+    let mut nodes = BTreeSet::from([me.clone()]);
+    for at in known.values().filter(|at| !is_away(at)) {
+        seen.hear_of(at, labels, &mut nodes);
+    }
     let nowhere = SlotPlace { epoch: Epoch(0), live: Vec::new(), loading: Vec::new() };
     seen.places = vec![nowhere; shards as usize];
-    let mut nodes = BTreeSet::from([me.clone()]);
     for shard in map.shards() {
         let slot = slot_of(&shard.bounds);
         let Some(place) = slot.and_then(|slot| seen.places.get_mut(slot.0 as usize)) else { continue };
@@ -113,12 +139,13 @@ fn place_of(shard: &Shard, known: &BTreeMap<&NodeId, &NodeAddress>) -> SlotPlace
 pub(crate) struct PoolListener {
     pub(crate) pool: KeyspaceName,
     pub(crate) me: NodeId,
+    pub(crate) labels: PoolLabels,
     pub(crate) tell: watch::Sender<Option<Seen>>,
 }
 
 impl Listener for PoolListener {
     fn taken(&mut self, table: &RouteTable, _: MapEvent) {
-        let now = seen(table, &self.pool, &self.me);
+        let now = seen(table, &self.pool, &self.labels, &self.me);
         // A pool that was deleted is gone from the map; the node hears of that by its orders.
         if now.is_some() {
             self.tell.send_if_modified(|known| {
@@ -134,6 +161,7 @@ impl Listener for PoolListener {
 mod tests {
     use super::*;
     use partage_core::base::id::{Configuration, Incarnation, PlacementId, ShardId};
+    use partage_core::base::name::Label;
     use partage_core::keyspace::map::{Lineage, Role};
     use partage_core::keyspace::sharding::Slot;
 
@@ -149,6 +177,8 @@ mod tests {
             zone: None,
             health,
             resp_address: None,
+            labels: BTreeSet::new(),
+            drains: false,
         }
     }
 
@@ -197,6 +227,31 @@ mod tests {
         let replicas = [("a", ReplicaState::Live, Role::Follower)];
         let found = place(&replicas, &[]);
         assert_eq!((found.live, found.loading), (Vec::new(), vec![node("a")]));
+    }
+
+    #[test]
+    fn labels_tell_who_is_of_the_pool_and_who_stands_in() {
+        let labels = PoolLabels::of(&"default".parse().unwrap()).unwrap();
+        let other = PoolLabels::of(&"etl".parse().unwrap()).unwrap();
+        let with = |name: &str, drains: bool, labels: &[&Label]| NodeAddress {
+            labels: labels.iter().map(|label| (*label).clone()).collect(),
+            drains,
+            ..at(name, 1, Health::Up)
+        };
+        let all = [
+            with("both", false, &[&labels.buffer, &labels.storage]),
+            with("buffer", false, &[&labels.buffer]),
+            with("drained", true, &[&labels.buffer, &labels.storage]),
+            with("storage", false, &[&labels.storage, &other.buffer]),
+            with("stranger", false, &[&other.buffer, &other.storage]),
+            with("nothing", false, &[]),
+        ];
+        let (mut seen, mut nodes) = (Seen::default(), BTreeSet::new());
+        all.iter().for_each(|at| seen.hear_of(at, &labels, &mut nodes));
+        assert_eq!(nodes, BTreeSet::from(["both", "buffer", "drained", "storage"].map(node)));
+        assert_eq!(seen.no_stand_ins, BTreeSet::from(["buffer", "drained"].map(node)));
+        assert_eq!(seen.buffers, ["both:7700", "buffer:7700", "drained:7700"]);
+        assert!(seen.addresses.keys().eq(&nodes));
     }
 
     #[test]

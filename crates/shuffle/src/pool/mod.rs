@@ -12,10 +12,12 @@
 //! |---|---|
 //! | what the machines are told of a map | `map.rs` |
 //! | which keyspace a pool is, and who creates it | `keyspace.rs` |
+//! | how nodes know which others are of their pool, and what these do | `labels.rs` |
 //! | what orders of the coordinator do | `handler.rs` |
 //! | what becomes of a disk that fills | `disk.rs` |
 //! | what becomes of a lead that the node may not take up | `leads.rs` |
-//! | what people see: `GET /v1/shuffles`, metrics | `http.rs`, `metrics.rs` |
+//! | what people see and delete: `/v1/shuffles`, metrics | `http.rs`, `metrics.rs` |
+//! | what other protocols of the node see | `local.rs` |
 //!
 //! # What kind of keyspace a pool is
 //!
@@ -34,17 +36,21 @@ mod disk;
 mod handler;
 mod http;
 mod keyspace;
+mod labels;
 mod leads;
+mod local;
 mod map;
 mod metrics;
 
 pub use disk::DISK_LIMITS;
 pub(crate) use disk::attend as attend_disk;
-pub(crate) use handler::PoolHandler;
-pub(crate) use http::routes;
+pub(crate) use handler::{PoolHandler, hand_over_all};
+pub(crate) use http::{Doors, routes};
 pub use keyspace::PoolError;
 pub(crate) use keyspace::{PoolSpec, Settings, ensure, look};
+pub(crate) use labels::PoolLabels;
 pub(crate) use leads::attend as attend_leads;
+pub use local::LocalPool;
 pub(crate) use map::{PoolListener, Seen};
 pub(crate) use metrics::text as metrics_text;
 

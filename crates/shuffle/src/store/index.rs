@@ -32,6 +32,8 @@ type OfSlot = BTreeMap<(Writer, u64), Place>;
 pub(crate) struct Index {
     batches: BTreeMap<(ShuffleId, PoolSlot), OfSlot>,
     files: BTreeMap<u64, FileUse>,
+    /// Bytes of the frames of each slot.
+    slots: BTreeMap<PoolSlot, u64>,
 }
 
 impl Index {
@@ -46,16 +48,29 @@ impl Index {
             file.live += place.bytes as u64;
         }
         let Stream { shuffle, slot, writer } = &key.stream;
+        *self.slots.entry(*slot).or_default() += place.bytes as u64;
         let of_slot = self.batches.entry((*shuffle, *slot)).or_default();
         if let Some(before) = of_slot.insert((writer.clone(), key.number), place) {
-            self.dies(before);
+            self.dies(*slot, before);
         }
     }
 
-    fn dies(&mut self, place: Place) {
+    fn dies(&mut self, slot: PoolSlot, place: Place) {
+        let bytes = place.bytes as u64;
         if let Some(file) = self.files.get_mut(&place.file) {
-            file.live = file.live.saturating_sub(place.bytes as u64);
+            file.live = file.live.saturating_sub(bytes);
         }
+        match self.slots.get_mut(&slot) {
+            Some(all) if *all > bytes => *all -= bytes,
+            _ => {
+                self.slots.remove(&slot);
+            }
+        }
+    }
+
+    /// Bytes of the frames of a slot that are wanted.
+    pub(crate) fn slot_bytes(&self, slot: PoolSlot) -> u64 {
+        self.slots.get(&slot).copied().unwrap_or(0)
     }
 
     pub(crate) fn get(&self, key: &BatchKey) -> Option<Place> {
@@ -85,7 +100,7 @@ impl Index {
         let Stream { shuffle, slot, writer } = &key.stream;
         let of_slot = self.batches.get_mut(&(*shuffle, *slot));
         if let Some(place) = of_slot.and_then(|batches| batches.remove(&(writer.clone(), key.number))) {
-            self.dies(place);
+            self.dies(*slot, place);
         }
     }
 
@@ -101,8 +116,11 @@ impl Index {
 
     fn remove_if(&mut self, is_gone: impl Fn(ShuffleId, PoolSlot) -> bool) {
         let gone = self.batches.extract_if(.., |(shuffle, slot), _| is_gone(*shuffle, *slot));
-        let places: Vec<Place> = gone.flat_map(|(_, batches)| batches.into_values()).collect();
-        places.into_iter().for_each(|place| self.dies(place));
+        let places = |((_, slot), batches): ((ShuffleId, PoolSlot), OfSlot)| {
+            batches.into_values().map(move |place| (slot, place))
+        };
+        let places: Vec<(PoolSlot, Place)> = gone.flat_map(places).collect();
+        places.into_iter().for_each(|(slot, place)| self.dies(slot, place));
     }
 
     pub(crate) fn remove_file(&mut self, number: u64) {
@@ -117,5 +135,40 @@ impl Index {
     /// Bytes of all frames.
     pub(crate) fn bytes(&self) -> u64 {
         self.files.values().map(|file| file.bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::base::id::Incarnation;
+    use partage_core::base::name::NodeId;
+    use partage_service::shuffle::BufferId;
+
+    #[test]
+    fn what_a_slot_has_is_counted_until_it_goes() {
+        let node = NodeId::new("a").unwrap();
+        let writer = Writer::Buffer(BufferId { node, incarnation: Incarnation(1) });
+        let key = |shuffle, slot, number| {
+            let stream = Stream { shuffle: ShuffleId(shuffle), slot: PoolSlot(slot), writer: writer.clone() };
+            BatchKey { stream, number }
+        };
+        let place = |bytes| Place { file: 1, offset: 0, bytes, number: 1 };
+        let mut index = Index::default();
+        index.add_file(1, ShuffleId(1));
+        for (shuffle, slot, bytes) in [(1, 1, 10), (1, 2, 100), (2, 1, 1_000)] {
+            index.insert(&key(shuffle, slot, 1), place(bytes));
+        }
+        // It is there a second time.
+        index.insert(&key(1, 1, 1), place(20));
+        let of = |index: &Index| [1, 2, 3].map(|slot| index.slot_bytes(PoolSlot(slot)));
+        assert_eq!(of(&index), [1_020, 100, 0]);
+        index.remove(&key(1, 2, 1), place(100));
+        index.remove(&key(1, 2, 1), place(100));
+        assert_eq!(of(&index), [1_020, 0, 0]);
+        index.remove_shuffle(ShuffleId(2));
+        assert_eq!(of(&index), [20, 0, 0]);
+        index.remove_slot(PoolSlot(1));
+        assert_eq!((of(&index), index.slots.len()), ([0; 3], 0));
     }
 }

@@ -38,6 +38,7 @@ pub use index::Place;
 pub use partage_log::Damage;
 pub use read::BatchReader;
 
+use crate::limits::REWRITTEN_BYTES;
 use file::{AppendError, BatchFile};
 use index::Index;
 use partage_journal::Disk;
@@ -307,16 +308,27 @@ impl Store {
             .collect();
         let (reader, mut damaged) = (self.reader(), Vec::new());
         for number in sparse {
-            let (mut rest, keys) = (Vec::new(), lock(&self.index).of_file(number));
+            let (mut rest, mut bytes, keys) = (Vec::new(), 0, lock(&self.index).of_file(number));
+            let mut has_room = true;
             for key in keys {
                 match reader.read(&key) {
-                    Ok(batch) => rest.push(batch),
+                    Ok(batch) => {
+                        bytes += batch.memory();
+                        rest.push(batch);
+                    }
                     // What was not copied keeps its file.
                     Err(BatchError::Absent(_) | BatchError::Failed { .. }) => {}
                     Err(BatchError::Damaged { key, place, damage }) => damaged.push((key, *place, *damage)),
                 }
+                if bytes >= REWRITTEN_BYTES {
+                    has_room = self.store(&std::mem::take(&mut rest))?.refused.is_empty();
+                    bytes = 0;
+                }
+                if !has_room {
+                    break;
+                }
             }
-            if !self.store(&rest)?.refused.is_empty() {
+            if !has_room || !self.store(&rest)?.refused.is_empty() {
                 // Without room for the copy the file stays.
                 break;
             }

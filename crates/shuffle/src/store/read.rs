@@ -3,6 +3,7 @@
 use super::error::BatchError;
 use super::index::{Index, Place};
 use super::{Damage, file, lock};
+use crate::counted::Counted;
 use crate::limits;
 use partage_journal::Disk;
 use partage_service::shuffle::record::{Batch, BatchKey, Stream};
@@ -18,6 +19,8 @@ pub struct BatchReader {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     index: Arc<Mutex<Index>>,
+    /// What was read so far.
+    read: Arc<Counted>,
 }
 
 /// Whether reading it again would fail in the same way.
@@ -27,7 +30,7 @@ fn is_of_disk(error: &io::Error) -> bool {
 
 impl BatchReader {
     pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, index: Arc<Mutex<Index>>) -> BatchReader {
-        BatchReader { disk, dir, index }
+        BatchReader { disk, dir, index, read: Arc::default() }
     }
 
     /// One batch.
@@ -70,7 +73,10 @@ impl BatchReader {
             Err(error) => return Err(BatchError::Failed { key: key.clone(), why: error.to_string() }),
         };
         match file::read_frame(&bytes, place) {
-            Ok(batch) if batch.key == *key => Ok(Some(batch)),
+            Ok(batch) if batch.key == *key => {
+                self.read.add(batch.records(), place.bytes as u64);
+                Ok(Some(batch))
+            }
             Ok(_) => Err(damage(place.offset, "another batch lies here".to_owned())),
             Err(found) => Err(damage(found.offset, found.what)),
         }
@@ -88,15 +94,43 @@ impl BatchReader {
         wanted: impl IntoIterator<Item = (&'a Writer, u64, u64)>,
         mut take: impl FnMut(&Arc<Batch>),
     ) -> Result<(), BatchError> {
+        self.read_while((shuffle, slot), wanted, |batch| {
+            take(batch);
+            true
+        })
+    }
+
+    /// The same, until `take` says that it wants no more.
+    ///
+    /// # Errors
+    /// As [`BatchReader::read_all`].
+    pub fn read_while<'a>(
+        &self,
+        (shuffle, slot): (ShuffleId, PoolSlot),
+        wanted: impl IntoIterator<Item = (&'a Writer, u64, u64)>,
+        mut take: impl FnMut(&Arc<Batch>) -> bool,
+    ) -> Result<(), BatchError> {
         for (writer, after, upto) in wanted {
             let stream = Stream { shuffle, slot, writer: writer.clone() };
             let mut key = BatchKey { stream, number: after };
             while key.number < upto {
                 key.number += 1;
-                take(&self.read(&key)?);
+                if !take(&self.read(&key)?) {
+                    return Ok(());
+                }
             }
         }
         Ok(())
+    }
+
+    /// Records that were read so far, by this reader and its copies, and the bytes of the frames that had them.
+    pub(crate) fn reads(&self) -> (u64, u64) {
+        self.read.get()
+    }
+
+    /// Bytes of the frames of a slot.
+    pub fn slot_bytes(&self, slot: PoolSlot) -> u64 {
+        lock(&self.index).slot_bytes(slot)
     }
 
     /// Bytes of all frames, also of those that are not wanted any more.

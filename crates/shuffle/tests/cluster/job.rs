@@ -16,8 +16,18 @@ const PIECE: usize = 500;
 /// Clients that write at a time.
 const CLIENTS: usize = 4;
 
+/// Which keys the records of a job have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// Many are there more than once, and some of them often.
+    Mixed,
+    /// All have the same.
+    Equal,
+}
+
 pub struct Job {
     pub shuffle: Shuffle,
+    keys: Keys,
     partitions: u32,
     records: u64,
     /// All records, in the order in which they are to be read.
@@ -36,10 +46,11 @@ fn mixed(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A record of 10 bytes of key and 22 of value. Many keys are there more than once, and some of them often.
-fn record(partition: u32, at: u64) -> (Vec<u8>, Vec<u8>) {
+/// A record of 10 bytes of key and 22 of value.
+fn record(keys: Keys, partition: u32, at: u64) -> (Vec<u8>, Vec<u8>) {
     let lot = mixed(u64::from(partition) << 40 | at);
-    let key = if lot.is_multiple_of(50) { mixed(7) } else { mixed(lot % 60_000) };
+    let is_same = keys == Keys::Equal || lot.is_multiple_of(50);
+    let key = if is_same { mixed(7) } else { mixed(lot % 60_000) };
     let mut bytes = key.to_be_bytes().to_vec();
     bytes.extend_from_slice(b"..");
     let mut value = partition.to_be_bytes().to_vec();
@@ -50,13 +61,18 @@ fn record(partition: u32, at: u64) -> (Vec<u8>, Vec<u8>) {
 
 impl Job {
     pub fn start(cluster: &Cluster, partitions: u32, records: u64) -> Job {
-        let shuffle = cluster.client(0).start(Terms { stashes: 30, ranges: 48 }).unwrap();
-        let all = (0..partitions).flat_map(|partition| (0..records).map(move |at| record(partition, at)));
+        Job::start_of(cluster, Keys::Mixed, partitions, records)
+    }
+
+    pub fn start_of(cluster: &Cluster, keys: Keys, partitions: u32, records: u64) -> Job {
+        let shuffle = cluster.client(0).start(Terms::new(30, 48)).unwrap();
+        let all =
+            (0..partitions).flat_map(|partition| (0..records).map(move |at| record(keys, partition, at)));
         let mut expected: Vec<_> = all.collect();
         // Stable: records of one key stay in the order of partition and place.
         expected.sort_by(|one, other| one.0.cmp(&other.0));
         let (pieces, again) = Default::default();
-        Job { shuffle, partitions, records, expected, pieces, again, pace_ms: 0 }
+        Job { shuffle, keys, partitions, records, expected, pieces, again, pace_ms: 0 }
     }
 
     /// The same with clients that rest for so long after each piece.
@@ -104,7 +120,7 @@ impl Job {
     pub fn attempt(&self, cluster: &Cluster, partition: u32, node: usize) -> Result<(), PutError> {
         let put = cluster.client(node).open(self.shuffle, partition);
         let Ok(mut put) = put else { return Err(PutError::Stopped) };
-        let records = (0..self.records).map(|at| record(partition, at));
+        let records = (0..self.records).map(|at| record(self.keys, partition, at));
         let records = records.map(|(key, value)| Record { key: key.into(), value: value.into() });
         let records: Vec<Record> = records.collect();
         for piece in records.chunks(PIECE) {

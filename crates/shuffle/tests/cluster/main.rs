@@ -6,9 +6,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test on real files and threads stops at its first surprise")]
 
+mod combining;
 mod disk;
 mod job;
 mod killing;
+mod large_ranges;
 mod nodes;
 mod sockets;
 mod troubles;

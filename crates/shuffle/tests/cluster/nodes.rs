@@ -5,6 +5,7 @@ use crate::sockets::{Socket, Sockets};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_log::{LogSettings, WriterSettings};
+use partage_service::shuffle::leader::OwnerQuota;
 use partage_service::shuffle::pool::{PoolMap, SlotPlace};
 use partage_service::shuffle::settings::Settings;
 use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
@@ -78,7 +79,11 @@ pub struct Cluster {
     network: Arc<Network>,
     state: Mutex<State>,
     sockets: Option<Sockets>,
+    settings: NodeSettings,
 }
+
+/// Shuffles that an owner may have.
+pub const OWNER_SHUFFLES: u64 = 6;
 
 pub fn settings() -> NodeSettings {
     let machines = Settings {
@@ -105,7 +110,8 @@ pub fn settings() -> NodeSettings {
         machines,
         decisions,
         store,
-        range_bytes: 1 << 20,
+        range_bytes: 2 << 20,
+        owner_quota: OwnerQuota { shuffles: Some(OWNER_SHUFFLES), bytes: None },
         question_ms: 1_000,
         ..NodeSettings::default()
     }
@@ -113,22 +119,33 @@ pub fn settings() -> NodeSettings {
 
 impl Cluster {
     pub fn start() -> Cluster {
-        Cluster::start_on(None)
+        Cluster::start_on(None, settings())
+    }
+
+    /// The same with other numbers.
+    pub fn start_with(settings: NodeSettings) -> Cluster {
+        Cluster::start_on(None, settings)
     }
 
     /// The same with nodes that reach each other over TCP.
     pub fn start_over_sockets() -> Cluster {
-        Cluster::start_on(Some(Sockets::default()))
+        Cluster::start_on(Some(Sockets::default()), settings())
     }
 
-    fn start_on(sockets: Option<Sockets>) -> Cluster {
+    fn start_on(sockets: Option<Sockets>, settings: NodeSettings) -> Cluster {
         let names: Vec<NodeId> = (0..NODES).map(|at| NodeId::new(&format!("n{at}")).unwrap()).collect();
         let place = |slot: usize| {
             let live = (0..2).map(|at| names[(slot + at) % NODES].clone()).collect();
             SlotPlace { epoch: Epoch(1), live, loading: Vec::new() }
         };
         let places = (0..SLOTS as usize).map(place).collect();
-        let map = PoolMap { generation: 1, replicas: 2, places, nodes: names.clone() };
+        let map = PoolMap {
+            generation: 1,
+            replicas: 2,
+            places,
+            nodes: names.clone(),
+            no_stand_ins: Default::default(),
+        };
         let place = |name| Place {
             name,
             incarnation: Incarnation(0),
@@ -138,7 +155,8 @@ impl Cluster {
         };
         let state = State { map, places: names.into_iter().map(place).collect() };
         let folder = tempfile::tempdir().unwrap();
-        let cluster = Cluster { folder, network: Arc::default(), state: Mutex::new(state), sockets };
+        let (network, state) = (Arc::default(), Mutex::new(state));
+        let cluster = Cluster { folder, network, state, sockets, settings };
         (0..NODES).for_each(|node| cluster.start_node(node));
         cluster
     }
@@ -175,7 +193,7 @@ impl Cluster {
             pool: KeyspaceName::new("pool").unwrap(),
             folder: self.folder(at),
             disk: Arc::new(place.disk.clone()),
-            settings: settings(),
+            settings: self.settings.clone(),
         };
         let own = Peer { node: place.name.clone(), incarnation: place.incarnation };
         if let Some(sockets) = &self.sockets {
@@ -249,6 +267,13 @@ impl Cluster {
             let mut all = (0..NODES).map(|at| self.status(at));
             all.all(|status| (status.buffered_bytes, status.storing_bytes, status.ended) == (0, 0, None))
         });
+        until("nothing is left of what was read", || {
+            let mut all = (0..NODES).map(|at| self.status(at));
+            all.all(|status| (status.reading_bytes, status.sorted_file_bytes) == (0, 0))
+        });
+        for at in 0..NODES {
+            assert_eq!(std::fs::read_dir(self.folder(at).join("sorting")).unwrap().count(), 0);
+        }
         let mut state = self.state.lock().unwrap();
         let nodes: Vec<Node> = state.places.iter_mut().filter_map(|place| place.node.take()).collect();
         state.places.iter_mut().for_each(|place| drop(place.socket.take()));

@@ -2,18 +2,19 @@
 
 use crate::job::Job;
 use crate::nodes::{Cluster, NODES, pause, until};
-use partage_core::limits::SHUFFLE_RANGES;
+use partage_core::limits::{SHUFFLE_RANGES, SHUFFLE_TTL_LEAST_MS, SHUFFLE_WEIGHT};
 use partage_service::shuffle::{AttemptId, ShuffleId, Terms};
 use partage_shuffle::network::{PoolService, WireTransport};
 use partage_shuffle::node::Node;
 use partage_shuffle_wire::client::{
-    Again, Answer, Call, CutBy, RecordKind, Refusal, RefusalWord, Request, Stage,
+    Again, Answer, Call, CutBy, Refusal, RefusalWord, Request, ShuffleOptions, Stage,
 };
 use partage_shuffle_wire::node::Peer;
 use partage_shuffle_wire::records::PackedRecords;
 use partage_shuffle_wire::transport::{Address, ClientConnection, Listener, Server, Timing};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -156,6 +157,37 @@ impl Caller {
         self.next(number).await
     }
 
+    /// 10,000 records of 8 bytes, two of each of 5,000 keys.
+    async fn cuts_by_bytes_and_between_keys(&mut self) {
+        let mut parts = Vec::new();
+        for i in 0..7 {
+            let part = self.read(Request::ReadPartition(i, 7, CutBy::Bytes)).await;
+            assert!((1_428..=1_430).contains(&part.len()), "{i}: {}", part.len());
+            parts.extend(part);
+        }
+        let all: Vec<Vec<u8>> = (0..10_000_u32).map(|rank| (rank / 2).to_be_bytes().to_vec()).collect();
+        assert_eq!(parts, all);
+        let mut rest = &all[..];
+        let Answer::Bounds(bounds) = self.call(Request::Bounds(7, CutBy::Keys)).await else { panic!() };
+        for i in 0..7 {
+            let part = self.read(Request::ReadPartition(i, 7, CutBy::Keys)).await;
+            assert!((1_426..=1_432).contains(&part.len()) && part.len() % 2 == 0, "{i}: {}", part.len());
+            assert_eq!(&bounds[i as usize][..], part[0]);
+            let (own, others) = rest.split_at(part.len());
+            assert_eq!(own, part);
+            rest = others;
+        }
+        assert!(rest.is_empty() && bounds.len() == 8);
+        assert_eq!(self.read(Request::ReadRanks(9_999, 20_000)).await, all[9_999..]);
+        let Answer::HeavyKeys(total, heavy) = self.call(Request::HeavyKeys(7)).await else { panic!() };
+        assert_eq!((total, heavy.len()), (10_000, 0));
+        let Answer::HeavyKeys(_, heavy) = self.call(Request::HeavyKeys(10_000)).await else { panic!() };
+        let found: Vec<(u64, u64)> = heavy.iter().map(|one| (one.first, one.records)).collect();
+        assert_eq!(found, (0..5_000).map(|key| (2 * key, 2)).collect::<Vec<_>>());
+        let none = self.refused(Request::HeavyKeys(0)).await;
+        assert_eq!(none.word, RefusalWord::NoSuchPartition);
+    }
+
     /// All records of a read.
     async fn read(&mut self, what: Request) -> Vec<Vec<u8>> {
         let mut keys = Vec::new();
@@ -176,13 +208,16 @@ fn piece(partition: u32, keys: std::ops::Range<u32>) -> PackedRecords {
 
 fn call_one_node_after_the_other(cluster: &Cluster) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let terms = Terms { stashes: 30, ranges: 48 };
+    let terms = Terms::new(30, 48);
     runtime.block_on(async {
         let mut callers = Vec::new();
         for node in 0..NODES {
             callers.push(Caller::connect(&cluster.address(node), ShuffleId(77)).await);
         }
-        assert_eq!(callers[0].call(Request::Start(terms, RecordKind::Raw)).await, Answer::Started(terms));
+        assert_eq!(
+            callers[0].call(Request::Start(terms, ShuffleOptions::default())).await,
+            Answer::Started(terms)
+        );
         for partition in 0..2 {
             // The other half of each key's records lies in the other partition.
             let pieces = [piece(partition, 0..2_000), piece(partition, 2_000..5_000)];
@@ -205,11 +240,16 @@ fn call_one_node_after_the_other(cluster: &Cluster) {
             assert!(keys.is_sorted() && keys[0] == 2_500_u32.to_be_bytes());
             let first = 4_999_u32.to_be_bytes().as_slice().into();
             assert_eq!(caller.read(Request::ReadKeys(first, None)).await.len(), 2);
-            let Answer::Bounds(bounds) = caller.call(Request::Bounds(2)).await else { panic!() };
+            let Answer::Bounds(bounds) = caller.call(Request::Bounds(2, CutBy::Records)).await else {
+                panic!()
+            };
             let bounds: Vec<&[u8]> = bounds.iter().map(|key| &key[..]).collect();
             assert_eq!(bounds, [0_u32, 2_500, 4_999].map(u32::to_be_bytes).each_ref().map(|key| &key[..]));
-            let none = caller.refused(Request::ReadPartition(2, 2, CutBy::Records)).await;
-            assert_eq!(none.word, RefusalWord::NoSuchPartition);
+            for by in [CutBy::Records, CutBy::Bytes, CutBy::Keys] {
+                let none = caller.refused(Request::ReadPartition(2, 2, by)).await;
+                assert_eq!(none.word, RefusalWord::NoSuchPartition);
+            }
+            caller.cuts_by_bytes_and_between_keys().await;
         }
         assert_eq!(callers[1].call(Request::Delete).await, Answer::Deleted);
         let gone = callers[0].refused(Request::KeepAlive).await;
@@ -224,22 +264,49 @@ fn any_node_takes_any_call_of_a_client() {
     cluster.has_nothing();
 }
 
+/// Longer than it lives without.
+#[test]
+fn d7_a_sealed_shuffle_lives_as_long_as_it_is_read() {
+    let cluster = Cluster::start_over_sockets();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let terms = Terms::new(3, 4);
+    let options = ShuffleOptions { sealed_ttl_ms: Some(SHUFFLE_TTL_LEAST_MS), ..ShuffleOptions::default() };
+    runtime.block_on(async {
+        let mut caller = Caller::connect(&cluster.address(0), ShuffleId(78)).await;
+        assert_eq!(caller.call(Request::Start(terms, options)).await, Answer::Started(terms));
+        assert_eq!(caller.write(0, terms, &[piece(0, 0..100)]).await, Answer::Whole);
+        assert_eq!(caller.call(Request::Seal(BTreeSet::from([0]))).await, Answer::Sealed(100, 800));
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(SHUFFLE_TTL_LEAST_MS + 2_000) {
+            assert_eq!(caller.read(Request::ReadPartition(0, 1, CutBy::Records)).await.len(), 100);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    });
+}
+
 #[test]
 fn r1_terms_that_no_node_has_memory_for_are_refused_and_cost_nothing() {
     let cluster = Cluster::start_over_sockets();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let terms = Terms { stashes: 30, ranges: 48 };
+    let terms = Terms::new(30, 48);
     runtime.block_on(async {
         let mut caller = Caller::connect(&cluster.address(0), ShuffleId(79)).await;
-        let large =
-            [Terms { stashes: 4_000_000_000, ranges: 48 }, Terms { stashes: 30, ranges: SHUFFLE_RANGES + 1 }];
+        let large = [
+            Terms::new(4_000_000_000, 48),
+            Terms::new(30, SHUFFLE_RANGES + 1),
+            Terms { weight: 0, ..terms },
+            Terms { weight: SHUFFLE_WEIGHT + 1, ..terms },
+        ];
         for large in large {
-            let refused = caller.refused(Request::Start(large, RecordKind::Raw)).await;
+            let refused = caller.refused(Request::Start(large, ShuffleOptions::default())).await;
             assert_eq!((refused.word, refused.again), (RefusalWord::BadFrame, Again::No), "{refused}");
             let refused = caller.refused(Request::Open(0, AttemptId(1), large)).await;
             assert_eq!((refused.word, refused.again), (RefusalWord::BadFrame, Again::No), "{refused}");
         }
-        assert_eq!(caller.call(Request::Start(terms, RecordKind::Raw)).await, Answer::Started(terms));
+        assert_eq!(
+            caller.call(Request::Start(terms, ShuffleOptions::default())).await,
+            Answer::Started(terms)
+        );
         assert_eq!(caller.call(Request::Delete).await, Answer::Deleted);
     });
     cluster.has_nothing();
@@ -249,10 +316,13 @@ fn r1_terms_that_no_node_has_memory_for_are_refused_and_cost_nothing() {
 fn an_attempt_of_a_client_that_goes_away_is_given_up() {
     let cluster = Cluster::start_over_sockets();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let terms = Terms { stashes: 30, ranges: 48 };
+    let terms = Terms::new(30, 48);
     runtime.block_on(async {
         let mut caller = Caller::connect(&cluster.address(0), ShuffleId(78)).await;
-        assert_eq!(caller.call(Request::Start(terms, RecordKind::Raw)).await, Answer::Started(terms));
+        assert_eq!(
+            caller.call(Request::Start(terms, ShuffleOptions::default())).await,
+            Answer::Started(terms)
+        );
         assert_eq!(caller.call(Request::Open(0, AttemptId(1), terms)).await, Answer::Opened);
         let number = caller.number;
         caller.send(number, Request::Records(1, piece(0, 0..1_000))).await;

@@ -1,11 +1,11 @@
 //! A disk that is full, bits that flip, and requests that make no sense.
 
 use crate::job::Job;
-use crate::nodes::{Cluster, NODES, until};
+use crate::nodes::{Cluster, NODES, OWNER_SHUFFLES, until};
 use partage_journal::RealDisk;
 use partage_service::shuffle::buffer::Failed;
 use partage_service::shuffle::record::{BatchKey, Record};
-use partage_service::shuffle::{Ended, ShuffleId, Writer};
+use partage_service::shuffle::{Ended, ShuffleId, ShuffleOptions, Terms, Writer};
 use partage_shuffle::node::client::{ClientError, PutError, Sealed};
 use partage_shuffle::store::{Store, StoreSettings};
 use std::sync::Arc;
@@ -126,5 +126,33 @@ fn what_makes_no_sense_is_refused_by_name() {
     until("every node has heard of it", || {
         (0..NODES).all(|node| job.attempt(&cluster, 0, node).is_err_and(|error| !error.runs_again()))
     });
+    cluster.has_nothing();
+}
+
+#[test]
+fn an_owner_has_as_many_shuffles_as_its_quota_says_and_others_do_not_feel_it() {
+    let cluster = Cluster::start();
+    let client = cluster.client(0);
+    let terms = Terms::new(3, 3);
+    let start = |owner: &str| {
+        client.start_with(terms, ShuffleOptions { owner: owner.to_owned(), ..ShuffleOptions::default() })
+    };
+    let mut started = Vec::new();
+    // The numbers are drawn: some node has room for some of them, until none has.
+    for _ in 0..60 {
+        match start("greedy") {
+            Ok(shuffle) => started.push(shuffle),
+            Err(refused) => assert!(matches!(refused, ClientError::QuotaUsedUp(_)), "{refused}"),
+        }
+    }
+    let most = OWNER_SHUFFLES + NODES as u64;
+    assert!((OWNER_SHUFFLES..most).contains(&(started.len() as u64)), "{}", started.len());
+    let other = start("modest").unwrap();
+    let nobodys = client.start(terms).unwrap();
+    for shuffle in started.iter().chain([&other, &nobodys]) {
+        client.delete(shuffle.id).unwrap();
+    }
+    let again = start("greedy").unwrap();
+    client.delete(again.id).unwrap();
     cluster.has_nothing();
 }

@@ -23,6 +23,7 @@ use crate::transport::{ParentGiven, change_bytes};
 use partage_core::base::id::ShardId;
 use partage_core::base::time::Millis;
 use partage_engine::replica::{Change, Store, TreeStore};
+use partage_service::table::copy::deadline::Urgency;
 use partage_service::table::split::{Given, Taken};
 use std::sync::Arc;
 
@@ -220,7 +221,8 @@ fn apply_some(
     spool: &mut Spool,
     (from, serves): (u64, bool),
 ) -> Result<(u64, Millis), RowsError> {
-    let (began_us, is_pressed) = (shared.pacing.now_us(), spool.grows() || serves);
+    let began_us = shared.pacing.now_us();
+    let urgency = if spool.grows() || serves { Urgency::Pressed } else { Urgency::GivesWay };
     let (mut index, mut bytes) = (from, 0);
     // Not more than comes at once: one part of what comes is added between two steps.
     while bytes < JOIN_GROUP_BYTES
@@ -240,5 +242,5 @@ fn apply_some(
         let _ = store.compact();
     }
     let (rows, copied) = (0, Copied::Within);
-    Ok((index, shared.pacing.done(Worked { began_us, bytes, rows, copied, is_pressed })))
+    Ok((index, shared.pacing.done(Worked { began_us, bytes, rows, copied, urgency })))
 }

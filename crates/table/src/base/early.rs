@@ -26,6 +26,7 @@ use partage_core::base::id::Epoch;
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::ReplicaKey;
 use partage_engine::replica::{Change, Store, TreeSnapshot, TreeStore};
+use partage_service::table::copy::deadline::Urgency;
 use partage_service::table::replication::LogPosition;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -213,6 +214,7 @@ impl LocalBase {
         let generation = changes.generation;
         // What waits must not become more than may, and after the switch clients wait.
         let is_pressed = changes.waiting.bytes > JOIN_PENDING_BYTES / 2 || self.order.in_sync;
+        let urgency = if is_pressed { Urgency::Pressed } else { Urgency::GivesWay };
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
@@ -222,7 +224,7 @@ impl LocalBase {
                     return Ok(CopyStep::Whole(copy.end()?));
                 };
                 let (rows, copied) = (0, Copied::Within);
-                let until = shared.pacing.done(Worked { began_us, bytes, rows, copied, is_pressed });
+                let until = shared.pacing.done(Worked { began_us, bytes, rows, copied, urgency });
                 Ok(CopyStep::More(copy, until))
             };
             let result = step();

@@ -13,6 +13,7 @@ use crate::transport::{Packet, ParentGiven, SnapshotChunk, StoredChange};
 use partage_core::base::id::{Epoch, PlacementId, ShardId};
 use partage_core::base::time::Millis;
 use partage_engine::replica::{Change, Store, TreeStore};
+use partage_service::table::copy::deadline::Urgency;
 use partage_service::table::replication::LogPosition;
 use partage_service::table::split::{Given, Taken, What};
 use std::sync::Arc;
@@ -144,9 +145,9 @@ impl LocalBase {
         let copied = if self.is_here(from) { Copied::Within } else { Copied::In };
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
-            let SnapshotChunk { number, rows, is_last, is_pressed, .. } = chunk;
+            let SnapshotChunk { number, rows, is_last, urgency, .. } = chunk;
             // After the switch clients wait for it.
-            let is_pressed = is_pressed || serves;
+            let urgency = if serves { urgency.max(Urgency::Pressed) } else { urgency };
             let began_us = shared.pacing.now_us();
             let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
             let fill = || -> Result<Filling, RowsError> {
@@ -164,7 +165,7 @@ impl LocalBase {
                 Ok(filling)
             };
             let filled = fill();
-            let rests_until = shared.pacing.done(Worked { began_us, bytes, rows: bytes, copied, is_pressed });
+            let rests_until = shared.pacing.done(Worked { began_us, bytes, rows: bytes, copied, urgency });
             let result = filled.map(|filling| (filling, rests_until));
             let done = BaseWork::Filled { parent, generation, number, is_last, result };
             queue.add(|waiting| waiting.base_done.push(done));

@@ -6,6 +6,7 @@ use crate::network::peer_queue::Outgoing;
 use crate::transport::{Packet, ParentAsk, ParentGiven, SnapshotChunk};
 use bytes::Bytes;
 use partage_engine::replica::{Row, SharedBytes};
+use partage_service::table::copy::deadline::Urgency;
 use partage_wire::replication as wire;
 use std::sync::Arc;
 
@@ -32,7 +33,8 @@ impl From<Outgoing> for wire::Packet {
                 number: chunk.number,
                 rows: chunk.rows.iter().map(|row| (shared(&row.key), shared(&row.value))).collect(),
                 is_last: chunk.is_last,
-                is_pressed: chunk.is_pressed,
+                is_pressed: chunk.urgency >= Urgency::Pressed,
+                is_urgent: chunk.urgency == Urgency::Urgent,
             }),
             Packet::Stored { position, number } => wire::Content::Stored { position, number },
             Packet::Resumed { position, number, through } => {
@@ -64,7 +66,11 @@ pub(super) fn received(content: wire::Content) -> Packet {
             number: chunk.number,
             rows: Arc::new(chunk.rows.into_iter().map(row).collect()),
             is_last: chunk.is_last,
-            is_pressed: chunk.is_pressed,
+            urgency: match (chunk.is_urgent, chunk.is_pressed) {
+                (true, _) => Urgency::Urgent,
+                (false, true) => Urgency::Pressed,
+                (false, false) => Urgency::GivesWay,
+            },
         }),
         wire::Content::Stored { position, number } => Packet::Stored { position, number },
         wire::Content::Resumed { position, number, through } => {

@@ -12,6 +12,7 @@ use partage_core::base::time::Millis;
 use partage_core::node::exchange::ReplicaKey;
 use partage_engine::replica::{Row, limits};
 use partage_log::LogSettings;
+use partage_service::table::copy::deadline::Urgency;
 use partage_service::table::replication::message::Append;
 use partage_service::table::replication::{Entry, EntryKind, LogPosition, Message, Settings};
 use partage_wire::replication as wire;
@@ -51,8 +52,8 @@ fn chunk(number: u64, values: &[usize]) -> Outgoing {
         value: vec![7; *bytes].into(),
     };
     let rows = Arc::new(values.iter().enumerate().map(row).collect());
-    let (position, is_last, is_pressed) = (LogPosition::default(), false, true);
-    outgoing(Packet::Chunk(SnapshotChunk { position, number, rows, is_last, is_pressed }))
+    let (position, is_last, urgency) = (LogPosition::default(), false, Urgency::Urgent);
+    outgoing(Packet::Chunk(SnapshotChunk { position, number, rows, is_last, urgency }))
 }
 
 fn encoded_bytes(outgoing: Outgoing) -> usize {

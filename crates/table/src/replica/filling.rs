@@ -205,7 +205,7 @@ impl LocalReplica {
         let (filling, feed) = (incoming.filling.take(), self.replica_settings.feed());
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
         self.shared.pool.add(self.queue.key.placement, move || {
-            let SnapshotChunk { position, number, rows, is_last, is_pressed } = chunk;
+            let SnapshotChunk { position, number, rows, is_last, urgency } = chunk;
             let began_us = shared.pacing.now_us();
             let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
             let fill = || -> Result<_, RowsError> {
@@ -223,7 +223,7 @@ impl LocalReplica {
             };
             let filled = fill();
             let copied = Copied::In;
-            let rests_until = shared.pacing.done(Worked { began_us, bytes, rows: bytes, copied, is_pressed });
+            let rests_until = shared.pacing.done(Worked { began_us, bytes, rows: bytes, copied, urgency });
             let result = filled.map(|(filling, rows)| Filled { filling, rows, rests_until });
             queue.add(|waiting| waiting.done.push(WorkDone::Filled { generation, position, number, result }));
         });

@@ -103,6 +103,8 @@ pub(crate) struct LocalReplica {
     begins: bool,
     /// The log wants the room of its entries.
     trims: bool,
+    /// The same of those that copies of rows need.
+    trims_later: bool,
     outgoing: BTreeMap<PlacementId, Outgoing>,
     /// Followers whose last snapshot was of no use when it was whole, as the log did not reach back to it any more.
     outrun: BTreeSet<PlacementId>,
@@ -161,6 +163,7 @@ impl LocalReplica {
             logged_step: None,
             begins: true,
             trims: false,
+            trims_later: false,
             outgoing: BTreeMap::new(),
             outrun: BTreeSet::new(),
             giving: Giving::default(),
@@ -275,12 +278,21 @@ impl LocalReplica {
         }
     }
 
-    /// Lets the machine see the writes that are held, unless a sync is under way that is not long under way yet.
+    /// Lets the machine see the writes that are held, unless a sync is under way that is not long under way yet, as far as a copy
+    /// of rows leaves room for them in the log.
     fn release_writes(&mut self) {
         let waits = !self.logging.is_synced()
             && !self.requests.must_release()
             && self.shared.clock.now() < self.requests.held_until();
-        let held = if waits { Vec::new() } else { self.requests.release() };
+        let now = self.shared.clock.now();
+        let held = match self.machine.write_room(now) {
+            _ if waits || !self.requests.holds() => Vec::new(),
+            Some(room) => self.requests.release_within(room, now),
+            None => self.requests.release(),
+        };
+        if !waits && self.requests.holds() {
+            self.shared.pacing.slows_writes();
+        }
         if held.is_empty() {
             return;
         }

@@ -1,10 +1,12 @@
 //! Requests that wait for the machine, and the outcomes of writes that it has not answered yet.
 
 use crate::error::{ReadError, WriteError};
-use crate::limits::{HOLD_MS, OUTCOMES_BEYOND, WRITE_BYTES_HELD, WRITES_HELD};
+use crate::limits::{
+    HOLD_MS, OUTCOMES_BEYOND, WRITE_BYTES_HELD, WRITE_BYTES_WAITING, WRITES_HELD, WRITES_WAITING,
+};
 use crate::queue::{Read, Waiting, WriteAnswer};
 use partage_core::base::time::Millis;
-use partage_service::table::replication::{Failed, LogPosition, Payload, Request};
+use partage_service::table::replication::{ENTRY_AROUND_BYTES, Failed, LogPosition, Payload, Request};
 use partage_service::table::rows::Outcome;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,7 +48,8 @@ impl Stopped {
 }
 
 /// Writes that the machine has not seen, because a sync of the log is under way: they go into the log together when it ends, so
-/// that they cost one record, one message to each follower and one sync. They would wait for the next sync in any case.
+/// that they cost one record, one message to each follower and one sync. They would wait for the next sync in any case. And
+/// writes for which the log has no room, as a copy of rows to a follower needs what is left of it: they go in as the copy goes on.
 #[derive(Debug, Default)]
 struct Held {
     writes: Vec<(Payload, WriteAnswer)>,
@@ -96,6 +99,35 @@ impl Requests {
     /// The writes that are held, in their order.
     pub(super) fn release(&mut self) -> Vec<(Payload, WriteAnswer)> {
         std::mem::take(&mut self.held).writes
+    }
+
+    /// As many of them as so many bytes of log have room for, and one more that begins there. The others are held on; those that
+    /// are more than may wait are refused, the latest first.
+    pub(super) fn release_within(&mut self, room: u64, now: Millis) -> Vec<(Payload, WriteAnswer)> {
+        let mut bytes = 0;
+        let fits = |(payload, _): &&(Payload, WriteAnswer)| {
+            let has_room = bytes < room;
+            bytes += (ENTRY_AROUND_BYTES + payload.len()) as u64;
+            has_room
+        };
+        let fitting = self.held.writes.iter().take_while(fits).count();
+        let rest = self.held.writes.split_off(fitting);
+        let released = self.release();
+        if !rest.is_empty() {
+            self.hold(rest, now);
+        }
+        while self.held.writes.len() > WRITES_WAITING || self.held.bytes > WRITE_BYTES_WAITING {
+            let Some((payload, answer)) = self.held.writes.pop() else { break };
+            self.held.bytes -= payload.len();
+            // A client that has gone hears nothing.
+            let _ = answer.send(Err(WriteError::Busy));
+        }
+        released
+    }
+
+    /// Whether writes are held.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.writes.is_empty()
     }
 
     pub(super) fn add_read(&mut self, read: Read) -> Request {
@@ -169,5 +201,45 @@ pub(super) fn refuse(waiting: Waiting, stopped: &Stopped) {
     }
     for read in waiting.reads {
         read.refuse(stopped.of_read());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot::{self, Receiver};
+
+    fn held(
+        requests: &mut Requests,
+        writes: usize,
+        bytes: usize,
+    ) -> Vec<Receiver<Result<Outcome, WriteError>>> {
+        let (answers, waits): (Vec<_>, Vec<_>) = (0..writes).map(|_| oneshot::channel()).unzip();
+        let writes = answers.into_iter().map(|answer| (Payload::from(vec![0u8; bytes]), answer)).collect();
+        requests.hold(writes, Millis(0));
+        waits
+    }
+
+    #[test]
+    fn what_the_log_has_no_room_for_is_held_on_in_its_order() {
+        let mut requests = Requests::default();
+        let _waits = held(&mut requests, 5, 100 - ENTRY_AROUND_BYTES);
+        assert_eq!(requests.release_within(0, Millis(7)).len(), 0);
+        assert_eq!((requests.holds(), requests.held_until()), (true, Millis(7) + HOLD_MS));
+        assert_eq!(requests.release_within(101, Millis(9)).len(), 2, "one that begins within the room goes");
+        assert_eq!(requests.release_within(u64::MAX, Millis(9)).len(), 3);
+        assert_eq!((requests.holds(), requests.held_until()), (false, Millis::NEVER));
+    }
+
+    #[test]
+    fn r1_of_more_writes_than_may_wait_the_latest_are_refused() {
+        let mut requests = Requests::default();
+        let mut waits = held(&mut requests, WRITES_WAITING + 2, 1);
+        assert!(requests.release_within(0, Millis(0)).is_empty());
+        let mut is_refused = |at: usize| matches!(waits[at].try_recv(), Ok(Err(WriteError::Busy)));
+        assert!(
+            is_refused(WRITES_WAITING) && is_refused(WRITES_WAITING + 1) && !is_refused(WRITES_WAITING - 1)
+        );
+        assert_eq!(requests.release().len(), WRITES_WAITING);
     }
 }

@@ -7,8 +7,10 @@
 //! | whose follower is not heard of | is kept for a while and not sent: other snapshots may be |
 //! | the same, and the follower asks for one again | goes on: its chunk is sent again |
 //! | whose follower has started again and has a part of it | goes on behind that part |
-//! | of a follower, to which the log does not reach back any more | is given up: it is of no use |
+//! | of a follower, to which the log does not reach back any more | is given up: it is of no use, and the next one heeds no limit |
 //! | that is given up | is begun anew when the machine asks for it again |
+//!
+//! The machine is told how far the snapshots to followers are: it keeps the log for them, and says how urgent each is.
 
 use super::LocalReplica;
 use super::storage::WorkDone;
@@ -24,8 +26,9 @@ use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
 use partage_core::keyspace::sharding::Bounds;
 use partage_engine::replica::{Chunk, SharedBytes, Snapshot, Store, TreeSnapshot, limits};
+use partage_service::table::copy::deadline::{CopyProgress, Urgency};
 use partage_service::table::copy::resume;
-use partage_service::table::replication::LogPosition;
+use partage_service::table::replication::{Copied as CopiedTo, LogPosition};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -63,6 +66,11 @@ pub(super) struct Outgoing {
     /// Where the next one begins.
     next: Option<SharedBytes>,
     is_reading: bool,
+    /// Bytes of rows that the follower has stored, and that the chunk has which is under way.
+    copied: u64,
+    chunk_bytes: u64,
+    /// What all rows come to, as far as the files tell.
+    size: u64,
     /// The next one is not read before.
     rests_until: Millis,
     sent: Millis,
@@ -84,11 +92,19 @@ impl Outgoing {
             None => Millis::NEVER,
         }
     }
+
+    /// How far it is, if it is sent to a follower.
+    fn copied(&self, is_whole: bool) -> Option<CopiedTo> {
+        let progress = CopyProgress { copied: self.copied, size: self.size };
+        self.child.is_none().then_some(CopiedTo { position: self.position, progress, is_whole })
+    }
 }
 
 /// A chunk that was read.
 pub(crate) struct Exported {
     chunk: Chunk,
+    /// Bytes of its rows.
+    bytes: usize,
     /// When the next one may be read.
     rests_until: Millis,
 }
@@ -117,6 +133,7 @@ impl LocalReplica {
                 return false;
             }
         };
+        let size = self.rows.store().size();
         let outgoing = Outgoing {
             position: snapshot.position(),
             child,
@@ -125,11 +142,17 @@ impl LocalReplica {
             chunk: None,
             next: None,
             is_reading: false,
+            copied: 0,
+            chunk_bytes: 0,
+            size: size.disk_bytes + size.unflushed_bytes,
             rests_until: Millis(0),
             sent: now,
             heard: now,
             permit,
         };
+        if let Some(copied) = outgoing.copied(false) {
+            self.machine.copies_to(now, to, Some(copied));
+        }
         self.outgoing.insert(to, outgoing);
         self.export(to);
         true
@@ -147,7 +170,7 @@ impl LocalReplica {
 
     /// Reads the next chunk.
     fn export(&mut self, to: PlacementId) {
-        let is_pressed = self.is_pressed(to);
+        let urgency = self.urgency(to);
         let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
         outgoing.is_reading = true;
         let (position, number, from) = (outgoing.position, outgoing.number, outgoing.next.take());
@@ -165,26 +188,24 @@ impl LocalReplica {
             drop(snapshot);
             let result = read.map(|(chunk, bytes)| {
                 let (rows, copied) = (row_bytes(&chunk), Copied::Out);
-                let rests_until = shared.pacing.done(Worked { began_us, bytes, rows, copied, is_pressed });
-                Exported { chunk, rests_until }
+                let rests_until = shared.pacing.done(Worked { began_us, bytes, rows, copied, urgency });
+                Exported { chunk, bytes: rows, rests_until }
             });
             queue.add(|waiting| waiting.done.push(WorkDone::Exported { to, position, number, result }));
         });
     }
 
-    /// Whether this copy is not to give way to clients: they write too much, or, of a child whose parent closes, wait for it, or
-    /// the shard has no replica in sync to spare.
-    fn is_pressed(&self, to: PlacementId) -> bool {
+    /// How urgent this copy is: clients write much, or, of a child whose parent closes, wait for it, or the shard has no replica
+    /// in sync to spare.
+    fn urgency(&self, to: PlacementId) -> Urgency {
+        let at_least = |is_pressed| if is_pressed { Urgency::Pressed } else { Urgency::GivesWay };
         match self.outgoing.get(&to) {
             Some(outgoing) if outgoing.child.is_some() => {
-                self.machine.closes() || self.giving.is_pressed_by(to)
+                at_least(self.machine.closes() || self.giving.is_pressed_by(to))
             }
-            Some(outgoing) => {
-                self.machine.has_none_to_spare()
-                    || self.outrun.contains(&to)
-                    || self.machine.outruns(outgoing.position)
-            }
-            None => false,
+            Some(_) if self.outrun.contains(&to) => Urgency::Urgent,
+            Some(_) => self.machine.copy_urgency(to).max(at_least(self.machine.has_none_to_spare())),
+            None => Urgency::GivesWay,
         }
     }
 
@@ -196,14 +217,15 @@ impl LocalReplica {
         number: u64,
         result: Result<Exported, RowsError>,
     ) {
-        let (now, is_pressed) = (self.shared.clock.now(), self.is_pressed(to));
+        let (now, urgency) = (self.shared.clock.now(), self.urgency(to));
         let is_it = |one: &&mut Outgoing| one.position == position && one.number == number && one.is_reading;
         let Some(outgoing) = self.outgoing.get_mut(&to).filter(is_it) else { return };
         outgoing.is_reading = false;
         match result {
-            Ok(Exported { chunk: Chunk { rows, next }, rests_until }) => {
+            Ok(Exported { chunk: Chunk { rows, next }, bytes, rests_until }) => {
                 let (rows, is_last) = (Arc::new(rows), next.is_none());
-                let chunk = SnapshotChunk { position, number, rows, is_last, is_pressed };
+                outgoing.chunk_bytes = bytes as u64;
+                let chunk = SnapshotChunk { position, number, rows, is_last, urgency };
                 (outgoing.chunk, outgoing.next) = (Some(chunk.clone()), next);
                 (outgoing.sent, outgoing.heard, outgoing.rests_until) = (now, now, rests_until);
                 self.send(to, Packet::Chunk(chunk));
@@ -223,9 +245,13 @@ impl LocalReplica {
         let Some(chunk) = outgoing.chunk.take_if(is_it) else { return };
         outgoing.heard = now;
         self.giving.heard(now, from);
-        // The follower needs another one then, which is to be faster: that one goes on to its end in any case.
+        // The follower needs another one then, which heeds no limit, and for which the log is kept from now on.
         let is_outrun = outgoing.child.is_none() && !self.machine.reaches_back_to(position);
-        if chunk.is_last || (is_outrun && !self.outrun.contains(&from)) {
+        outgoing.copied += std::mem::take(&mut outgoing.chunk_bytes);
+        if let Some(copied) = outgoing.copied(chunk.is_last) {
+            self.machine.copies_to(now, from, Some(copied));
+        }
+        if chunk.is_last || is_outrun {
             self.outgoing.remove(&from);
             if is_outrun {
                 self.outrun.insert(from);
@@ -254,6 +280,7 @@ impl LocalReplica {
             return;
         }
         outgoing.heard = now;
+        self.machine.copies_to(now, from, outgoing.copied(false));
         // No key lies between it and its own continuation by a zero.
         outgoing.next = Some([through, &[0u8][..]].concat().into());
         outgoing.number = resume::number_behind(number);
@@ -268,7 +295,8 @@ impl LocalReplica {
         {
             outgoing.permit = permit;
         }
-        if now >= outgoing.rests_until {
+        // It may have become urgent since it was told to rest.
+        if now >= outgoing.rests_until || self.urgency(to) == Urgency::Urgent {
             self.export(to);
         }
     }
@@ -277,6 +305,7 @@ impl LocalReplica {
     pub(super) fn snapshot_is_useless(&mut self, from: PlacementId, position: LogPosition) {
         if self.outgoing.get(&from).is_some_and(|outgoing| outgoing.position == position) {
             self.outgoing.remove(&from);
+            self.machine.copies_to(self.shared.clock.now(), from, None);
         }
     }
 

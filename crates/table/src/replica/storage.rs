@@ -155,16 +155,27 @@ impl LocalReplica {
         if self.is_flushing || waits_for_room || !self.takes_part() {
             return;
         }
+        self.trims |= self.trims_later && !self.machine.keeps_for_copies(self.shared.clock.now());
+        self.trims_later &= !self.trims;
         let store = self.rows.store();
         if self.trims && store.flushed() == store.applied() {
             self.trims = false;
-            self.hear(Event::Trim);
+            self.trim();
         } else if self.trims
             || self.flush_again.is_some()
             || store.unflushed_bytes() >= self.shared.settings.flush_bytes
         {
             self.flush();
         }
+    }
+
+    /// Lets go of the log. What copies of rows need is let go of when they have ended, or at once if there is no room at all.
+    fn trim(&mut self) {
+        if self.shared.registry.is_full() {
+            self.machine.end_copies();
+        }
+        self.hear(Event::Trim);
+        self.trims_later = self.machine.keeps_for_copies(self.shared.clock.now());
     }
 
     /// What the store had in memory is on disk, or another store has taken its place.
@@ -211,6 +222,7 @@ impl LocalReplica {
         }
         if is_running && !closing.has_trimmed {
             closing.has_trimmed = true;
+            self.machine.end_copies();
             self.tell_machine(Event::Trim);
             self.note_committed_at_the_end();
         }
@@ -227,8 +239,19 @@ impl LocalReplica {
     /// Lets go of everything, and says what is on disk.
     pub(crate) fn let_go(mut self) {
         let answers = self.closing.take().map(|closing| closing.answers).unwrap_or_default();
-        let LocalReplica { queue, shared, machine, rows, incoming, outgoing, partial, state, trims, .. } =
-            self;
+        let LocalReplica {
+            queue,
+            shared,
+            machine,
+            rows,
+            incoming,
+            outgoing,
+            partial,
+            state,
+            trims,
+            trims_later,
+            ..
+        } = self;
         let settings = self.replica_settings;
         let presence = match (state, machine.damage()) {
             (State::Damaged(why), _) => Presence::Damaged(why),
@@ -244,7 +267,7 @@ impl LocalReplica {
         drop((rows, incoming, outgoing, partial));
         shared.newest_changes.forget(&queue.key);
         let waiting = queue.close();
-        let holds_log = trims || waiting.holds_log;
+        let holds_log = trims || trims_later || waiting.holds_log;
         refuse(waiting, &Stopped::Closed);
         if shared.registry.ended().is_none() {
             shared.registry.closed(&queue.key, presence);

@@ -156,7 +156,7 @@ impl Tables {
 }
 
 fn copies(registry: &mut Registry, counts: CopyCounts) {
-    let CopyCounts { bytes_out, bytes_in, waits, waited_ms, resumed } = counts;
+    let CopyCounts { bytes_out, bytes_in, waits, waited_ms, resumed, slowed } = counts;
     let family = Family::<Label, Counter>::default();
     for (direction, bytes) in [("out", bytes_out), ("in", bytes_in)] {
         family.get_or_create(&Label("direction", direction)).inc_by(bytes);
@@ -169,6 +169,9 @@ fn copies(registry: &mut Registry, counts: CopyCounts) {
     registry.register("copy_wait_seconds", help, ConstCounter::new(waited_ms as f64 / 1e3));
     let help = "Snapshots that went on, after a restart, behind the rows that were stored before";
     counter(registry, "snapshots_resumed", help, resumed);
+    let help =
+        "How often writes waited for a copy of rows, as the log that is kept for it would have been used up";
+    counter(registry, "copy_slowed_writes", help, slowed);
 }
 
 fn network(registry: &mut Registry, counts: SendCounts) {

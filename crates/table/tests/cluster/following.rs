@@ -1,6 +1,7 @@
 //! Followers that were away.
 
-use crate::support::{Cluster, operation, put, replica, until};
+use crate::support::{Cluster, operation, put, quick, replica, until};
+use partage_service::table::replication;
 use partage_service::table::rows::{Action, Write};
 use partage_table::Packet;
 
@@ -92,8 +93,12 @@ fn row(number: u8) -> (String, Vec<u8>) {
 
 /// Three nodes, of which the third begins to take a snapshot. Copies take seconds.
 async fn filled_slowly() -> Cluster {
+    filled_slowly_by(replication::Settings { catch_up_log_bytes: 1, ..quick() }).await
+}
+
+async fn filled_slowly_by(replication: replication::Settings) -> Cluster {
     let mut cluster = Cluster::new();
-    cluster.replica.replication.catch_up_log_bytes = 1;
+    cluster.replica.replication = replication;
     cluster.settings.flush_bytes = 64 << 10;
     cluster.settings.copies.bytes_per_s = 4 << 20;
     cluster.start_all().await;
@@ -141,7 +146,10 @@ async fn l1_a_follower_that_starts_again_goes_on_with_the_snapshot_of_which_it_h
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_to_which_the_log_does_not_reach_back_any_more_is_not_sent_to_its_end() {
-    let cluster = filled_slowly().await;
+    // No log is kept for a copy either, and clients wait for none.
+    let keeps_nothing =
+        replication::Settings { catch_up_log_bytes: 1, copy_log_bytes: 1, copy_slows_ms: 0, ..quick() };
+    let cluster = filled_slowly_by(keeps_nothing).await;
     until("a part is taken", async || (cluster.node(3).copies().bytes_in >= 1 << 20).then_some(())).await;
     let snapshot = || cluster.world.faults.lock().unwrap().snapshot;
     let first = snapshot();
@@ -153,6 +161,21 @@ async fn a_snapshot_to_which_the_log_does_not_reach_back_any_more_is_not_sent_to
     let taken = cluster.node(3).copies();
     assert!(taken.bytes_in < 16 << 20, "{taken:?}: all of the first is 19 MiB");
     cluster.in_sync(1, &[1, 2, 3]).await;
+    cluster.comes_to(1, 3, "k00", &vec![255; 300 << 10]).await;
+}
+
+/// The log of the leader, which keeps nothing for other followers, is kept for a copy that is under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn l1_a_follower_goes_on_behind_a_snapshot_however_much_is_written_while_it_is_copied() {
+    let cluster = filled_slowly().await;
+    until("a part is taken", async || (cluster.node(3).copies().bytes_in >= 1 << 20).then_some(())).await;
+    let snapshot = || cluster.world.faults.lock().unwrap().snapshot;
+    let first = snapshot();
+    for number in 0..8 {
+        cluster.write(1, &put(&row(number).0, vec![255; 300 << 10])).await;
+    }
+    cluster.in_sync(1, &[1, 2, 3]).await;
+    assert_eq!(snapshot(), first, "one snapshot is enough");
     cluster.comes_to(1, 3, "k00", &vec![255; 300 << 10]).await;
 }
 

@@ -29,13 +29,21 @@ pub struct NodeFile {
     pub rack: Option<String>,
     /// Free words to pin and exclude by.
     pub labels: Vec<String>,
+    /// What a node of shuffles does in its pool; empty = all that there is. Other nodes have none.
+    pub roles: Vec<String>,
 }
 
 impl NodeFile {
-    /// The announcement of the node `id` at `address`, checked.
+    /// The announcement of the node `id` at `address`, checked. Who knows roles has taken them out before.
     pub fn spec(&self, file: &str, id: &str, address: &str) -> Result<NodeSpec, ConfigError> {
         let value = |what: String| ConfigError::Value { file: file.to_owned(), what };
         let name = |error: NameError| value(error.to_string());
+        if !self.roles.is_empty() {
+            return Err(value(
+                "roles are those of a node of shuffles: take the key out, or start `partage shuffle serve`"
+                    .to_owned(),
+            ));
+        }
         let zone = |zone: &Option<String>| zone.as_deref().map(Zone::new).transpose();
         let spec = NodeSpec {
             capacity: self.capacity.unwrap_or(1.0),
@@ -51,5 +59,18 @@ impl NodeFile {
         };
         spec.check().map_err(|error| value(error.to_string()))?;
         Ok(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_refused_where_nobody_has_taken_them_out() {
+        let file = NodeFile { roles: vec!["buffer".to_owned()], ..NodeFile::default() };
+        let why = file.spec("node.toml", "n1", "127.0.0.1:1").unwrap_err().to_string();
+        assert!(why.contains("node.toml") && why.contains("partage shuffle serve"), "{why}");
+        assert!(NodeFile::default().spec("node.toml", "n1", "127.0.0.1:1").is_ok());
     }
 }

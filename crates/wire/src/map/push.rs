@@ -94,6 +94,8 @@ impl From<&NodeAddress> for proto::NodeAddress {
             zone: node.zone.as_ref().map(ToString::to_string).unwrap_or_default(),
             health: proto::Health::from(node.health).into(),
             resp_address: node.resp_address.clone().unwrap_or_default(),
+            labels: node.labels.iter().map(ToString::to_string).collect(),
+            drains: node.drains,
         }
     }
 }
@@ -108,6 +110,8 @@ impl TryFrom<proto::NodeAddress> for NodeAddress {
             zone: name_unless_empty(&form.zone, "zone")?,
             health: node::health(form.health),
             resp_address: node::resp_address(none_if_empty(form.resp_address))?,
+            labels: names(&form.labels, "labels")?,
+            drains: form.drains,
         })
     }
 }

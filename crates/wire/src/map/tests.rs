@@ -4,6 +4,7 @@ use super::{Joiner, MapEvent, MapNews, NodeAddress, Watch, encoded, in_parts, wi
 use crate::limits::SHARDS_IN_PART;
 use crate::{proto, testing};
 use partage_core::base::id::{ClusterId, Incarnation, ShardId, TransactionId};
+use partage_core::base::name::Label;
 use partage_core::keyspace::Keyspace;
 use partage_core::keyspace::map::MapDiff;
 use partage_core::keyspace::sharding::{Sharding, Slot};
@@ -20,6 +21,8 @@ fn event(diff: MapDiff, resync: bool) -> MapEvent {
         zone: Some("z".parse().unwrap()),
         health: Health::Suspect,
         resp_address: Some("h:2".into()),
+        labels: [Label::new("shuffle-storage:p").unwrap(), Label::new("ssd").unwrap()].into(),
+        drains: true,
     };
     MapEvent {
         news: MapNews::Changed { brief: None, resync, diff: Box::new(diff) },

@@ -225,6 +225,7 @@ impl From<Chunk> for proto::SnapshotChunk {
             rows: rows.collect(),
             is_last: chunk.is_last,
             is_pressed: chunk.is_pressed,
+            is_urgent: chunk.is_urgent,
         }
     }
 }
@@ -239,9 +240,10 @@ impl TryFrom<proto::SnapshotChunk> for Chunk {
                 "is not above that of the row before: the rows of a chunk are in the order of their keys";
             return Err(Malformed::new(format!("rows[{}].key", at + 1), why));
         }
-        let (number, is_last, is_pressed) = (form.number, form.is_last, form.is_pressed);
+        let (number, is_last) = (form.number, form.is_last);
+        let (is_pressed, is_urgent) = (form.is_pressed, form.is_urgent);
         let rows = form.rows.into_iter().map(|row| (row.key, row.value)).collect();
-        Ok(Chunk { position, number, rows, is_last, is_pressed })
+        Ok(Chunk { position, number, rows, is_last, is_pressed, is_urgent })
     }
 }
 

@@ -113,4 +113,6 @@ pub struct Chunk {
     pub is_last: bool,
     /// The copy is not to give way to clients.
     pub is_pressed: bool,
+    /// The copy is not to heed the limit of bytes either.
+    pub is_urgent: bool,
 }

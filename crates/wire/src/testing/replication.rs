@@ -66,13 +66,14 @@ fn replies() -> impl Strategy<Value = Reply> {
 
 fn chunks() -> impl Strategy<Value = Chunk> {
     let bytes = |most| vec(any::<u8>(), 0..most);
-    (positions(), any::<(u64, bool, bool)>(), btree_map(bytes(8), bytes(64), 0..8)).prop_map(
-        |(position, (number, is_last, is_pressed), rows)| Chunk {
+    (positions(), any::<(u64, bool, bool, bool)>(), btree_map(bytes(8), bytes(64), 0..8)).prop_map(
+        |(position, (number, is_last, is_pressed, is_urgent), rows)| Chunk {
             position,
             number,
             rows: rows.into_iter().map(|(key, value)| (Bytes::from(key), Bytes::from(value))).collect(),
             is_last,
             is_pressed,
+            is_urgent,
         },
     )
 }

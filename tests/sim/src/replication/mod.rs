@@ -8,6 +8,10 @@
 //! made for the moments at which a promise matters: the heir was just restarted, or the former leader cannot hear that it was
 //! replaced.
 //!
+//! Rows are [copied](copy) to followers in chunks, which are lost and late as messages are. A follower that starts again goes on
+//! with what it has of a snapshot, a leader keeps its log for a copy, and clients wait for it when that would be used up: no copy
+//! that goes on is outrun (L1), and what comes of it is what its leader had (D1).
+//!
 //! After every step the [oracle](oracle::Oracle) looks: every member of the map's in-sync set has on disk what was acknowledged
 //! (D1), logs agree as far as they are committed (D1), nothing is acknowledged or read under an epoch when a later one has begun
 //! (O2, D2), each operation of a client comes after what was seen before it began (D2), and bounded reads keep their bounds. In
@@ -18,6 +22,7 @@
 
 mod clients;
 mod coordinator;
+mod copy;
 mod engine;
 mod node;
 mod oracle;

@@ -1,6 +1,7 @@
 //! A node: its process with the machines of its replicas, and its disk, which outlives the process.
 
 use crate::clock::{Clock, True};
+use crate::replication::copy::{Incoming, Outgoing, Partial};
 use crate::replication::engine::Engine;
 use crate::slow::Slow;
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};
@@ -28,6 +29,9 @@ pub struct Local {
     /// When it last found its leader silent.
     pub silent_at: True,
     pub is_syncing: bool,
+    /// The snapshots that it sends, and the one that it takes.
+    pub outgoing: BTreeMap<PlacementId, Outgoing>,
+    pub incoming: Option<Incoming>,
     /// When it is next called, so that it is not called twice.
     pub tick_at: True,
 }
@@ -39,6 +43,8 @@ pub struct Disk {
     pub stored: Stored,
     /// What was flushed.
     pub engine: Engine,
+    /// The part of a snapshot that was stored.
+    pub partial: Option<Partial>,
     /// Writes that are not synced.
     pub waiting: VecDeque<(u64, LogWrite)>,
 }

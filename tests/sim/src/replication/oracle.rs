@@ -155,6 +155,22 @@ impl Oracle {
         Ok(())
     }
 
+    /// A follower goes on behind a snapshot: it has what every replica had at that position.
+    pub fn installed(&self, shard: usize, engine: &Engine) -> Result<(), String> {
+        let held = |(key, changes): (&Key, &Vec<(u64, Value)>)| {
+            let later = changes.partition_point(|(index, _)| *index <= engine.at.index);
+            later.checked_sub(1).map(|last| (*key, changes[last].1.clone()))
+        };
+        let expected: BTreeMap<Key, Value> = self.shards[shard].keys.iter().filter_map(held).collect();
+        match expected == engine.keys {
+            true => Ok(()),
+            false => Err(format!(
+                "D1: a snapshot at {} has {:?}, and {expected:?} was there",
+                engine.at, engine.keys
+            )),
+        }
+    }
+
     /// In the end: a replica has applied all of it.
     pub fn is_whole(&self, shard: usize, engine: &Engine) -> bool {
         self.shards[shard].engine == *engine

@@ -32,6 +32,10 @@ pub struct Weather {
     pub rest: True,
     /// How often what is applied is flushed.
     pub flush: True,
+    /// How long a copy of rows rests between two chunks, typically.
+    pub copy_rest: True,
+    /// Keys of a chunk.
+    pub chunk_keys: usize,
     /// Whether one node is slow for a minute after the faults.
     pub limps: bool,
     /// Silence after which the coordinator declares a node dead.
@@ -76,8 +80,23 @@ impl Weather {
             rest: draw.between(5, 40) * MS,
             flush: draw.between(200, 3_000) * MS,
             dead_after: draw.between(1_500, 4_000) * MS,
+            copy_rest: 0,
+            chunk_keys: 1,
             limps: draw.chance(250),
         }
+    }
+
+    /// The same with copies of rows that take a while, and a log that is kept for them. They have draws of their own.
+    #[must_use]
+    pub fn with_copies(self, draw: &mut Draw) -> Weather {
+        let settings = Settings {
+            copy_log_bytes: draw.between(6_000, 30_000) as usize,
+            copy_slows_ms: draw.between(200, 1_200),
+            copy_patience_ms: draw.between(1_200, 4_000),
+            ..self.settings
+        };
+        let (copy_rest, chunk_keys) = (draw.between(1, 200) * MS, draw.between(1, 4) as usize);
+        Weather { settings, copy_rest, chunk_keys, ..self }
     }
 
     /// The same with so many read replicas of each shard, and nodes enough for them.

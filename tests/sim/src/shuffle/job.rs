@@ -1,4 +1,4 @@
-//! A job: it starts a shuffle, writes its input partitions, seals, reads twice, and deletes it or leaves it to expire.
+//! A job: it starts a shuffle, writes its input partitions, seals, reads in each way, and deletes it or leaves it to expire.
 //!
 //! It goes on by itself every few milliseconds, whatever was lost: what has no answer is asked again, an attempt that fails is
 //! run again elsewhere under another id, some attempts have a second one beside them, some clients die or pause and come back.
@@ -8,20 +8,33 @@ use super::weather::Weather;
 use super::world::{Happening, World};
 use crate::clock::{MS, True};
 use crate::draw::Draw;
+use partage_core::limits;
 use partage_service::shuffle::buffer::{Attempt, Failed, Input};
 use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
+use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::reader::{Effect, Event, Failed as NotRead, Reader};
 use partage_service::shuffle::record::Record;
-use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
+use partage_service::shuffle::{AttemptId, Bytes, Combine, ShuffleId, ShuffleOptions, Terms};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What has no answer after this time is asked again.
 const PATIENCE: True = 300 * MS;
 
+/// What a buffer had no room for is handed in again after this time.
+const FULL_REST: True = 20 * MS;
+
 /// An attempt that has not ended after this time is given up, though it may go on.
 const ATTEMPT: True = 3_000 * MS;
+
+/// How a shuffle is read, one after the other: by partitions that are cut so, or by intervals of keys.
+const READS: [Option<CutBy>; 4] = [Some(CutBy::Records), None, Some(CutBy::Bytes), Some(CutBy::Keys)];
+
+/// Beside a flood an attempt of two frames is acknowledged within this time: what was flooded before is stored, then its first
+/// frame, its second one, and its mark, each behind at most the flood's share and divisions. Each of these takes some tens of
+/// writes.
+const BESIDE_FLOOD: True = 5_000 * MS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -71,6 +84,7 @@ pub struct Job {
     pub number: usize,
     pub shuffle: ShuffleId,
     terms: Terms,
+    options: ShuffleOptions,
     partitions: u32,
     pub given: Given,
     pub tries: Vec<Try>,
@@ -85,15 +99,52 @@ pub struct Job {
     deletes: bool,
     seals_early: bool,
     alive_at: True,
+    /// After how long an attempt is given up.
+    patience: True,
+    /// Partitions that are written at a time.
+    at_once: usize,
+    /// Within what time each attempt must be acknowledged.
+    bound: Option<True>,
+    /// When it was to start first, when a record was taken first, and when all were read first.
+    pub begun: Option<True>,
+    pub first_taken: Option<True>,
+    pub all_read: Option<True>,
+}
+
+/// By its number: one shuffle in four lives for less long than the settings say, and one for longer.
+fn options_of(shuffle: ShuffleId) -> ShuffleOptions {
+    let ttl = match shuffle.0 % 4 {
+        0 => Some(15_000),
+        1 => Some(35_000),
+        _ => None,
+    };
+    ShuffleOptions { unsealed_ttl_ms: ttl, sealed_ttl_ms: ttl, ..ShuffleOptions::default() }
+}
+
+/// By its number: one shuffle in four combines records of equal keys, in one of all ways.
+fn combine_of(shuffle: ShuffleId) -> Option<Combine> {
+    let number = (shuffle.0 >> 64) as usize;
+    Combine::ALL.into_iter().cycle().nth(number / 4 % 7).filter(|_| number.is_multiple_of(4))
+}
+
+/// By its number: half of all shuffles have the weight of most, the others more, up to the largest.
+fn weight_of(shuffle: ShuffleId) -> u16 {
+    *Draw::new(shuffle.0 as u64).pick(&[1, 1, 1, 2, 10, limits::SHUFFLE_WEIGHT]).unwrap_or(&1)
 }
 
 impl Job {
     pub fn new(number: usize, draw: &mut Draw) -> Job {
         let partitions = draw.between(1, 6) as u32;
+        let shuffle = ShuffleId(u128::from(draw.bits()) << 64 | u128::from(draw.bits()));
         Job {
             number,
-            shuffle: ShuffleId(u128::from(draw.bits()) << 64 | u128::from(draw.bits())),
-            terms: Terms { stashes: draw.between(1, 8) as u32, ranges: draw.between(1, 9) as u32 },
+            shuffle,
+            terms: Terms {
+                combine: combine_of(shuffle),
+                weight: weight_of(shuffle),
+                ..Terms::new(draw.between(1, 8) as u32, draw.between(1, 9) as u32)
+            },
+            options: options_of(shuffle),
             partitions,
             given: Given::drawn(partitions, draw),
             tries: Vec::new(),
@@ -106,7 +157,66 @@ impl Job {
             deletes: draw.chance(700),
             seals_early: draw.chance(300),
             alive_at: 0,
+            patience: ATTEMPT,
+            at_once: usize::MAX,
+            bound: None,
+            begun: None,
+            first_taken: None,
+            all_read: None,
         }
+    }
+
+    /// One that floods a buffer: a hundred attempts at a time, in frames of one record.
+    pub fn flood(number: usize, draw: &mut Draw) -> Job {
+        let (partitions, terms) = (100, Terms::new(30, 30));
+        let given = Given::even(partitions, (80, 1), draw);
+        let patience = 1_000 * ATTEMPT;
+        Job { partitions, terms, given, patience, seals_early: false, ..Job::new(number, draw) }
+    }
+
+    /// One that trickles: one attempt after the other, of two frames of twelve records.
+    pub fn trickle(number: usize, draw: &mut Draw) -> Job {
+        let (partitions, terms) = (5, Terms::new(1, 1));
+        let given = Given::even(partitions, (24, 12), draw);
+        let (at_once, bound) = (1, Some(BESIDE_FLOOD));
+        let patience = 1_000 * ATTEMPT;
+        Job {
+            partitions,
+            terms,
+            given,
+            patience,
+            at_once,
+            bound,
+            seals_early: false,
+            ..Job::new(number, draw)
+        }
+    }
+
+    /// Whether it trickled beside a flood, and all that it wrote is sealed and read.
+    pub fn has_trickled(&self) -> bool {
+        self.bound.is_some() && matches!(self.phase, Phase::Deleting | Phase::Done)
+    }
+
+    /// R1: what others send to a buffer does not hold it up.
+    fn is_in_time(&self, now: True) -> Result<(), String> {
+        let Some(bound) = self.bound else { return Ok(()) };
+        let is_late = |one: &&Try| one.state != TryState::Stored && now > one.begun + bound;
+        match self.tries.iter().find(is_late) {
+            Some(late) => Err(format!(
+                "R1: beside a flood {:?} is {:?}, frame {}, after {} ms",
+                late.attempt,
+                late.state,
+                late.next,
+                bound / MS
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// As a client of three nodes starts it, and seals it when all is stored.
+    pub fn alone(mut self) -> Job {
+        (self.terms, self.seals_early) = (Terms::new(30, 30), false);
+        self
     }
 
     fn has_stored(&self, partition: u32) -> bool {
@@ -128,11 +238,11 @@ impl Job {
             return;
         }
         if is_full {
-            // It is sent again when it has no answer.
-            one.sent = now;
+            one.sent = (now + FULL_REST).saturating_sub(PATIENCE);
             return;
         }
         one.state = TryState::New;
+        self.first_taken.get_or_insert(now);
     }
 
     /// A try goes on: what it sends next.
@@ -189,13 +299,14 @@ impl World {
         let Some(mut job) = self.jobs[number].take() else { return Ok(()) };
         let result = match job.phase {
             Phase::Starting => {
-                let request = Request::Start(job.terms);
+                job.begun.get_or_insert(self.now);
+                let request = Request::Start(job.terms, job.options.clone());
                 self.ask_leader(&mut job, request);
                 Ok(())
             }
             Phase::Writing => {
                 self.write(&mut job);
-                Ok(())
+                job.is_in_time(self.now)
             }
             Phase::Sealing => {
                 self.write(&mut job);
@@ -215,7 +326,7 @@ impl World {
             self.send_request(&job, 0, Request::KeepAlive);
         }
         if job.phase != Phase::Done {
-            let rest = self.draw.between(5, 30) * MS;
+            let rest = if self.weather.is_lone { MS / 5 } else { self.draw.between(5, 30) * MS };
             self.after(rest, Happening::Job(number));
         }
         self.jobs[number] = Some(job);
@@ -241,16 +352,19 @@ impl World {
     }
 
     fn write(&mut self, job: &mut Job) {
+        let mut unstored = 0;
         for partition in 0..job.partitions {
             let own = job.tries.iter().filter(|one| one.attempt.partition == partition);
             let hopeful = own.filter(|one| {
                 matches!(one.state, TryState::New | TryState::Sending | TryState::Ending)
-                    && self.now < one.begun + ATTEMPT
+                    && self.now < one.begun + job.patience
                     && self.now >= one.paused
             });
             let is_speculated = self.draw.chance(self.weather.speculated / 50);
-            if !job.has_stored(partition) && (hopeful.count() == 0 || is_speculated) && job.tries.len() < 400
-            {
+            let wants_more = hopeful.count() == 0 || is_speculated;
+            unstored += usize::from(!job.has_stored(partition));
+            let is_its_turn = !job.has_stored(partition) && unstored <= job.at_once;
+            if is_its_turn && wants_more && job.tries.len() < 400 {
                 let new = self.new_try(job, partition);
                 job.tries.push(new);
             }
@@ -280,10 +394,14 @@ impl World {
         self.outcome.attempts += 1;
         let id = AttemptId(u128::from(self.draw.bits()));
         let attempt = Attempt { shuffle: job.shuffle, partition, id };
-        let frames = job.given.frames(partition, id, &mut self.draw);
+        let mut frames = job.given.frames(partition, id, job.terms.combine, &mut self.draw);
+        if self.weather.is_lone {
+            // This client waits for each frame to be taken, as others do not.
+            frames = records_of(&frames).chunks(12).map(<[Record]>::to_vec).collect();
+        }
         let up: Vec<usize> =
             (0..self.nodes.len()).filter(|node| self.nodes[*node].process.is_some()).collect();
-        let node = self.draw.pick(&up).copied().unwrap_or(0);
+        let node = self.draw.pick(&up).copied().filter(|_| !self.weather.floods).unwrap_or(0);
         self.oracle.opens(attempt, records_of(&frames));
         let (begun, sent) = (self.now, self.now);
         Try {
@@ -343,11 +461,9 @@ impl World {
     fn read(&mut self, job: &mut Job) -> Result<(), String> {
         let Some(plan) = job.plan.clone() else { return Ok(()) };
         if job.readings.is_empty() {
-            if job.outputs.len() == 2 {
-                return self.has_read(job, &plan);
-            }
-            let n = *self.draw.pick(&[1, 2, 3, 7]).unwrap_or(&1);
-            job.cuts = job.outputs.first().map(|parts| {
+            let Some(by) = READS.get(job.outputs.len()) else { return self.has_read(job, &plan) };
+            let n = *self.draw.pick(&[1, 2, 3, 7, 20]).unwrap_or(&1);
+            job.cuts = job.outputs.first().filter(|_| by.is_none()).map(|parts| {
                 let keys: Vec<Bytes> = parts.iter().flatten().map(|one| one.key.clone()).collect();
                 let mut cuts: Vec<Bytes> = (1..n).filter_map(|_| self.draw.pick(&keys).cloned()).collect();
                 cuts.sort();
@@ -371,6 +487,7 @@ impl World {
             .iter()
             .all(|reading| reading.reader.wake_at() == partage_core::base::time::Millis::NEVER)
         {
+            job.all_read.get_or_insert(self.now);
             let parts = std::mem::take(&mut job.readings).into_iter().map(|reading| reading.got).collect();
             job.outputs.push(parts);
         }
@@ -382,7 +499,10 @@ impl World {
         let with = (plan.clone(), Arc::new(self.pool.map.clone()));
         let settings = self.weather.settings.clone();
         match &job.cuts {
-            None => Reader::of_partition(with, settings, (i, n), turn),
+            None => {
+                let by = READS.get(job.outputs.len()).copied().flatten().unwrap_or(CutBy::Records);
+                Reader::of_partition(with, settings, (i, n, by), turn)
+            }
             Some(cuts) => {
                 let first = i.checked_sub(1).and_then(|before| cuts.get(before as usize));
                 let first = first.cloned().unwrap_or_else(|| [].as_slice().into());
@@ -413,8 +533,15 @@ impl World {
                         self.after(delay, asks);
                     }
                 }
+                Effect::Seek(node, number, seek) => {
+                    if let Some(node) = self.node_of(&node) {
+                        let delay = self.draw.around(self.weather.delay);
+                        let (job, partition) = (job.number, reading.partition);
+                        self.after(delay, Happening::Seek { node, job, partition, number, seek });
+                    }
+                }
                 Effect::Records(records) => reading.got.extend(records),
-                Effect::Done => {}
+                Effect::Found(..) | Effect::Done => {}
                 // It is read anew; when nothing is wrong any more it must come to an end.
                 Effect::Failed(NotRead::NoHolder(..)) | Effect::Failed(NotRead::Over(_)) => {
                     self.outcome.reads_failed += 1;
@@ -431,11 +558,10 @@ impl World {
 
     fn has_read(&mut self, job: &mut Job, plan: &Arc<Plan>) -> Result<(), String> {
         let partitions: BTreeSet<u32> = (0..job.partitions).collect();
-        for (at, parts) in job.outputs.iter().enumerate() {
+        for (by, parts) in READS.into_iter().zip(&job.outputs) {
             self.outcome.reads += 1;
             self.outcome.records += parts.iter().map(|part| part.len() as u64).sum::<u64>();
-            // The first is by partitions.
-            self.oracle.read(plan, &partitions, parts, at == 0)?;
+            self.oracle.read(plan, &partitions, parts, (by, job.terms.combine))?;
         }
         job.outputs.clear();
         job.phase = if job.deletes { Phase::Deleting } else { Phase::Done };

@@ -7,9 +7,14 @@
 //!
 //! The [oracle](oracle::Oracle) knows what each attempt was given. When an attempt is acknowledged, R disks have all of it; what
 //! is dropped is on R disks elsewhere; a shuffle is sealed once, with one whole attempt of each partition; what is read is these
-//! attempts' records as a multiset, in order, stable, and the same at every read, with partitions that differ by one record; no
-//! shuffle fails (D6, X6, X7, X8, X12, X13). Then faults stop: every shuffle comes to its end, and nothing of it is left on any
-//! disk, in memory, in a log; nodes that the map does not name have nothing.
+//! attempts' records as a multiset, in order, stable, and the same at every read, with partitions that differ by one record, or
+//! from their share by one record's bytes, or of which no two have the same key; no shuffle fails (D6, X6, X7, X8, X12, X13).
+//! Then faults stop: every shuffle comes to its end, and nothing of it is left on any disk, in memory, in a log; nodes that the
+//! map does not name have nothing.
+//!
+//! In a run of its own nothing goes wrong, but one shuffle floods a buffer into which another one trickles ([`run_flood`]): each
+//! attempt of that is acknowledged within a time that depends on the disks and on no client, and then it is sealed and read (R1,
+//! L1).
 
 mod disk;
 mod job;
@@ -19,4 +24,4 @@ mod pool;
 mod weather;
 mod world;
 
-pub use world::{Outcome, run, run_interrupted, run_with_words};
+pub use world::{Lone, Outcome, run, run_flood, run_interrupted, run_lone, run_with_words};

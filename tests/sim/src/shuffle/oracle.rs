@@ -3,6 +3,8 @@
 use super::node::Node;
 use crate::draw::Draw;
 use partage_service::shuffle::buffer::Attempt;
+use partage_service::shuffle::combine::{Combine, Total, TotalTooLarge};
+use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::record::{BatchKey, Body, EndMark, Record, Stream};
 use partage_service::shuffle::{AttemptId, PoolSlot, ShuffleId, Writer};
@@ -13,6 +15,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Given {
     partitions: Vec<Vec<Vec<u8>>>,
+    /// Records of a frame; none: any number.
+    frame: Option<usize>,
 }
 
 impl Given {
@@ -23,19 +27,51 @@ impl Given {
             let count = draw.between(0, most);
             (0..count).map(|i| key(kind, partition, i, draw)).collect()
         });
-        Given { partitions: keys.collect() }
+        Given { partitions: keys.collect(), frame: None }
     }
 
-    /// An attempt of a partition, in frames. The values say which attempt they are of, and where they stand in it.
-    pub fn frames(&self, partition: u32, id: AttemptId, draw: &mut Draw) -> Vec<Vec<Record>> {
+    /// So many partitions of so many records with random keys, and so many records in a frame.
+    pub fn even(partitions: u32, (records, frame): (u64, usize), draw: &mut Draw) -> Given {
+        let keys = (0..partitions).map(|_| {
+            let keys = (0..records).map(|_| draw.bits().to_be_bytes().to_vec());
+            keys.collect()
+        });
+        Given { partitions: keys.collect(), frame: Some(frame) }
+    }
+
+    /// An attempt of a partition, in frames. The values say which attempt they are of, and where they stand in it; they have up
+    /// to eight bytes more, so that records of one key differ in size. Those of a shuffle that combines are numbers.
+    pub fn frames(
+        &self,
+        partition: u32,
+        id: AttemptId,
+        combine: Option<Combine>,
+        draw: &mut Draw,
+    ) -> Vec<Vec<Record>> {
         let keys = self.partitions.get(partition as usize).map_or(&[][..], |keys| keys);
+        let value = |place: usize| match combine {
+            Some(how) => number(how, id, place).to_vec(),
+            None => {
+                [&id.0.to_be_bytes()[..], &(place as u64).to_be_bytes(), &[0; 8][..place * 5 % 9]].concat()
+            }
+        };
         let record = |(place, key): (usize, &Vec<u8>)| Record {
             key: key.as_slice().into(),
-            value: [&id.0.to_be_bytes()[..], &(place as u64).to_be_bytes()].concat().into(),
+            value: value(place).into(),
         };
         let records: Vec<Record> = keys.iter().enumerate().map(record).collect();
-        let size = draw.between(1, 12) as usize;
+        let size = self.frame.unwrap_or_else(|| draw.between(1, 12) as usize);
         records.chunks(size).map(<[Record]>::to_vec).collect()
+    }
+}
+
+/// A number of which no other attempt has the like. Sums of them fit, and those of floats are exact.
+fn number(how: Combine, id: AttemptId, place: usize) -> [u8; 8] {
+    let number = (id.0 as u64 ^ (place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 20;
+    let number = number as i64 - (1 << 43);
+    match how {
+        Combine::SumF64 | Combine::MinF64 | Combine::MaxF64 => (number as f64).to_le_bytes(),
+        _ => number.to_le_bytes(),
     }
 }
 
@@ -207,25 +243,22 @@ impl Oracle {
         Ok(())
     }
 
-    /// What a read has given, by its partitions or by its intervals of keys (D6, X7, X13).
+    /// What a read has given, by partitions that are cut so or by intervals of keys (D6, X7, X13).
     pub fn read(
         &mut self,
         plan: &Plan,
         partitions: &BTreeSet<u32>,
         parts: &[Vec<Placed>],
-        is_even: bool,
+        (by, combine): (Option<CutBy>, Option<Combine>),
     ) -> Result<(), String> {
-        let sizes = || parts.iter().map(Vec::len);
-        if is_even && sizes().max().unwrap_or(0) > sizes().min().unwrap_or(0) + 1 {
-            return Err(format!("X13: partitions of {:?} records", sizes().collect::<Vec<_>>()));
-        }
+        by.map_or(Ok(()), |by| are_cut(by, parts))?;
         let output: Vec<Placed> = parts.concat();
-        let order = |one: &Placed| (one.key.clone(), one.partition, place_of(one));
+        let order = |one: &Placed| (one.key.clone(), one.partition, place_of(one, combine));
         if let Some(pair) = output.windows(2).find(|pair| order(&pair[0]) >= order(&pair[1])) {
             return Err(format!("D6: {:?} is read before {:?}", pair[0], pair[1]));
         }
         for partition in partitions {
-            self.is_one_attempt(plan.shuffle, *partition, &output)?;
+            self.is_one_attempt(plan.shuffle, *partition, &output, combine)?;
         }
         if let Some(other) = output.iter().find(|one| !partitions.contains(&one.partition)) {
             return Err(format!("D6: {other:?} is read, and its partition is not expected"));
@@ -241,7 +274,13 @@ impl Oracle {
         }
     }
 
-    fn is_one_attempt(&self, shuffle: ShuffleId, partition: u32, output: &[Placed]) -> Result<(), String> {
+    fn is_one_attempt(
+        &self,
+        shuffle: ShuffleId,
+        partition: u32,
+        output: &[Placed],
+        combine: Option<Combine>,
+    ) -> Result<(), String> {
         let of_partition = output.iter().filter(|one| one.partition == partition);
         let mut got: Vec<Record> =
             of_partition.map(|one| Record { key: one.key.clone(), value: one.value.clone() }).collect();
@@ -250,7 +289,10 @@ impl Oracle {
         let is_it = |attempt: &Attempt| {
             let mut given = self.attempts.get(attempt).cloned().unwrap_or_default();
             given.sort();
-            given == got
+            match combine {
+                Some(how) => got.len() <= given.len() && totals_as_given(how, &given) == totals(how, &got),
+                None => given == got,
+            }
         };
         if self.whole.iter().filter(own).any(is_it) {
             return Ok(());
@@ -264,6 +306,67 @@ impl Oracle {
     }
 }
 
-fn place_of(placed: &Placed) -> Vec<u8> {
-    placed.value.get(16..).unwrap_or_default().to_vec()
+/// X13: no partition has more or less than it may, and by keys no key is in two.
+fn are_cut(by: CutBy, parts: &[Vec<Placed>]) -> Result<(), String> {
+    let size = |one: &Placed| if by == CutBy::Bytes { one.sized().1 } else { 1 };
+    let sizes: Vec<u64> = parts.iter().map(|part| part.iter().map(size).sum()).collect();
+    let share = sizes.iter().sum::<u64>() / (parts.len() as u64).max(1);
+    let records = || parts.iter().flatten();
+    let is_right = match by {
+        CutBy::Records => sizes.iter().all(|size| (share..=share + 1).contains(size)),
+        CutBy::Bytes => {
+            let largest = records().map(size).max().unwrap_or(0);
+            sizes.iter().all(|size| size.abs_diff(share) <= largest + 1)
+        }
+        CutBy::Keys => {
+            let mut of_keys: BTreeMap<&[u8], u64> = BTreeMap::new();
+            records().for_each(|one| *of_keys.entry(&one.key).or_default() += 1);
+            let heaviest = of_keys.values().copied().max().unwrap_or(0);
+            sizes.iter().all(|size| *size <= share + 1 + heaviest)
+        }
+    };
+    if !is_right {
+        return Err(format!("X13: partitions by {by:?} of sizes {sizes:?}"));
+    }
+    let some: Vec<&Vec<Placed>> = parts.iter().filter(|part| !part.is_empty()).collect();
+    let shares_key =
+        |pair: &&[&Vec<Placed>]| pair[0].last().map(|one| &one.key) == pair[1].first().map(|one| &one.key);
+    match some.windows(2).find(shares_key) {
+        Some(pair) if by == CutBy::Keys => {
+            Err(format!("X13: key {:?} is in two partitions", pair[1].first().map(|one| &one.key)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What all records of each key give together.
+type Totals = BTreeMap<Vec<u8>, Result<[u8; 8], TotalTooLarge>>;
+
+/// Of stored records; none: one is no number.
+fn totals(how: Combine, records: &[Record]) -> Option<Totals> {
+    let mut totals: BTreeMap<Vec<u8>, Total> = BTreeMap::new();
+    for Record { key, value } in records {
+        match totals.get_mut(&key[..]) {
+            Some(total) => total.add(value).ok()?,
+            None => drop(totals.insert(key.to_vec(), Total::new(how, value).ok()?)),
+        }
+    }
+    Some(totals.into_iter().map(|(key, total)| (key, total.value())).collect())
+}
+
+/// Of records as their client gave them.
+fn totals_as_given(how: Combine, records: &[Record]) -> Option<Totals> {
+    let stored = |record: &Record| {
+        let value = how.stored(&record.value).ok()?;
+        Some(Record { key: record.key.clone(), value: value.into() })
+    };
+    totals(how, &records.iter().map(stored).collect::<Option<Vec<Record>>>()?)
+}
+
+/// Where a record stood in its attempt. Of one that others were combined with only its frame is known.
+fn place_of(placed: &Placed, combine: Option<Combine>) -> Vec<u8> {
+    match combine {
+        Some(_) => [placed.frame.to_be_bytes(), (placed.index as u64).to_be_bytes()].concat(),
+        None => placed.value.get(16..).unwrap_or_default().to_vec(),
+    }
 }

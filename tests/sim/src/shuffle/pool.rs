@@ -17,13 +17,20 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(nodes: &[NodeId], slots: usize, replicas: usize) -> Pool {
+    /// `nodes` store; `buffers` never do, and are part of the pool once they have started.
+    pub fn new(nodes: &[NodeId], buffers: &[NodeId], slots: usize, replicas: usize) -> Pool {
         let place = |slot: usize| {
             let live = (0..replicas).filter_map(|at| nodes.get((slot + at) % nodes.len()).cloned());
             SlotPlace { epoch: Epoch(1), live: live.collect(), loading: Vec::new() }
         };
         let places = (0..slots).map(place).collect();
-        let map = PoolMap { generation: 1, replicas, places, nodes: nodes.to_vec() };
+        let map = PoolMap {
+            generation: 1,
+            replicas,
+            places,
+            nodes: nodes.to_vec(),
+            no_stand_ins: buffers.iter().cloned().collect(),
+        };
         Pool { map, leaving: BTreeSet::new() }
     }
 
@@ -104,6 +111,7 @@ impl Pool {
             !place.live.contains(node)
                 && !place.loading.contains(node)
                 && !self.leaving.contains(*node)
+                && !self.only_buffers(node)
                 && is_up(node)
         };
         let free: Vec<NodeId> = self.map.nodes.iter().filter(may).cloned().collect();
@@ -130,6 +138,15 @@ impl Pool {
         place.epoch = place.epoch.next();
         self.map.generation += 1;
         led
+    }
+
+    pub fn only_buffers(&self, node: &NodeId) -> bool {
+        self.map.no_stand_ins.contains(node)
+    }
+
+    /// Nodes that have or may have something to store.
+    pub fn storing(&self) -> usize {
+        self.map.nodes.iter().filter(|node| !self.only_buffers(node)).count()
     }
 
     pub fn joins(&mut self, node: &NodeId) {

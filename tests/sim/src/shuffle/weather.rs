@@ -10,6 +10,8 @@ pub struct Weather {
     /// Nodes that there are, and those that belong to the pool at first.
     pub nodes: usize,
     pub first: usize,
+    /// The last ones of these nodes, which only buffer and are there from the start.
+    pub buffers: usize,
     pub slots: usize,
     pub replicas: usize,
     pub jobs: usize,
@@ -32,6 +34,10 @@ pub struct Weather {
     /// How many of a thousand attempts have a second one beside them, and how many die.
     pub speculated: u64,
     pub die: u64,
+    /// Whether one shuffle floods a buffer into which another one trickles.
+    pub floods: bool,
+    /// While its one shuffle is under way no machine is called with a tick, and its job goes on as soon as it has an answer.
+    pub is_lone: bool,
 }
 
 impl Weather {
@@ -44,8 +50,8 @@ impl Weather {
             resend_ms: draw.between(40, 150),
             give_up_ms: 4_000,
             silent_ms: 3_000,
-            // Of memory: some four times what keys and values have.
-            buffer_bytes: draw.between(1_200, 20_000),
+            // Of memory: some five times what keys and values have.
+            buffer_bytes: draw.between(2_400, 40_000),
             chunk_bytes: draw.between(60, 1_500),
             sample_every: draw.between(1, 4),
             sketch_k: draw.between(8, 64) as usize,
@@ -71,10 +77,12 @@ impl Weather {
             back_off_ms: 30,
             longest_back_off_ms: 800,
             retry_budget: 10,
+            ..Settings::default()
         };
-        Weather {
+        let weather = Weather {
             nodes: first + draw.between(0, 3) as usize,
             first,
+            buffers: 0,
             slots: draw.between(2, 6) as usize,
             replicas,
             jobs: draw.between(1, 5) as usize,
@@ -90,12 +98,70 @@ impl Weather {
             dead_after: draw.between(500, 2_500) * MS,
             speculated: *draw.pick(&[0, 100, 500]).unwrap_or(&100),
             die: *draw.pick(&[0, 20, 100]).unwrap_or(&20),
-        }
+            floods: false,
+            is_lone: false,
+        };
+        weather.with_buffers().with_sizes()
+    }
+
+    /// In some worlds nodes that only buffer. They are drawn apart, so that all other worlds are what they were without these.
+    fn with_buffers(self) -> Weather {
+        let mut draw = Draw::new(self.faults_for ^ self.sync);
+        let buffers = if draw.chance(300) { draw.between(1, 2) as usize } else { 0 };
+        Weather { nodes: self.nodes + buffers, buffers, ..self }
+    }
+
+    /// Batches that are smaller than what is sent at a time, and few slots that are counted at a time. These are drawn apart too.
+    fn with_sizes(self) -> Weather {
+        let mut draw = Draw::new(self.faults_for.rotate_left(32) ^ self.sync);
+        let batch_bytes = draw.between(30, self.settings.chunk_bytes + 1);
+        let counts_at_once = draw.between(1, 5) as usize;
+        Weather { settings: Settings { batch_bytes, counts_at_once, ..self.settings }, ..self }
     }
 
     /// The same with one shuffle, and without faults.
     pub fn calm(self) -> Weather {
         let none = Weather { jobs: 1, fault_every: 0, lost: 0, doubled: 0, late: 0, busy: 0, ..self };
         Weather { faults_for: MS, speculated: 0, die: 0, ..none }
+    }
+
+    /// The same with a flood and a trickle into one buffer, which has room for two frames of the trickle and is filled faster
+    /// than disks take. Batches are small against those frames: in what comes free with one of them a frame of the flood fits,
+    /// and none of the trickle. Bounds come soon, and what was written before is divided beside the flood, one batch at a time:
+    /// more might not fit into the memory.
+    pub fn of_flood(self, draw: &mut Draw) -> Weather {
+        let settings = Settings {
+            linger_ms: draw.between(1, 10),
+            buffer_bytes: draw.between(2_700, 3_300),
+            chunk_bytes: 4_000,
+            batch_bytes: 4_000,
+            first_sample: 20,
+            division_batches: 1,
+            // Disks are slow, and no node is replaced for that.
+            stand_in_ms: 20_000,
+            task_ms: 20_000,
+            resend_ms: 1_000,
+            gather_ms: 2_000,
+            give_up_ms: 30_000,
+            silent_ms: 30_000,
+            ..self.settings.clone()
+        };
+        let (sync, delay) = (draw.between(10_000, 16_000), draw.between(100, 1_000));
+        let size = Weather { nodes: 3, first: 3, buffers: 0, slots: 6, replicas: 2, ..self.calm() };
+        Weather { jobs: 2, settings, sync, delay, floods: true, ..size }
+    }
+
+    /// One shuffle on three nodes in one network, by the numbers that nodes run by, without faults and without ticks. Only that
+    /// what has ended goes is sooner.
+    pub fn lone(self) -> Weather {
+        let ends = Settings {
+            grace_ms: 3_000,
+            unsealed_ttl_ms: 30_000,
+            sealed_ttl_ms: 30_000,
+            ..Settings::default()
+        };
+        let calm =
+            Weather { nodes: 3, first: 3, buffers: 0, slots: 16, replicas: 2, settings: ends, ..self.calm() };
+        Weather { delay: 200, sync: 500, is_lone: true, ..calm }
     }
 }

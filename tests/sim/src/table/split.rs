@@ -19,6 +19,9 @@ use std::collections::BTreeMap;
 /// How long it takes to store a base.
 const STORE: True = 20 * MS;
 
+/// How long the rows of a parent's snapshot take at most, while their parent goes on.
+const COPY: True = 150 * MS;
+
 /// How long what goes from a node to itself takes.
 const AT_HOME: True = MS / 2;
 
@@ -49,6 +52,8 @@ pub struct BasePart {
     pub whole: Registers,
     /// What has changed, if not.
     pub changes: Vec<Change>,
+    /// It is a snapshot of which all rows have come.
+    pub is_copied: bool,
 }
 
 /// The base of a child's replica, in the memory of a process.
@@ -58,6 +63,8 @@ pub struct TableBase {
     bounds: Bounds,
     order: Option<Order>,
     parts: BTreeMap<ShardId, Registers>,
+    /// The snapshots of which rows come, and what their parents have changed since.
+    copying: BTreeMap<ShardId, (Given, Vec<Change>)>,
     tick_at: True,
 }
 
@@ -92,9 +99,9 @@ impl Node {
             return;
         }
         scene.count("bases of tables begun");
-        let (bounds, parts) = (order.bounds.clone(), BTreeMap::new());
+        let (bounds, parts, copying) = (order.bounds.clone(), BTreeMap::new(), BTreeMap::new());
         let base = Base::new(id, bounds.clone(), Settings::default());
-        let base = TableBase { base, bounds, order: None, parts, tick_at: True::MAX };
+        let base = TableBase { base, bounds, order: None, parts, copying, tick_at: True::MAX };
         process.service.bases.insert(order.replica.clone(), base);
         self.order_bases(scene);
     }
@@ -224,28 +231,63 @@ impl Node {
         } else {
             "base parts from other nodes"
         });
-        let part = Box::new(BasePart { to: asked.by, given, whole, changes });
+        let part = Box::new(BasePart { to: asked.by, given, whole, changes, is_copied: false });
         pass_on(scene, place, from, Message::TableBasePart(part));
     }
 
-    /// A parent's replica has answered.
+    /// A parent's replica has answered. The rows of a snapshot come by and by: what the parent changes meanwhile waits for them.
     pub fn take_base_part(&mut self, scene: &mut Scene, part: BasePart) {
         let now = self.clock.read(scene.now);
         let base = self.process.as_mut().and_then(|process| process.service.bases.get_mut(&part.to));
         let Some(base) = base else { return };
-        let (taken, effects) = base.base.take(now, &part.given);
+        let (parent, given) = (part.given.parent, part.given);
+        let is_snapshot = matches!(given.what, What::Snapshot(_));
+        if is_snapshot && !part.is_copied && base.base.copies(now, &given) {
+            base.copying.insert(parent, (given, Vec::new()));
+            return self.copy_base_part(scene, part);
+        }
+        // Rows of a snapshot that others have taken the place of, or which the process before has asked for.
+        let is_known = base
+            .copying
+            .get(&parent)
+            .is_some_and(|(known, _)| (known.by, known.what) == (given.by, given.what));
+        if is_snapshot && (part.is_copied != is_known) {
+            return;
+        }
+        let (taken, mut effects) = base.base.take(now, &given);
         let held = held(scene, &part.to, &base.bounds);
         match taken {
-            Taken::Replaces => drop(base.parts.insert(part.given.parent, part.whole)),
+            Taken::Replaces => drop(base.parts.insert(parent, part.whole)),
             Taken::Follows => {
-                let known = base.parts.entry(part.given.parent).or_default();
+                let known = base.parts.entry(parent).or_default();
                 part.changes.iter().for_each(|change| known.follow(change, &held));
             }
-            // A snapshot comes as a whole here, so that nothing waits for it.
-            Taken::Aside | Taken::Nothing => {}
+            Taken::Aside => {
+                let waiting = base.copying.get_mut(&parent).map(|(_, waiting)| waiting);
+                waiting.into_iter().for_each(|waiting| waiting.extend(part.changes.iter().cloned()));
+            }
+            Taken::Nothing => {}
+        }
+        if part.is_copied {
+            let waiting = base.copying.remove(&parent).map(|(_, waiting)| waiting).unwrap_or_default();
+            if base.base.is_copying(parent) {
+                let known = base.parts.entry(parent).or_default();
+                waiting.iter().for_each(|change| known.follow(change, &held));
+                effects.extend(base.base.is_caught_up(now, parent));
+            }
         }
         self.base_does(scene, &part.to, effects);
         self.tick(scene);
+    }
+
+    /// All rows of a snapshot will have come after a while.
+    fn copy_base_part(&mut self, scene: &mut Scene, part: BasePart) {
+        scene.count("base parts that were copied while their parents went on");
+        let (place, to, takes) = (self.place(), part.to.clone(), scene.draw.between(0, COPY));
+        let message = Box::new(Message::TableBasePart(Box::new(BasePart { is_copied: true, ..part })));
+        scene.after(takes, Event::Deliver(place, place, Via::Post(0), message));
+        // What is changed meanwhile is asked for.
+        self.base_does(scene, &to, Vec::new());
     }
 
     fn store_base(&mut self, scene: &mut Scene, replica: &ReplicaKey, position: LogPosition) {

@@ -18,6 +18,7 @@ mod parquet;
 mod read;
 mod write;
 
+use super::bounds::Cut;
 use super::nodes::{ShuffleNodes, failure};
 use crate::client::DryRun;
 use crate::output::{Failure, Output, say};
@@ -67,9 +68,12 @@ pub struct SortArgs {
     /// Folder for the parts, one file for each partition: part-00000 and so on; it must not be there, or be empty
     #[arg(long, short = 'o', value_name = "FOLDER")]
     out: PathBuf,
-    /// Number of partitions; their sizes differ by at most one record
+    /// Number of partitions
     #[arg(long, value_name = "COUNT")]
     partitions: u64,
+    /// How partitions are cut
+    #[arg(long, value_enum, default_value_t = Cut::Records)]
+    cut: Cut,
     /// Format of the files [default: by their names]
     #[arg(long, value_enum, help_heading = FILES)]
     format: Option<Format>,
@@ -102,6 +106,7 @@ struct Sort {
     shuffle: Shuffle,
     layout: Arc<Layout>,
     at_once: usize,
+    cut: Cut,
     is_json: bool,
 }
 
@@ -129,6 +134,7 @@ impl SortArgs {
             shuffle,
             layout: Arc::new(layout),
             at_once: usize::from(self.parallel),
+            cut: self.cut,
             is_json: output.is_json(),
         };
         let inputs = pieces.len();

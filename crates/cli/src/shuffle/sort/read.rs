@@ -2,7 +2,7 @@
 
 use super::folder::PartFolder;
 use super::layout::{Layout, cannot_write};
-use super::{Sort, Sum};
+use super::{Cut, Sort, Sum};
 use crate::output::Failure;
 use crate::shuffle::nodes::{failure, own};
 use indicatif::ProgressBar;
@@ -10,6 +10,7 @@ use partage_shuffle_client::{Error, PackedRecords, Reading};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
@@ -24,14 +25,34 @@ impl Sort {
             sum.records,
             "{msg} {wide_bar} {human_pos} of {human_len} records, {eta} to go",
         );
+        let written = Arc::new(AtomicU64::new(0));
         let part = |i: u64, reading: Reading| {
             let expected = begin_of(i + 1, partitions, sum.records) - begin_of(i, partitions, sum.records);
-            part_of(reading, Arc::clone(&self.layout), parts.path(i), expected, bar.clone())
+            // Where else partitions are cut only the nodes know.
+            let expected = (self.cut == Cut::Records).then_some(expected);
+            let part = Part { path: parts.path(i), expected, written: Arc::clone(&written) };
+            part_of(reading, Arc::clone(&self.layout), part, bar.clone())
         };
+        let partitions = (partitions, self.cut.into());
         let read = self.client.read_partitions(self.shuffle.id, partitions, self.at_once, part).await;
         bar.finish_and_clear();
-        read.map_err(failure)
+        read.map_err(failure)?;
+        let written = written.load(Ordering::Relaxed);
+        if written != sum.records {
+            let what = format!("the parts have {written} records, and must have {}", sum.records);
+            return Err(Failure::failed(what).help("sort again, and report this"));
+        }
+        Ok(())
     }
+}
+
+/// A part that is to be written.
+struct Part {
+    path: PathBuf,
+    /// Its records, where they are known before.
+    expected: Option<u64>,
+    /// The records of all parts so far.
+    written: Arc<AtomicU64>,
 }
 
 /// The rank at which partition `i` of `n` begins.
@@ -43,8 +64,7 @@ fn begin_of(i: u64, n: u64, records: u64) -> u64 {
 async fn part_of(
     mut reading: Reading,
     layout: Arc<Layout>,
-    path: PathBuf,
-    expected: u64,
+    Part { path, expected, written: all }: Part,
     bar: ProgressBar,
 ) -> Result<(), Error> {
     let name = path.display().to_string();
@@ -67,7 +87,8 @@ async fn part_of(
     let written = writing.await.map_err(Error::own)?;
     read?;
     let written = written.map_err(own)?;
-    if written != expected {
+    all.fetch_add(written, Ordering::Relaxed);
+    if let Some(expected) = expected.filter(|expected| *expected != written) {
         let what = format!("{name} has {written} records, and must have {expected}");
         return Err(own(Failure::failed(what).help("sort again, and report this")));
     }

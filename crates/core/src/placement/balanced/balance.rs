@@ -33,22 +33,10 @@ struct Round {
 pub(super) enum Progress {
     /// There is more to do.
     UnderWay(Box<Balancing>),
-    Done(Outcome),
-}
-
-/// What the phase has come to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Outcome {
-    /// Nothing more can be done: no node is above its tolerance, or the evaluations are used up and the rest waits for the
-    /// next plan.
-    pub(super) is_settled: bool,
-    /// Some replica is or was moved, be it one that is placed anew or goes back to its home, of which the log says nothing.
-    pub(super) has_moved: bool,
-}
-
-impl Outcome {
-    /// No node was above its tolerance.
-    pub(super) const NOTHING_TO_DO: Outcome = Outcome { is_settled: true, has_moved: false };
+    Done {
+        /// The evaluations are used up, and the rest waits for the next plan.
+        is_exhausted: bool,
+    },
 }
 
 /// Begins the phase: lists every replica. None when no node is above its tolerance.
@@ -76,9 +64,8 @@ impl Balancing {
             search.thin(limits::THIN_EVALUATIONS);
         }
         let done = search.effort() - before;
-        let outcome = Outcome { is_settled: stuck == 0 || is_exhausted, has_moved: search.mark() > 0 };
         search.close(stuck as u32);
-        (Progress::Done(outcome), done)
+        (Progress::Done { is_exhausted }, done)
     }
 }
 

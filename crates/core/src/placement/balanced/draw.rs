@@ -29,11 +29,6 @@ pub(super) fn draw(draft: &mut Draft<'_>) -> bool {
     true
 }
 
-/// Whether a node draws.
-pub(super) fn is_due(draft: &Draft<'_>) -> bool {
-    drawing(draft).next().is_some()
-}
-
 /// The nodes that draw.
 fn drawing(draft: &Draft<'_>) -> impl Iterator<Item = NodeIndex> {
     let below = draft.problem.settings.draw_below;

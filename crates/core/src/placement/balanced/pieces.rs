@@ -17,7 +17,7 @@
 //!
 //! [`Balanced`]: super::Balanced
 
-use super::balance::{self, Balancing, Outcome, Progress};
+use super::balance::{self, Balancing, Progress};
 use super::fill::Filling;
 use super::{constrain, draw, evict, fill};
 use crate::limits;
@@ -41,8 +41,6 @@ pub struct Pieces {
     next: Phase,
     /// Passes that were begun.
     passes: usize,
-    /// Length of the draft's log when the pass began.
-    before: usize,
 }
 
 /// The next piece.
@@ -71,7 +69,7 @@ impl Pieces {
     pub fn begin(problem: &Problem) -> Result<Pieces, ProblemError> {
         problem.check()?;
         let state = Draft::new(problem).into_state();
-        Ok(Pieces { state, next: Phase::TakeUp, passes: 0, before: 0 })
+        Ok(Pieces { state, next: Phase::TakeUp, passes: 0 })
     }
 
     /// The least work of the next piece, in shards and replicas that it looks at.
@@ -91,7 +89,7 @@ impl Pieces {
         self.next = match self.next {
             Phase::TakeUp => {
                 self.passes += 1;
-                self.before = draft.begin_pass();
+                draft.begin_pass();
                 let mut pending = evict::evict(&mut draft);
                 constrain::constrain(&mut draft, &mut pending);
                 fill::begin(&draft, pending).map_or(Phase::Draw, Phase::Fill)
@@ -111,7 +109,7 @@ impl Pieces {
                 Some(balancing) => Phase::Balance(balancing),
                 None => {
                     work = problem.nodes.len().max(1);
-                    after_pass(self.passes, self.before, &mut draft, Outcome::NOTHING_TO_DO)
+                    after_pass(self.passes, &mut draft, false)
                 }
             },
             Phase::Balance(balancing) => {
@@ -120,7 +118,7 @@ impl Pieces {
                 work = effort.div_ceil(limits::EVALUATIONS_A_LOOK).max(1) as usize;
                 match progress {
                     Progress::UnderWay(balancing) => Phase::Balance(balancing),
-                    Progress::Done(outcome) => after_pass(self.passes, self.before, &mut draft, outcome),
+                    Progress::Done { is_exhausted } => after_pass(self.passes, &mut draft, is_exhausted),
                 }
             }
             Phase::Finish => return (Placing::Done(Box::new(draft.finish())), work),
@@ -130,24 +128,19 @@ impl Pieces {
     }
 }
 
-/// Whether another pass is due: when the one that began at the log length `before` has changed something, and the next
-/// plan could find something to do (M10): room that one pass frees may be what another needed, and a node that gave
-/// replicas may be left with less than its share. Most problems need one pass. This check and the next pass need the
-/// draft untangled: which of two crowded replicas is taken up depends on their order, and the next plan has them in
-/// the order of the solution.
-pub(super) fn is_another_due(draft: &mut Draft<'_>, before: usize, balanced: Outcome) -> bool {
-    if draft.logged() == before && !balanced.has_moved {
-        return false;
+/// Whether another pass is due: when this one has changed something, unless its evaluations are used up. The next pass does what the next plan would do, as its
+/// replicas are at home where this one left them, and so the last pass shows that the next plan changes nothing (M10). It
+/// needs the draft untangled: which of two crowded replicas is taken up depends on their order, and the next plan has them
+/// in the order of the solution.
+pub(super) fn is_another_due(draft: &mut Draft<'_>, is_exhausted: bool) -> bool {
+    let is_due = !is_exhausted && draft.has_changed();
+    if is_due {
+        draft.untangle();
     }
-    draft.untangle();
-    !balanced.is_settled || !draft.is_complete() || draw::is_due(draft)
+    is_due
 }
 
-/// What follows a pass that began at the log length `before`.
-fn after_pass(passes: usize, before: usize, draft: &mut Draft<'_>, balanced: Outcome) -> Phase {
-    if passes < limits::PASSES && is_another_due(draft, before, balanced) {
-        Phase::TakeUp
-    } else {
-        Phase::Finish
-    }
+/// What follows a pass.
+fn after_pass(passes: usize, draft: &mut Draft<'_>, is_exhausted: bool) -> Phase {
+    if passes < limits::PASSES && is_another_due(draft, is_exhausted) { Phase::TakeUp } else { Phase::Finish }
 }

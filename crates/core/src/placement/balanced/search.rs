@@ -144,7 +144,7 @@ impl<'d, 'p> Search<'d, 'p> {
             let free = self.draft.slot_range(shard);
             for slot in free {
                 let now = self.draft.at(slot);
-                let home = self.draft.origin(shard, slot).filter(|home| {
+                let home = self.draft.home(slot).filter(|home| {
                     stays(self.draft, *home) && (now == Some(*home) || self.draft.allows(shard, *home))
                 });
                 self.state.shard_of.push(shard);

@@ -573,23 +573,25 @@ fn l2_one_of_two_that_were_to_change_places_is_not_moved_alone() {
 fn in_one_piece(problem: &Problem) -> Solution {
     let mut draft = Draft::new(problem);
     for _ in 0..limits::PASSES {
-        let before = draft.begin_pass();
+        draft.begin_pass();
         let mut pending = evict::evict(&mut draft);
         constrain::constrain(&mut draft, &mut pending);
         if let Some(filling) = fill::begin(&draft, pending) {
             assert!(filling.go_on(&mut draft, usize::MAX).0.is_none(), "all of it");
         }
         draw::draw(&mut draft);
-        let outcome = balance::begin(&mut draft).map(|mut balancing| {
-            loop {
-                match balancing.go_on(&mut draft, u64::MAX).0 {
-                    balance::Progress::UnderWay(rest) => balancing = rest,
-                    balance::Progress::Done(outcome) => break outcome,
+        let mut balancing = balance::begin(&mut draft);
+        let mut exhausted = false;
+        while let Some(rest) = balancing {
+            balancing = match rest.go_on(&mut draft, u64::MAX).0 {
+                balance::Progress::UnderWay(rest) => Some(rest),
+                balance::Progress::Done { is_exhausted } => {
+                    exhausted = is_exhausted;
+                    None
                 }
-            }
-        });
-        let outcome = outcome.unwrap_or(balance::Outcome::NOTHING_TO_DO);
-        if !pieces::is_another_due(&mut draft, before, outcome) {
+            };
+        }
+        if !pieces::is_another_due(&mut draft, exhausted) {
             break;
         }
     }

@@ -48,6 +48,7 @@ impl Policy for WorkStealing {
             if draft.logged() == before {
                 break;
             }
+            draft.untangle();
         }
         Ok(draft.finish())
     }

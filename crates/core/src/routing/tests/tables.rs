@@ -31,6 +31,8 @@ fn address(number: u64, incarnation: u64) -> NodeAddress {
         zone: Zone::new(if number.is_multiple_of(2) { "even" } else { "odd" }).ok(),
         health: Health::Up,
         resp_address: None,
+        labels: Default::default(),
+        drains: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why an attempt is not stored.
 
 use crate::shuffle::Ended;
+use crate::shuffle::combine::NoNumber;
 use partage_core::limits;
 
 /// Why an attempt is not stored. It says whether to run it again.
@@ -46,6 +47,14 @@ pub enum Failed {
         /// Bytes of its records, with what each takes in memory besides.
         bytes: u64,
     },
+    /// A record cannot be combined with others.
+    #[error("{0}; do not run the attempt again with it")]
+    NoNumber(NoNumber),
+    /// Another attempt of the shuffle says that records are combined otherwise.
+    #[error(
+        "the attempt was opened with another way to combine records than others of its shuffle: give the handle that the start has printed; do not run the attempt again with this one"
+    )]
+    CombinesOtherwise,
     /// The buffer knows no such attempt.
     #[error(
         "the buffer has no such attempt, as it was restarted or the attempt failed: run the attempt again"

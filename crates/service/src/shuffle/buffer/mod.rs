@@ -5,21 +5,24 @@
 //! |---|---|---|
 //! | – | open | writing |
 //! | writing | frame that follows | writing; one that came before is ignored, one that is ahead fails the attempt |
-//! | writing | end, with the count that was seen | ended: its records wait for company, then go out in batches |
+//! | writing | end, with the count that was seen | ended: its records go out in batches, at once if no other attempt is being written, else after a while with what others have by then |
 //! | ended | R nodes have all batches up to its last in each slot | marking: its end mark goes out as a batch |
 //! | marking | R nodes have the mark | whole: the client is told |
 //! | any but whole | the shuffle ends, or is sealed; the client goes, or is silent; no R nodes in time | gone: its records are never read |
 //!
 //! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits for
 //! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag.
-//! The same streams carry what a division writes: that is a writer of its own, without an end mark.
+//! The same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`).
+//! How much of its memory each shuffle may fill, `share` says. Of a shuffle that combines, records of equal keys of one attempt
+//! become one when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
 
 use super::bounds::{Bounds, Tag};
 use super::message::{Message, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
 use super::record::{
-    Batch, BatchKey, Body, EndMark, MEMORY_OF_RECORD, Record, Segment, Stream, Tagged, divide, in_batches,
+    Batch, BatchKey, Body, EndMark, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Record, Segment, Stream, divide,
+    in_batches,
 };
 use super::sending::Sending;
 use super::settings::Settings;
@@ -31,11 +34,18 @@ use partage_core::limits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+mod combining;
+mod counts;
+mod dividing;
+mod ending;
 mod failed;
 mod open;
+mod share;
 
+pub use counts::BufferCounts;
 pub use failed::Failed;
-use open::{Divided, Held, Open, State};
+use open::{Held, Open, State};
+use share::Waits;
 
 /// What a client calls an attempt by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,7 +82,9 @@ pub enum Event {
     Refused(BatchKey, Ended),
     /// What the leader says of a shuffle.
     Word(ShuffleId, Word),
-    /// The holder of this process has read what this leader wants to be divided.
+    /// The holder of this process has all that this leader wants to be divided, which takes about so much memory.
+    DivisionOrdered(NodeId, Arc<Division>, u64),
+    /// It has read it.
     Divide(NodeId, Arc<Division>, Vec<Segment>),
     /// The next map.
     Map(Arc<PoolMap>),
@@ -91,6 +103,8 @@ pub enum Effect {
     Taken(Attempt, u64),
     /// There is no room for the frame of that number: read on from the client later, and hand it in again.
     Full(Attempt, u64),
+    /// Read what this leader wants to be divided, and hand it in: room is kept for it.
+    ReadDivision(NodeId, Arc<Division>),
 }
 
 /// A buffer.
@@ -101,7 +115,9 @@ pub struct Buffer {
     map: Arc<PoolMap>,
     sending: Sending,
     shuffles: BTreeMap<ShuffleId, Open>,
+    waits: Waits,
     attempts: u64,
+    counts: BufferCounts,
     out: Vec<(NodeId, Message)>,
     effects: Vec<Effect>,
 }
@@ -109,9 +125,8 @@ pub struct Buffer {
 impl Buffer {
     /// A buffer that has just started.
     pub fn new(id: BufferId, settings: Settings, map: Arc<PoolMap>) -> Buffer {
-        let sending = Sending::default();
-        let (shuffles, out, effects) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Buffer { id, settings, map, sending, shuffles, attempts: 0, out, effects }
+        let (sending, shuffles, waits, counts, out, effects) = Default::default();
+        Buffer { id, settings, map, sending, shuffles, waits, attempts: 0, counts, out, effects }
     }
 
     /// Whether nothing of a shuffle is left in memory.
@@ -119,20 +134,21 @@ impl Buffer {
         !self.shuffles.contains_key(&shuffle)
     }
 
-    /// Whether it has begun to write what this division has read: a division that is ordered again need not be read again.
-    pub fn has_divided(&self, shuffle: ShuffleId, task: TaskId) -> bool {
-        self.shuffles.get(&shuffle).is_some_and(|open| open.divisions.contains_key(&task))
-    }
-
     /// Keys and values that are held or under way, in bytes.
     pub fn bytes(&self) -> u64 {
         self.sending.bytes() + self.shuffles.values().map(|open| open.bytes).sum::<u64>()
     }
 
-    /// The same, with what records take in memory besides: it has a limit also for records of nothing.
+    /// The same, with what records and segments take in memory besides: it has a limit also for records of nothing.
     pub fn memory(&self) -> u64 {
-        let held: u64 = self.shuffles.values().map(|open| open.records).sum();
-        self.bytes() + MEMORY_OF_RECORD * (held + self.sending.records())
+        self.sending.memory() + self.shuffles.values().map(Open::memory).sum::<u64>()
+    }
+
+    /// What it has done since it started.
+    pub fn counts(&self) -> BufferCounts {
+        let sent = self.sending.counts();
+        let (sent_records, sent_bytes, stand_ins) = (sent.records, sent.bytes, sent.stand_ins);
+        BufferCounts { sent_records, sent_bytes, stand_ins, ..self.counts }
     }
 
     /// Takes in what has come; the effects are to be carried out in their order.
@@ -147,6 +163,9 @@ impl Buffer {
             Event::Stored(node, key) => self.stored(now, node, &key),
             Event::Refused(key, how) => self.over(key.stream.shuffle, Failed::Over(how)),
             Event::Word(shuffle, word) => self.word(now, shuffle, word),
+            Event::DivisionOrdered(leader, division, memory) => {
+                self.division_ordered(now, leader, division, memory);
+            }
             Event::Divide(leader, division, segments) => self.divide(now, leader, &division, segments),
             Event::Map(map) => self.take_map(now, map),
             Event::Tick => self.tick(now),
@@ -168,10 +187,9 @@ impl Buffer {
     }
 
     fn fail(&mut self, attempt: Attempt, why: Failed) {
-        if let Some(open) = self.shuffles.get_mut(&attempt.shuffle)
-            && let Some(held) = open.attempts.remove(&(attempt.partition, attempt.id))
-        {
-            open.drop_records(held.number);
+        self.waits.remove_attempt(attempt);
+        if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
+            open.remove((attempt.partition, attempt.id));
         }
         self.answer(attempt, Err(why));
     }
@@ -192,12 +210,18 @@ impl Buffer {
             chunks: BTreeMap::new(),
             bytes: 0,
             records: 0,
+            segments: 0,
+            weight: 1,
+            combine: None,
+            writing: 0,
+            heard: now,
             flush_at: Millis::NEVER,
             divisions: BTreeMap::new(),
             sketch: Sketch::new(k, seed),
             seen: 0,
             // It hears of later bounds when it reports.
             sample_at: now,
+            reported: 0,
             plan: None,
         })
     }
@@ -208,6 +232,12 @@ impl Buffer {
         if open.plan.is_some() {
             return self.answer_sealed(attempt);
         }
+        // Without attempts nothing is held that was combined otherwise.
+        if !open.attempts.is_empty() && open.combine != terms.combine {
+            return self.answer(attempt, Err(Failed::CombinesOtherwise));
+        }
+        (open.weight, open.combine) = (u64::from(terms.bounded().weight), terms.combine);
+        open.heard = now;
         let key = (attempt.partition, attempt.id);
         match open.attempts.get(&key).map(|held| held.state.clone()) {
             // The same opening, once more.
@@ -215,49 +245,51 @@ impl Buffer {
             Some(_) => self.answer(attempt, Err(Failed::IdTwice)),
             None => {
                 let state = State::Writing { at: now, frames: 0 };
-                let held = Held { number, state, records: 0, bytes: 0, last: BTreeMap::new() };
+                let (records, bytes, last) = (0, 0, BTreeMap::new());
+                let held = Held { number, state, taken: (0, 0), records, bytes, last };
                 open.attempts.insert(key, held);
+                open.writing += 1;
                 self.attempts = number;
             }
         }
     }
 
     fn frame(&mut self, now: Millis, attempt: Attempt, number: u64, records: Vec<Record>) {
-        let is_large = |record: &&Record| {
-            record.key.len() > limits::SHUFFLE_KEY_BYTES
-                || record.bytes() > limits::SHUFFLE_RECORD_BYTES as u64
-        };
-        if let Some(large) = records.iter().find(is_large) {
-            let (key, record) = (large.key.len(), large.bytes());
-            return self.fail(attempt, Failed::TooLarge { key, record });
+        if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
+            open.heard = now;
         }
-        let bytes: u64 = records.iter().map(Record::bytes).sum();
-        let memory = bytes + MEMORY_OF_RECORD * records.len() as u64;
-        if memory > limits::SHUFFLE_FRAME_BYTES as u64 {
-            return self.fail(attempt, Failed::FrameTooLarge { bytes: memory });
-        }
-        let before = self.memory();
-        let buffer = self.id.clone();
-        let has_room = before == 0 || before + memory <= self.settings.buffer_bytes;
         let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
+        // One that has ended takes nothing any more, and nothing that comes late undoes it.
         let State::Writing { at, frames } = &mut held.state else { return };
         *at = now;
-        match number.cmp(&(*frames + 1)) {
+        let expected = *frames + 1;
+        match number.cmp(&expected) {
             std::cmp::Ordering::Less => return self.effects.push(Effect::Taken(attempt, number)),
             std::cmp::Ordering::Greater => {
-                let expected = *frames + 1;
                 return self.fail(attempt, Failed::FrameMissing { expected, found: number });
             }
-            std::cmp::Ordering::Equal if !has_room => {
-                self.make_room(now);
-                return self.effects.push(Effect::Full(attempt, number));
-            }
-            std::cmp::Ordering::Equal => *frames = number,
+            std::cmp::Ordering::Equal => {}
         }
-        held.records += records.len() as u64;
-        held.bytes += bytes;
+        let bytes = match bytes_within_limits(&records) {
+            Ok(bytes) => bytes,
+            Err(why) => return self.fail(attempt, why),
+        };
+        let memory = self.shuffles.get(&attempt.shuffle).map_or(0, |open| memory_in(&open.bounds, &records));
+        if !self.has_room(now, attempt, memory) {
+            return self.effects.push(Effect::Full(attempt, number));
+        }
+        let buffer = self.id.clone();
+        self.counts.taken_records += records.len() as u64;
+        self.counts.taken_bytes += bytes;
+        let Some(held) = self.held(attempt) else { return };
+        held.state = State::Writing { at: now, frames: number };
+        held.taken = (held.taken.0 + records.len() as u64, held.taken.1 + bytes);
         let key = AttemptKey { buffer, number: held.number };
         let segment = Segment { attempt: key, partition: attempt.partition, frame: number, records };
+        let segment = match self.combine_frame(attempt, segment) {
+            Ok(segment) => segment,
+            Err(why) => return self.fail(attempt, why),
+        };
         self.effects.push(Effect::Taken(attempt, number));
         self.chunk(now, attempt.shuffle, segment);
     }
@@ -276,23 +308,20 @@ impl Buffer {
         open.records += segment.records.len() as u64;
         let bounds = open.bounds.clone();
         open.add(divide([segment], &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
-        if open.bytes >= self.settings.chunk_bytes {
-            self.flush(now, shuffle);
+        if open.bytes >= self.settings.chunk_bytes && !self.combine_chunks(shuffle) {
+            self.send_chunks(now, shuffle);
         }
     }
 
     fn end(&mut self, now: Millis, attempt: Attempt, said: (u64, u64)) {
-        let linger = self.settings.linger_ms;
         let Some(held) = self.held(attempt) else { return self.no_attempt(attempt) };
         match held.state {
-            State::Writing { .. } if (held.records, held.bytes) == said => {
+            State::Writing { .. } if held.taken == said => {
                 held.state = State::Ended { at: now, is_out: false };
-                if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
-                    open.flush_at = open.flush_at.min(now + linger);
-                }
+                self.ended(now, attempt.shuffle);
             }
             State::Writing { .. } => {
-                let seen = (held.records, held.bytes);
+                let seen = held.taken;
                 self.fail(attempt, Failed::CountDiffers { said, seen });
             }
             State::Ended { .. } | State::Marking { .. } => {}
@@ -308,34 +337,29 @@ impl Buffer {
     }
 
     fn abort(&mut self, attempt: Attempt) {
+        self.waits.remove_attempt(attempt);
         let is_open = self.held(attempt).is_some_and(|held| matches!(held.state, State::Writing { .. }));
         if is_open && let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
-            let held = open.attempts.remove(&(attempt.partition, attempt.id));
-            held.into_iter().for_each(|held| open.drop_records(held.number));
+            open.remove((attempt.partition, attempt.id));
         }
-    }
-
-    /// What is held of the shuffle that holds most goes out.
-    fn make_room(&mut self, now: Millis) {
-        let most = self
-            .shuffles
-            .iter()
-            .max_by_key(|(_, open)| open.bytes + MEMORY_OF_RECORD * open.records)
-            .map(|(shuffle, _)| *shuffle);
-        most.into_iter().for_each(|shuffle| self.flush(now, shuffle));
     }
 
     /// What is held of a shuffle goes out.
     fn flush(&mut self, now: Millis, shuffle: ShuffleId) {
+        self.combine_chunks(shuffle);
+        self.send_chunks(now, shuffle);
+    }
+
+    fn send_chunks(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         open.flush_at = Millis::NEVER;
-        (open.bytes, open.records) = (0, 0);
-        let writer = Writer::Buffer(self.id.clone());
+        self.counts.flushes += u64::from(open.records > 0);
+        (open.bytes, open.records, open.segments) = (0, 0, 0);
+        let (writer, most) = (Writer::Buffer(self.id.clone()), self.settings.batch_bytes);
         let chunks = std::mem::take(&mut open.chunks).into_iter();
-        // One batch for each slot, unless it is larger than a batch may be.
-        let batches = chunks.flat_map(|(slot, tagged)| {
-            in_batches(tagged, u64::MAX).into_iter().map(move |part| (slot, part))
-        });
+        // One batch for each slot, unless it is larger than holders read at once.
+        let batches = chunks
+            .flat_map(|(slot, tagged)| in_batches(tagged, most).into_iter().map(move |part| (slot, part)));
         for (slot, tagged) in batches {
             let number = open.last.get(&slot).copied().unwrap_or(0) + 1;
             open.last.insert(slot, number);
@@ -422,54 +446,6 @@ impl Buffer {
         }
     }
 
-    fn divide(&mut self, now: Millis, leader: NodeId, division: &Division, segments: Vec<Segment>) {
-        let Division { task, shuffle, to, .. } = division;
-        let open = self.shuffle(now, *shuffle, Terms { stashes: 1, ranges: 1 });
-        // The plan names what divisions have written: an order that comes late writes none of these numbers again.
-        if open.plan.is_some() {
-            return;
-        }
-        if open.divisions.contains_key(task) {
-            return self.end_division(*shuffle, *task);
-        }
-        // Without room it is not begun: the leader orders it again.
-        let memory: u64 = segments.iter().flat_map(|segment| &segment.records).map(Record::memory).sum();
-        let before = self.memory();
-        if before > 0 && before + memory > self.settings.buffer_bytes {
-            return self.make_room(now);
-        }
-        let parts = divide(segments, to, |tag: Tag| self.map.slot_of(*shuffle, tag.range));
-        let chunk = self.settings.chunk_bytes;
-        let parts: Vec<(PoolSlot, Vec<Tagged>)> =
-            parts.into_iter().map(|(slot, tagged)| (slot, in_batches(tagged, chunk))).collect();
-        let last = parts.iter().map(|(slot, batches)| (*slot, batches.len() as u64)).collect();
-        if let Some(open) = self.shuffles.get_mut(shuffle) {
-            open.divisions.insert(*task, Divided { leader, last });
-        }
-        for (slot, batches) in parts {
-            let stream = Stream { shuffle: *shuffle, slot, writer: Writer::Division(*task, self.id.clone()) };
-            for (number, tagged) in (1..).zip(batches) {
-                let key = BatchKey { stream: stream.clone(), number };
-                let batch = Batch { key, body: Body::Records(tagged) };
-                self.sending.send(now, &self.map, batch, &mut self.out);
-            }
-        }
-        self.end_division(*shuffle, *task);
-    }
-
-    /// Tells the leader, if all that the division has written is stored.
-    fn end_division(&mut self, shuffle: ShuffleId, task: TaskId) {
-        let Some(divided) = self.shuffles.get(&shuffle).and_then(|open| open.divisions.get(&task)) else {
-            return;
-        };
-        let writer = Writer::Division(task, self.id.clone());
-        let stream = |slot: &PoolSlot| Stream { shuffle, slot: *slot, writer: writer.clone() };
-        if divided.last.iter().all(|(slot, last)| self.sending.has_stored(&stream(slot), *last)) {
-            let message = Message::Divided(shuffle, task, self.id.clone(), divided.last.clone());
-            self.out.push((divided.leader.clone(), message));
-        }
-    }
-
     fn word(&mut self, now: Millis, shuffle: ShuffleId, word: Word) {
         match word {
             Word::Open(bounds) => self.bounds(now, shuffle, bounds),
@@ -484,12 +460,19 @@ impl Buffer {
         if bounds.version <= open.bounds.version {
             return;
         }
+        // Without room for more segments what is held goes out as it is.
+        let more = open.more_divided(&bounds);
+        if self.memory().saturating_add(more) > self.settings.buffer_bytes {
+            self.flush(now, shuffle);
+        }
+        let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         open.bounds = bounds.clone();
+        open.segments = 0;
         let held = std::mem::take(&mut open.chunks).into_values().flat_map(|tagged| tagged.into_values());
         let held: Vec<Segment> = held.flatten().collect();
         open.add(divide(held, &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
         if open.flush_at != Millis::NEVER {
-            open.flush_at = now;
+            self.flush(now, shuffle);
         }
     }
 
@@ -501,10 +484,14 @@ impl Buffer {
             return;
         }
         open.plan = Some(plan);
+        // That it is sealed is known here as long as it lives; what is written by is needed no more.
         open.chunks.clear();
         open.divisions.clear();
-        (open.bytes, open.records) = (0, 0);
+        (open.out, open.marking, open.last) = Default::default();
+        open.sketch = Sketch::new(self.settings.sketch_k, 0);
+        (open.bytes, open.records, open.segments, open.writing) = (0, 0, 0, 0);
         (open.flush_at, open.sample_at) = (Millis::NEVER, now + grace);
+        self.waits.remove(shuffle);
         let waiting = std::mem::take(&mut open.attempts).into_iter();
         let waiting = waiting.filter(|(_, held)| held.state != State::Whole);
         let waiting: Vec<_> =
@@ -523,6 +510,7 @@ impl Buffer {
     /// Nothing of the shuffle is left here.
     fn over(&mut self, shuffle: ShuffleId, why: Failed) {
         self.sending.forget(|stream| stream.shuffle == shuffle);
+        self.waits.remove(shuffle);
         let Some(open) = self.shuffles.remove(&shuffle) else { return };
         for ((partition, id), held) in open.attempts {
             if held.state != State::Whole {
@@ -550,6 +538,7 @@ impl Buffer {
         let rest = if is_writing { self.settings.sample_ms } else { self.settings.grace_ms };
         open.sample_at = now + rest;
         let Some(leader) = self.map.live(self.map.home(shuffle)).first() else { return };
+        open.reported = open.sketch.count();
         let sketch = Arc::new(open.sketch.clone());
         let BufferId { node, incarnation } = self.id.clone();
         self.out.push((leader.clone(), Message::Sample(shuffle, node, incarnation, sketch)));
@@ -574,6 +563,28 @@ impl Buffer {
         let late: Vec<(Attempt, Failed)> = late.collect();
         late.into_iter().for_each(|(attempt, why)| self.fail(attempt, why));
     }
+}
+
+/// Keys and values of a frame, in bytes.
+fn bytes_within_limits(records: &[Record]) -> Result<u64, Failed> {
+    let is_large = |record: &&Record| {
+        record.key.len() > limits::SHUFFLE_KEY_BYTES || record.bytes() > limits::SHUFFLE_RECORD_BYTES as u64
+    };
+    if let Some(large) = records.iter().find(is_large) {
+        return Err(Failed::TooLarge { key: large.key.len(), record: large.bytes() });
+    }
+    let bytes: u64 = records.iter().map(Record::bytes).sum();
+    let memory = bytes + MEMORY_OF_RECORD * records.len() as u64;
+    match memory > limits::SHUFFLE_FRAME_BYTES as u64 {
+        true => Err(Failed::FrameTooLarge { bytes: memory }),
+        false => Ok(bytes),
+    }
+}
+
+/// What records of one frame take in memory at most when they are divided by these bounds.
+fn memory_in(bounds: &Bounds, records: &[Record]) -> u64 {
+    let parts = MEMORY_OF_SEGMENT * bounds.most_parts(records.len());
+    parts + records.iter().map(Record::memory).sum::<u64>()
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use crate::shuffle::bounds::Bounds;
 use crate::shuffle::plan::Plan;
-use crate::shuffle::record::{BatchKey, Tagged};
+use crate::shuffle::record::{BatchKey, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Tagged, segments_of};
 use crate::shuffle::sketch::Sketch;
-use crate::shuffle::{AttemptId, PoolSlot, TaskId};
+use crate::shuffle::{AttemptId, Combine, PoolSlot, TaskId};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,9 @@ pub(super) enum State {
 pub(super) struct Held {
     pub(super) number: u64,
     pub(super) state: State,
+    /// Records and bytes that its client has sent.
+    pub(super) taken: (u64, u64),
+    /// Those that are stored of them, or held: fewer if they are combined.
     pub(super) records: u64,
     pub(super) bytes: u64,
     /// Of each slot, the last batch that has records of it; nothing any more when its mark is under way.
@@ -57,20 +60,50 @@ pub(super) struct Open {
     /// The last number of each stream.
     pub(super) last: BTreeMap<PoolSlot, u64>,
     pub(super) chunks: BTreeMap<PoolSlot, Tagged>,
-    /// Keys and values in chunks, in bytes, and how many records have them.
+    /// Keys and values in chunks, in bytes, how many records have them, and in how many segments.
     pub(super) bytes: u64,
     pub(super) records: u64,
+    pub(super) segments: u64,
+    /// As the attempt said that was opened last.
+    pub(super) weight: u64,
+    /// As its attempts say, and all of them the same.
+    pub(super) combine: Option<Combine>,
+    /// Attempts that have not ended.
+    pub(super) writing: usize,
+    /// When a client opened an attempt or sent a frame last.
+    pub(super) heard: Millis,
     pub(super) flush_at: Millis,
     pub(super) divisions: BTreeMap<TaskId, Divided>,
     pub(super) sketch: Sketch,
     pub(super) seen: u64,
     pub(super) sample_at: Millis,
+    /// Keys of the sample that was reported last.
+    pub(super) reported: u64,
     pub(super) plan: Option<Arc<Plan>>,
 }
 
 impl Open {
+    /// What is held takes in memory, in bytes.
+    pub(super) fn memory(&self) -> u64 {
+        self.bytes + MEMORY_OF_RECORD * self.records + MEMORY_OF_SEGMENT * self.segments
+    }
+
+    /// An attempt ends without success: what is still held of it need not go out.
+    pub(super) fn remove(&mut self, attempt: (u32, AttemptId)) {
+        let Some(held) = self.attempts.remove(&attempt) else { return };
+        self.writing -= usize::from(matches!(held.state, State::Writing { .. }));
+        self.drop_records(held.number);
+    }
+
+    /// Whether the leader knows less than half of the sample.
+    pub(super) fn has_new_sample(&self) -> bool {
+        let count = self.sketch.count();
+        count > 0 && count >= self.reported.saturating_mul(2)
+    }
+
     pub(super) fn add(&mut self, parts: BTreeMap<PoolSlot, Tagged>) {
         for (slot, tagged) in parts {
+            self.segments += segments_of(&tagged);
             let chunk = self.chunks.entry(slot).or_default();
             for (tag, segments) in tagged {
                 chunk.entry(tag).or_default().extend(segments);
@@ -78,8 +111,18 @@ impl Open {
         }
     }
 
-    /// What is still held of an attempt that ends without success need not go out.
-    pub(super) fn drop_records(&mut self, number: u64) {
+    pub(super) fn count_segments(&mut self) {
+        self.segments = self.chunks.values().map(segments_of).sum();
+    }
+
+    /// What is held takes so much more in memory, at most, when it is divided by these bounds.
+    pub(super) fn more_divided(&self, bounds: &Bounds) -> u64 {
+        let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
+        let more = segments.map(|segment| bounds.most_parts(segment.records.len()).saturating_sub(1));
+        MEMORY_OF_SEGMENT * more.sum::<u64>()
+    }
+
+    fn drop_records(&mut self, number: u64) {
         for tagged in self.chunks.values_mut() {
             for segments in tagged.values_mut() {
                 segments.retain(|segment| segment.attempt.number != number);
@@ -90,5 +133,6 @@ impl Open {
         let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
         let records = segments.flat_map(|segment| &segment.records);
         (self.bytes, self.records) = records.fold((0, 0), |sum, record| (sum.0 + record.bytes(), sum.1 + 1));
+        self.count_segments();
     }
 }

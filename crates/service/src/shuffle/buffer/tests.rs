@@ -1,6 +1,8 @@
 //! What a client hears, and when.
 
 use super::*;
+use crate::shuffle::RangeId;
+use crate::shuffle::bounds::Range;
 use crate::shuffle::pool::SlotPlace;
 use partage_core::base::id::{Epoch, Incarnation};
 
@@ -14,7 +16,13 @@ fn node(name: &str) -> NodeId {
 fn map() -> Arc<PoolMap> {
     let nodes: Vec<NodeId> = ["a", "b", "c"].map(node).to_vec();
     let place = SlotPlace { epoch: Epoch(1), live: nodes[..2].to_vec(), loading: Vec::new() };
-    Arc::new(PoolMap { generation: 1, replicas: 2, places: vec![place], nodes })
+    Arc::new(PoolMap {
+        generation: 1,
+        replicas: 2,
+        places: vec![place],
+        nodes,
+        no_stand_ins: Default::default(),
+    })
 }
 
 fn buffer(settings: Settings) -> Buffer {
@@ -36,7 +44,7 @@ impl Buffer {
 
     /// Opens an attempt, and sends a frame.
     fn writes(&mut self, id: u128) {
-        self.client(0, id, Input::Open(Terms { stashes: 1, ranges: 1 }));
+        self.client(0, id, Input::Open(Terms::new(1, 1)));
         let effects = self.client(0, id, Input::Frame(1, vec![record("k")]));
         assert!(effects.contains(&Effect::Taken(attempt(id), 1)), "{effects:?}");
     }
@@ -65,6 +73,7 @@ fn sent(effects: &[Effect]) -> BTreeMap<BatchKey, Vec<NodeId>> {
 fn an_attempt_is_acknowledged_when_two_nodes_have_its_batches_and_then_its_mark() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
+    buffer.client(0, 2, Input::Open(Terms::new(1, 1)));
     assert!(sent(&buffer.client(0, 1, Input::End(1, 2))).is_empty(), "it waits for company");
     let batches = sent(&buffer.handle(Millis(5), Event::Tick));
     let (key, nodes) = batches.first_key_value().unwrap();
@@ -85,12 +94,56 @@ fn an_attempt_is_acknowledged_when_two_nodes_have_its_batches_and_then_its_mark(
     assert_eq!(buffer.bytes(), 0);
 }
 
+/// How many keys the leader hears of.
+fn sampled(effects: &[Effect]) -> Option<u64> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Send(_, Message::Sample(_, _, _, sketch)) => Some(sketch.count()),
+        _ => None,
+    })
+}
+
+#[test]
+fn an_attempt_without_company_goes_out_at_once_and_its_sample_with_it() {
+    let mut buffer = buffer(Settings { sample_every: 1, ..Settings::default() });
+    buffer.writes(1);
+    assert_eq!(
+        sampled(&buffer.handle(Millis(0), Event::Tick)),
+        Some(1),
+        "a shuffle that is new here is told of"
+    );
+    for (id, company) in [(2, None), (3, Some(4)), (5, None)] {
+        buffer.writes(id);
+        if let Some(other) = company {
+            buffer.writes(other);
+            buffer.client(0, other, Input::Abort);
+        }
+        // The first attempt is given up: nothing is written any more but this one.
+        buffer.client(0, 1, Input::Abort);
+        assert_eq!(sent(&buffer.client(1, id, Input::End(1, 2))).len(), 1, "{id}");
+    }
+    buffer.writes(6);
+    let wrong = buffer.client(1, 6, Input::End(9, 9));
+    assert_eq!(answers(&wrong).len(), 1);
+    buffer.writes(7);
+    assert_eq!(sent(&buffer.client(1, 7, Input::End(1, 2))).len(), 1, "one that failed is no company");
+    // Of 1, then of 2, then of 4 and more keys: each time twice as many at least.
+    let mut known = 4;
+    for id in 8..40 {
+        buffer.writes(id);
+        let now = sampled(&buffer.client(1, id, Input::End(1, 2)));
+        assert!(
+            now.is_none_or(|now| now >= 2 * known) && id as u64 <= 2 * known + 2,
+            "{id}: {now:?} after {known}"
+        );
+        known = now.unwrap_or(known);
+    }
+}
+
 #[test]
 fn a_stand_in_gets_what_a_node_does_not_store_in_time() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
-    buffer.client(0, 1, Input::End(1, 2));
-    let batches = sent(&buffer.handle(Millis(5), Event::Tick));
+    let batches = sent(&buffer.client(0, 1, Input::End(1, 2)));
     let key = batches.first_key_value().unwrap().0.clone();
     buffer.handle(Millis(6), Event::Stored(node("a"), key.clone()));
     let again = sent(&buffer.handle(Millis(300), Event::Tick));
@@ -107,7 +160,7 @@ fn what_a_client_does_wrong_is_named_and_each_error_says_what_to_do() {
     let unknown = answers(&buffer.client(0, 9, Input::End(0, 0)));
     assert_eq!(unknown, [Err(Failed::Unknown)]);
     buffer.writes(1);
-    let twice = answers(&buffer.client(1, 1, Input::Open(Terms { stashes: 1, ranges: 1 })));
+    let twice = answers(&buffer.client(1, 1, Input::Open(Terms::new(1, 1))));
     assert_eq!(twice, [Err(Failed::IdTwice)]);
     let doubled = buffer.client(1, 1, Input::Frame(1, vec![record("k")]));
     assert_eq!((answers(&doubled), buffer.bytes()), (vec![], 2), "a frame that comes twice is taken once");
@@ -156,6 +209,21 @@ fn an_attempt_that_too_few_nodes_store_fails_and_so_does_one_of_a_shuffle_that_i
 }
 
 #[test]
+fn r1_of_a_sealed_shuffle_hardly_anything_is_kept() {
+    let mut buffer = buffer(Settings { sample_every: 1, ..Settings::default() });
+    buffer.writes(1);
+    buffer.client(0, 1, Input::End(1, 2));
+    buffer.writes(2);
+    let (winners, needed, ranges) = Default::default();
+    let plan = Arc::new(Plan { shuffle: SHUFFLE, winners, needed, ranges });
+    buffer.handle(Millis(1), Event::Word(SHUFFLE, Word::Sealed(plan)));
+    let open = &buffer.shuffles[&SHUFFLE];
+    assert_eq!((open.sketch.count(), open.memory(), buffer.memory()), (0, 0, 0));
+    assert!(open.attempts.is_empty() && open.out.is_empty() && open.marking.is_empty());
+    assert!(open.chunks.is_empty() && open.last.is_empty() && open.divisions.is_empty());
+}
+
+#[test]
 fn a_key_at_the_limit_is_taken_and_one_above_it_is_refused() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
@@ -176,13 +244,11 @@ fn a_division_that_is_ordered_again_writes_nothing_twice_and_is_answered() {
     let division = Arc::new(Division { task, shuffle: SHUFFLE, slot: PoolSlot(0), tags, upto, to });
     let by = AttemptKey { buffer: buffer.id.clone(), number: 1 };
     let read = vec![Segment { attempt: by, partition: 3, frame: 1, records: vec![record("k")] }];
-    assert!(!buffer.has_divided(SHUFFLE, task));
     let first = buffer.handle(Millis(0), Event::Divide(node("b"), division.clone(), read));
     let batches = sent(&first);
     assert_eq!(batches.len(), 1);
-    assert!(buffer.has_divided(SHUFFLE, task));
-    // The driver reads nothing for it then.
-    assert_eq!(buffer.handle(Millis(1), Event::Divide(node("b"), division.clone(), Vec::new())), []);
+    // Nothing is read for it then.
+    assert_eq!(buffer.handle(Millis(1), Event::DivisionOrdered(node("b"), division.clone(), 9)), []);
     let (key, nodes) = batches.first_key_value().unwrap();
     let stored = |node: &NodeId| Event::Stored(node.clone(), key.clone());
     let last: Vec<Effect> = nodes.iter().flat_map(|node| buffer.handle(Millis(2), stored(node))).collect();
@@ -237,6 +303,55 @@ fn a_frame_that_is_too_large_is_refused() {
     let refused = answers(&buffer.client(1, 1, Input::Frame(2, vec![record.clone(), record])));
     assert_eq!(refused, [Err(Failed::FrameTooLarge { bytes })]);
     assert_eq!(buffer.bytes(), 0);
+}
+
+#[test]
+fn a_frame_that_comes_late_takes_nothing_away_that_is_acknowledged() {
+    let mut buffer = buffer(Settings::default());
+    buffer.writes(1);
+    let large = || Input::Frame(1, vec![large(limits::SHUFFLE_RECORD_BYTES)]);
+    let doubled = buffer.client(0, 1, large());
+    assert_eq!(doubled, [Effect::Taken(attempt(1), 1)], "one that came before");
+    let batches = sent(&buffer.client(0, 1, Input::End(1, 2)));
+    assert_eq!(buffer.client(1, 1, large()), [], "it has ended");
+    let stored = |buffer: &mut Buffer, batches: &BTreeMap<BatchKey, Vec<NodeId>>| {
+        let stored = batches.iter().flat_map(|(key, nodes)| nodes.iter().map(move |node| (node, key)));
+        let stored = stored.map(|(node, key)| Event::Stored(node.clone(), key.clone()));
+        stored.flat_map(|event| buffer.handle(Millis(2), event)).collect::<Vec<Effect>>()
+    };
+    let marks = sent(&stored(&mut buffer, &batches));
+    assert_eq!(answers(&stored(&mut buffer, &marks)), [Ok(())]);
+    assert_eq!(buffer.client(3, 1, large()), [], "it is whole");
+    assert_eq!(answers(&buffer.client(4, 1, Input::End(1, 2))), [Ok(())]);
+}
+
+#[test]
+fn r1_records_that_lie_in_many_ranges_take_more_room_and_new_bounds_are_within_the_limit() {
+    let range = |id: u64| Range {
+        id: RangeId(id),
+        begins: if id == 0 { [].as_slice().into() } else { [id as u8].as_slice().into() },
+    };
+    let bounds = Arc::new(Bounds { version: 1, ranges: (0..200).map(range).collect() });
+    let frame: Vec<Record> =
+        (0..20u8).map(|key| Record { key: [key].as_slice().into(), value: Vec::new().into() }).collect();
+    let records = 20 * (MEMORY_OF_RECORD + 1);
+    for room in [10_000, 2_000] {
+        let mut buffer = buffer(Settings { buffer_bytes: room, ..Settings::default() });
+        buffer.client(0, 1, Input::Open(Terms::new(1, 200)));
+        buffer.client(0, 1, Input::Frame(1, frame.clone()));
+        assert_eq!(buffer.memory(), records + MEMORY_OF_SEGMENT);
+        buffer.handle(Millis(1), Event::Word(SHUFFLE, Word::Open(bounds.clone())));
+        let is_divided = room == 10_000;
+        let segments = if is_divided { 20 } else { 1 };
+        assert_eq!(buffer.memory(), records + segments * MEMORY_OF_SEGMENT);
+        // As many fit as have room with their segments, and no more.
+        let more = (2..100).take_while(|number| {
+            let effects = buffer.client(2, 1, Input::Frame(*number, frame.clone()));
+            effects.contains(&Effect::Taken(attempt(1), *number))
+        });
+        assert_eq!(more.count(), if is_divided { 2 } else { 0 });
+        assert!(buffer.memory() <= room, "{}", buffer.memory());
+    }
 }
 
 #[test]

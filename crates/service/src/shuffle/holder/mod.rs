@@ -9,6 +9,7 @@ use super::message::{Message, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
 use super::record::{Batch, BatchKey, Body, EndMark, Numbers, Stream};
+use super::seek::{Seek, SeekFor};
 use super::settings::Settings;
 use super::{AttemptKey, Bytes, Ended, PoolSlot, ShuffleId, Writer};
 use partage_core::base::id::{Epoch, Incarnation};
@@ -45,6 +46,9 @@ pub enum NotRead {
     /// The node is busy.
     #[error("this node is busy: ask another replica, or later")]
     Busy,
+    /// The range is larger than the memory for ranges: it is being sorted on disk.
+    #[error("this node is sorting the range, which is larger than its memory for ranges: ask it again")]
+    Sorts,
     /// What is here differs from what was counted.
     #[error(
         "this node has other records of the range than were counted: ask another replica, and tell an operator"
@@ -75,6 +79,8 @@ pub enum Event {
     SlotDeleted(PoolSlot),
     /// A reader wants this; the number is the driver's.
     Read(u64, Slice),
+    /// A reader wants to know this; the number is the driver's.
+    Seek(u64, Seek),
     /// The next map.
     Map(Arc<PoolMap>),
     /// Time has passed.
@@ -96,7 +102,9 @@ pub enum Effect {
     Count(NodeId, Epoch, Arc<Plan>, PoolSlot),
     /// Read this, for that number.
     Read(u64, Slice),
-    /// That number is not read.
+    /// Look this up in the order of the range, for that number.
+    Seek(u64, Seek),
+    /// That number is not read, or not looked up.
     NotRead(u64, NotRead),
     /// All that is here of a slot goes, its decisions too.
     DropSlot(PoolSlot),
@@ -190,6 +198,7 @@ impl Holder {
             Event::LoadBegins(slot) => drop(self.logged.remove(&slot)),
             Event::SlotDeleted(slot) => self.drop_slot(slot),
             Event::Read(number, slice) => self.read(number, slice),
+            Event::Seek(number, seek) => self.seek(number, seek),
             Event::Map(map) => self.map = map,
             Event::Tick => self.upkeep(now),
         }
@@ -228,6 +237,11 @@ impl Holder {
         self.logged.contains_key(&slot)
             || self.streams.contains_key(&slot)
             || self.storing.keys().any(|key| key.stream.slot == slot)
+    }
+
+    /// Whether something of any slot is here.
+    pub fn has_slots(&self) -> bool {
+        !(self.logged.is_empty() && self.streams.is_empty() && self.storing.is_empty())
     }
 
     fn send(&mut self, to: NodeId, message: Message) {
@@ -368,17 +382,36 @@ impl Holder {
     }
 
     fn read(&mut self, number: u64, slice: Slice) {
-        let shuffle = slice.plan.shuffle;
-        if let Some(how) = self.how_ended(shuffle) {
-            return self.effects.push(Effect::NotRead(number, NotRead::Over(how)));
-        }
-        let slot = slice.plan.ranges.get(slice.range).map(|range| range.slot);
-        let needed = slot.and_then(|slot| slice.plan.needed.get(&slot)).cloned().unwrap_or_default();
-        let effect = match slot {
-            Some(slot) if !self.is_whole(shuffle, slot, &needed) => Effect::NotRead(number, NotRead::Lacks),
-            _ => Effect::Read(number, slice),
+        let effect = match self.lacks(&slice.plan, slice.range) {
+            Some(why) => Effect::NotRead(number, why),
+            None => Effect::Read(number, slice),
         };
         self.effects.push(effect);
+    }
+
+    fn seek(&mut self, number: u64, mut seek: Seek) {
+        if planted::is(Planted::OwnCut)
+            && let SeekFor::Cuts(_, offsets) = &mut seek.what
+            && let Some(slot) = seek.plan.ranges.get(seek.range).map(|range| range.slot)
+            && self.map.live(slot).first() != Some(&self.me)
+        {
+            *offsets = offsets.iter().map(|offset| offset + 17).collect();
+        }
+        let effect = match self.lacks(&seek.plan, seek.range) {
+            Some(why) => Effect::NotRead(number, why),
+            None => Effect::Seek(number, seek),
+        };
+        self.effects.push(effect);
+    }
+
+    /// Why a range is not read here; none: all of it is here. Of one that is not in the plan nothing lacks.
+    fn lacks(&mut self, plan: &Plan, range: usize) -> Option<NotRead> {
+        if let Some(how) = self.how_ended(plan.shuffle) {
+            return Some(NotRead::Over(how));
+        }
+        let slot = plan.ranges.get(range)?.slot;
+        let needed = plan.needed.get(&slot).cloned().unwrap_or_default();
+        (!self.is_whole(plan.shuffle, slot, &needed)).then_some(NotRead::Lacks)
     }
 
     /// All that is here of a shuffle goes.

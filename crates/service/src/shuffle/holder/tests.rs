@@ -7,7 +7,8 @@ fn holder() -> (Holder, NodeId) {
     let [me, other] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
     let place = SlotPlace { epoch: Epoch(1), live: vec![me.clone(), other.clone()], loading: Vec::new() };
     let nodes = vec![me.clone(), other.clone()];
-    let map = PoolMap { generation: 1, replicas: 2, places: vec![place], nodes };
+    let map =
+        PoolMap { generation: 1, replicas: 2, places: vec![place], nodes, no_stand_ins: Default::default() };
     let who = (me, Incarnation(1));
     (Holder::recover(Millis(0), who, Settings::default(), map.into(), Stored::default()), other)
 }
@@ -75,12 +76,12 @@ fn a_slot_of_a_pool_that_was_deleted_goes_though_nobody_else_has_it() {
 fn d7_a_former_replica_has_the_slot_until_each_replica_in_live_has_all_of_it() {
     let (mut holder, other) = holder();
     let slot = PoolSlot(0);
-    assert!(!holder.has_slot(slot));
+    assert!(!holder.has_slot(slot) && !holder.has_slots());
     let writer = Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(1) });
     let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot, writer }, number: 1 };
     let batch = Arc::new(Batch { key: key.clone(), body: Body::Records(Tagged::new()) });
     holder.handle(Millis(1), Event::Message(other.clone(), Message::Batch(batch)));
-    assert!(holder.has_slot(slot), "it is being stored");
+    assert!(holder.has_slot(slot) && holder.has_slots(), "it is being stored");
     holder.handle(Millis(1), Event::Stored(key.clone()));
     holder.handle(Millis(1), Event::Logged(slot, Epoch(1)));
     let mut map = holder.map.as_ref().clone();
@@ -89,11 +90,11 @@ fn d7_a_former_replica_has_the_slot_until_each_replica_in_live_has_all_of_it() {
     map.places[0] = SlotPlace { epoch: Epoch(2), live: vec![other.clone()], loading: Vec::new() };
     holder.handle(Millis(2), Event::Map(map.into()));
     assert_eq!(round(&mut holder, &other, 10_000), [], "the replica has nothing of it");
-    assert!(holder.has_slot(slot));
+    assert!(holder.has_slot(slot) && holder.has_slots());
     holder.handle(Millis(20_000), Event::Tick);
     let has = Inventory::from([(key.stream.clone(), Numbers::of_parts(1, BTreeSet::new()).unwrap())]);
     let says = Message::Inventory { slot, round: holder.round, asks: false, has };
     let effects = holder.handle(Millis(20_000), Event::Message(other, says));
     assert_eq!(effects, [Effect::DropSlot(slot)]);
-    assert!(!holder.has_slot(slot));
+    assert!(!holder.has_slot(slot) && !holder.has_slots());
 }

@@ -17,6 +17,7 @@ use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -83,41 +84,78 @@ impl Led {
         (heaviest > limit && !is_same).then_some(next)
     }
 
+    /// The divisions that are done and not decided yet: they are decided together.
+    pub(super) fn take_done(&mut self) -> Vec<Superseded> {
+        let most = if planted::is(Planted::TwoSteps) { 1 } else { usize::MAX };
+        let count = self.done.len().min(most);
+        self.done.drain(..count).collect()
+    }
+
     /// Up to which batch each stream is needed, by these attempts and by the divisions that count.
     pub(super) fn needed<'a>(&self, attempts: impl Iterator<Item = &'a EndMark>) -> Needed {
         let mut needed = Needed::new();
-        let mut need = |slot: PoolSlot, writer: Writer, last: u64| {
-            let upto = needed.entry(slot).or_default().entry(writer).or_default();
-            *upto = (*upto).max(last);
-        };
         for mark in attempts {
-            let buffer = &mark.attempt.buffer;
-            mark.last.iter().for_each(|(slot, last)| need(*slot, Writer::Buffer(buffer.clone()), *last));
+            let writer = Writer::Buffer(mark.attempt.buffer.clone());
+            mark.last.iter().for_each(|(slot, last)| need(&mut needed, *slot, &writer, *last));
         }
         for (writer, last) in &self.divisions {
-            last.iter().for_each(|(slot, last)| need(*slot, writer.clone(), *last));
+            last.iter().for_each(|(slot, last)| need(&mut needed, *slot, writer, *last));
         }
         needed
     }
 
+    /// Whether something lies under a tag that is needed and was not divided.
+    fn lacks_division(&self, needed: &Needed, slot: PoolSlot, tag: Tag) -> bool {
+        let before = self.divided.get(&tag);
+        let upto = |writer: &Writer| before.and_then(|before| before.get(writer)).copied().unwrap_or(0);
+        let mut writers = needed.get(&slot).into_iter().flatten();
+        writers.any(|(writer, needed)| *needed > upto(writer))
+    }
+
     /// What of each slot is to be divided: its tags, with how far each was.
-    fn to_divide(
-        &self,
-        needed: &Needed,
-        slot_of: impl Fn(Tag) -> PoolSlot,
-    ) -> BTreeMap<PoolSlot, BTreeMap<Tag, BTreeMap<Writer, u64>>> {
-        let mut found: BTreeMap<PoolSlot, BTreeMap<Tag, BTreeMap<Writer, u64>>> = BTreeMap::new();
+    fn to_divide(&self, needed: &Needed, slot_of: impl Fn(Tag) -> PoolSlot) -> BTreeMap<PoolSlot, Tags> {
+        let mut found: BTreeMap<PoolSlot, Tags> = BTreeMap::new();
         for tag in self.versions.unwanted() {
             let slot = slot_of(tag);
-            let before = self.divided.get(&tag);
-            let upto = |writer: &Writer| before.and_then(|before| before.get(writer)).copied().unwrap_or(0);
-            let mut writers = needed.get(&slot).into_iter().flatten();
-            if writers.any(|(writer, needed)| *needed > upto(writer)) {
-                found.entry(slot).or_default().insert(tag, before.cloned().unwrap_or_default());
+            if self.lacks_division(needed, slot, tag) {
+                let before = self.divided.get(&tag).cloned().unwrap_or_default();
+                found.entry(slot).or_default().insert(tag, before);
             }
         }
         found
     }
+
+    /// The next divisions, of so many slots at most in which none is under way: of each slot the tags, and up to where.
+    fn next_divisions(
+        &self,
+        settings: &Settings,
+        slot_of: impl Fn(Tag) -> PoolSlot,
+    ) -> Vec<(PoolSlot, Tags, BTreeMap<Writer, u64>)> {
+        let room = settings.divisions.saturating_sub(self.dividing.len());
+        if room == 0 {
+            return Vec::new();
+        }
+        // As long as no winners are chosen, by the first attempts.
+        let first = || self.needed(self.marks.values().filter_map(|marks| marks.first()));
+        let needed = self.winners_need().map_or_else(|| Cow::Owned(first()), Cow::Borrowed);
+        let found = self.to_divide(&needed, slot_of).into_iter();
+        let next = found.filter(|(slot, _)| !self.dividing.contains_key(slot)).take(room);
+        let none = BTreeMap::new();
+        let part = |(slot, tags): (PoolSlot, Tags)| {
+            let upto = some_of(needed.get(&slot).unwrap_or(&none), &tags, settings.division_batches);
+            (slot, tags, upto)
+        };
+        next.map(part).collect()
+    }
+}
+
+/// Tags, and up to which batch of each writer each of them was divided before.
+type Tags = BTreeMap<Tag, BTreeMap<Writer, u64>>;
+
+/// A stream is needed up to this batch.
+pub(super) fn need(needed: &mut Needed, slot: PoolSlot, writer: &Writer, last: u64) {
+    let upto = needed.entry(slot).or_default().entry(writer.clone()).or_default();
+    *upto = (*upto).max(last);
 }
 
 /// Up to where one division goes, of what is needed: some batches of some writers, as its node has to hold their records.
@@ -148,37 +186,35 @@ impl Leader {
         if led.versions.current().version == 0 || (!is_time && led.dividing.is_empty()) {
             return;
         }
+        let mut orders = Vec::new();
+        for one in led.dividing.values_mut().filter(|one| !one.is_done) {
+            if now.since(one.sent) >= self.settings.task_ms {
+                self.tasks += 1;
+                let task = TaskId { epoch: self.epoch, number: self.tasks };
+                let to = Arc::new(led.versions.current().clone());
+                one.division = Arc::new(Division { task, to, ..one.division.as_ref().clone() });
+                (one.asked, one.sent, one.again) = (one.asked + 1, now, now);
+            } else if now.since(one.again) >= self.settings.resend_ms {
+                // The order may be lost, or wait for a gap to be closed.
+                one.again = now;
+            } else {
+                continue;
+            }
+            orders.push((one.asked, one.division.clone()));
+        }
         if is_time {
             led.divide_at = now + self.settings.divide_ms;
-        }
-        let needed = led.needed_now();
-        let mut found = led.to_divide(&needed, |tag| map.slot_of(shuffle, tag.range));
-        found.retain(|slot, _| is_time || led.dividing.contains_key(slot));
-        let mut orders = Vec::new();
-        for (slot, tags) in found {
-            let has_room = led.dividing.len() < self.settings.divisions;
-            let asked = match led.dividing.get_mut(&slot) {
-                Some(one) if one.is_done => continue,
-                Some(one) if now.since(one.sent) < self.settings.task_ms => {
-                    // The order may be lost, or wait for a gap to be closed.
-                    if now.since(one.again) >= self.settings.resend_ms {
-                        one.again = now;
-                        orders.push((one.asked, one.division.clone()));
-                    }
-                    continue;
-                }
-                Some(one) => one.asked + 1,
-                None if has_room => 0,
-                None => continue,
-            };
-            self.tasks += 1;
-            let task = TaskId { epoch: self.epoch, number: self.tasks };
-            let none = BTreeMap::new();
-            let upto = some_of(needed.get(&slot).unwrap_or(&none), &tags, self.settings.division_batches);
-            let to = Arc::new(led.versions.current().clone());
-            let division = Arc::new(Division { task, shuffle, slot, tags, upto, to });
-            orders.push((asked, division.clone()));
-            led.dividing.insert(slot, UnderWay { division, asked, sent: now, again: now, is_done: false });
+            for (slot, tags, upto) in
+                led.next_divisions(&self.settings, |tag| map.slot_of(shuffle, tag.range))
+            {
+                self.tasks += 1;
+                let task = TaskId { epoch: self.epoch, number: self.tasks };
+                let to = Arc::new(led.versions.current().clone());
+                let division = Arc::new(Division { task, shuffle, slot, tags, upto, to });
+                orders.push((0, division.clone()));
+                let one = UnderWay { division, asked: 0, sent: now, again: now, is_done: false };
+                led.dividing.insert(slot, one);
+            }
         }
         for (asked, division) in orders {
             let live = map.live(division.slot);
@@ -189,12 +225,14 @@ impl Leader {
     }
 
     /// Whether something is still to be divided or decided, as far as these attempts need it.
-    pub(super) fn has_to_divide(&self, shuffle: ShuffleId, needed: &Needed) -> bool {
-        let Some(led) = self.shuffles.get(&shuffle) else { return false };
-        !led.done.is_empty() || !led.to_divide(needed, |tag| self.map.slot_of(shuffle, tag.range)).is_empty()
+    pub(super) fn has_to_divide(&self, shuffle: ShuffleId, led: &Led, needed: &Needed) -> bool {
+        let slot_of = |tag: Tag| self.map.slot_of(shuffle, tag.range);
+        let mut unwanted = led.versions.unwanted();
+        !led.done.is_empty() || unwanted.any(|tag| led.lacks_division(needed, slot_of(tag), tag))
     }
 
-    /// A division is on R nodes: one decision replaces what it has read by what it has written.
+    /// A division is on R nodes: one decision replaces what it has read by what it has written. Those that are done while others
+    /// are being decided are decided together, next.
     pub(super) fn divided(
         &mut self,
         now: Millis,

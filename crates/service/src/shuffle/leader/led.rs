@@ -6,8 +6,9 @@ use crate::shuffle::log::{Decision, Superseded};
 use crate::shuffle::message::Word;
 use crate::shuffle::plan::{Division, Plan};
 use crate::shuffle::record::EndMark;
+use crate::shuffle::settings::Settings;
 use crate::shuffle::sketch::Sketch;
-use crate::shuffle::{AttemptKey, Failure, PoolSlot, Terms, Writer};
+use crate::shuffle::{AttemptKey, Failure, PoolSlot, ShuffleOptions, Terms, Writer};
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
@@ -26,6 +27,7 @@ pub(super) enum State {
 #[derive(Debug, Clone)]
 pub(super) struct Led {
     pub(super) terms: Terms,
+    pub(super) options: Arc<ShuffleOptions>,
     pub(super) state: State,
     pub(super) versions: Versions,
     /// Up to which batch of each writer a tag was divided.
@@ -34,12 +36,15 @@ pub(super) struct Led {
     pub(super) divisions: BTreeMap<Writer, BTreeMap<PoolSlot, u64>>,
     /// Whole attempts of each partition, the first heard first.
     pub(super) marks: BTreeMap<u32, Vec<EndMark>>,
+    /// Whole attempts that were heard of until it was sealed.
+    pub(super) heard: u64,
     /// How far each node has said which marks it has.
     pub(super) asked: BTreeMap<NodeId, Asked>,
     pub(super) samples: BTreeMap<NodeId, (Incarnation, Arc<Sketch>)>,
     /// Keys that the last bounds were made from.
     pub(super) sampled: u64,
-    pub(super) is_deciding: bool,
+    /// Decisions on it that are under way.
+    pub(super) deciding: usize,
     pub(super) dividing: BTreeMap<PoolSlot, UnderWay>,
     pub(super) divide_at: Millis,
     /// Divisions that are done and not decided yet.
@@ -70,20 +75,22 @@ pub(super) struct UnderWay {
 }
 
 impl Led {
-    pub(super) fn new(now: Millis, terms: Terms) -> Led {
+    pub(super) fn new(now: Millis, terms: Terms, options: Arc<ShuffleOptions>) -> Led {
         // What a log says was not checked by this process.
         let terms = terms.bounded();
         Led {
             terms,
+            options,
             state: State::Open,
             versions: Versions::new(terms.stashes),
             divided: BTreeMap::new(),
             divisions: BTreeMap::new(),
             marks: BTreeMap::new(),
+            heard: 0,
             asked: BTreeMap::new(),
             samples: BTreeMap::new(),
             sampled: 0,
-            is_deciding: false,
+            deciding: 0,
             dividing: BTreeMap::new(),
             divide_at: now,
             done: VecDeque::new(),
@@ -95,7 +102,7 @@ impl Led {
     /// A decision counts.
     pub(super) fn apply(&mut self, decision: &Decision) {
         match decision {
-            Decision::Start(_) | Decision::Ended(_) => {}
+            Decision::Start(..) | Decision::Ended(_) => {}
             Decision::Bounds(bounds) => {
                 self.versions.push(bounds.as_ref().clone());
             }
@@ -109,10 +116,22 @@ impl Led {
                 }
                 self.divisions.entry(superseded.writer.clone()).or_default().extend(superseded.last.clone());
                 self.dividing.remove(&superseded.slot);
+                self.need_division(superseded);
             }
             Decision::Sealed(plan) => self.state = State::Sealed(plan.clone()),
             Decision::Failed(failure) => self.state = State::Failed(*failure),
         }
+    }
+
+    /// In how long it ends, if nobody asks for it: by its own time to live, or by that of the settings.
+    pub(super) fn ends_in_ms(&self, now: Millis, settings: &Settings) -> u64 {
+        let ttl = match self.state {
+            State::Open => self.options.unsealed_ttl_ms.unwrap_or(settings.unsealed_ttl_ms),
+            State::Sealed(_) | State::Failed(_) => {
+                self.options.sealed_ttl_ms.unwrap_or(settings.sealed_ttl_ms)
+            }
+        };
+        ttl.saturating_sub(now.since(self.touched))
     }
 
     pub(super) fn word(&self) -> Word {

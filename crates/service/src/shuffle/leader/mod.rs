@@ -6,15 +6,18 @@
 //! | leading | | decides; each decision counts when all of these have it |
 //! | deposed | | nothing any more: a replica has heard of a later epoch |
 //!
-//! Of each shuffle one decision is under way at a time. All else that it knows of a shuffle (end marks, samples, divisions under
-//! way, how far a seal is) is gone with it; its successor gathers marks and begins anew, which changes nothing that counts.
+//! Of each shuffle one decision is under way at a time, or one for each division that is done: these go together, in one write of
+//! each replica. A step of a shuffle begins when the last thing comes that it waits for; ticks are for what was lost, and for
+//! what ends by time. All else that a leader knows of a shuffle (end marks, samples, divisions under way, how far a seal is) is
+//! gone with it; its successor gathers marks and begins anew, which changes nothing that counts.
 
 use super::log::{Append, Decision, Decisions, Refused, What};
 use super::message::{Message, Word};
+use super::options::OptionDifference;
 use super::plan::Plan;
 use super::pool::PoolMap;
 use super::settings::Settings;
-use super::{Ended, Failure, PoolSlot, ShuffleId, Terms};
+use super::{Ended, Failure, PoolSlot, ShuffleId, ShuffleOptions, Terms};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
@@ -25,16 +28,18 @@ use std::sync::Arc;
 mod dividing;
 mod led;
 mod overview;
+mod quota;
 mod sealing;
 
 use led::{Led, State, UnderWay};
 pub use overview::{ShuffleOverview, ShuffleStage};
+pub use quota::{OwnerQuota, OwnerUse, QuotaUsedUp};
 
 /// What somebody asks the leader for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// A shuffle with that number begins.
-    Start(Terms),
+    /// A shuffle with that number begins. Sent again with the same options, it is the same shuffle.
+    Start(Terms, ShuffleOptions),
     /// The shuffle takes no more; these input partitions are expected.
     Seal(BTreeSet<u32>),
     /// It is over.
@@ -79,6 +84,12 @@ pub enum Failed {
         "the shuffle is sealed, or is being sealed, without input partition {0}: seal it with the partitions of its first seal"
     )]
     NotExpected(u32),
+    /// It was started before, with other options.
+    #[error("a shuffle with this number was started with another {0}: start this one under another number")]
+    StartDiffers(OptionDifference),
+    /// Its owner has as much as it may have. The driver says so, which knows all leaders of its node.
+    #[error("the shuffle is not started: {0}")]
+    QuotaUsedUp(QuotaUsedUp),
 }
 
 /// What has come.
@@ -90,6 +101,8 @@ pub enum Event {
     Request(u64, ShuffleId, Request),
     /// The next map. If it has another epoch for the slot, the leader is to be dropped.
     Map(Arc<PoolMap>),
+    /// This node is not to lead the slot any more: the leader is to be dropped.
+    Deposed,
     /// Time has passed.
     Tick,
 }
@@ -127,6 +140,8 @@ pub struct Leader {
     /// Requests that wait for a decision.
     waiting: BTreeMap<ShuffleId, Vec<(u64, Request)>>,
     tasks: u64,
+    /// When it was called with a tick last, and when it wants to be next.
+    ticked: Millis,
     tick_at: Millis,
     effects: Vec<Effect>,
 }
@@ -164,6 +179,7 @@ impl Leader {
             dropping: BTreeMap::new(),
             waiting: BTreeMap::new(),
             tasks: 0,
+            ticked: now,
             tick_at: now,
             effects: Vec::new(),
         };
@@ -185,6 +201,7 @@ impl Leader {
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         match event {
             Event::Map(map) => self.take_map(map),
+            Event::Deposed => self.depose(),
             _ if self.is_deposed => self.refuse(event),
             Event::Message(from, message) => self.message(now, from, message),
             Event::Request(..) if self.counted.is_none() => self.refuse(event),
@@ -287,7 +304,7 @@ impl Leader {
         let word = self.shuffles.get(&shuffle).map(Led::word).or(ended.map(Word::Ended));
         match word {
             Some(word) => self.send(from, Message::Word(shuffle, word)),
-            None if self.is_under_way(shuffle) => {}
+            None if self.is_under_way(shuffle) || !self.may_decide() => {}
             None => self.decide(now, shuffle, Decision::Ended(Ended::Unknown)),
         }
     }
@@ -296,6 +313,12 @@ impl Leader {
     fn how_ended(&self, shuffle: ShuffleId) -> Option<Ended> {
         let mut ended = self.decisions.ended.iter().filter(|_| !self.is_under_way(shuffle));
         ended.find(|(known, _)| *known == shuffle).map(|(_, how)| *how)
+    }
+
+    /// Whether decisions on further shuffles are begun: those that are under way are kept until each replica has them.
+    fn may_decide(&self) -> bool {
+        let counted = self.counted.unwrap_or(self.first);
+        self.decisions.sequence.saturating_sub(counted) < RECENT as u64
     }
 
     fn is_under_way(&self, shuffle: ShuffleId) -> bool {
@@ -311,16 +334,23 @@ impl Leader {
         if let Some(led) = self.shuffles.get_mut(&shuffle).filter(|_| request != Request::Overview) {
             led.touched = now;
         }
-        if self.is_under_way(shuffle) && !matches!(request, Request::Seal(_)) {
+        // A seal goes on beside decisions on its shuffle, but for the one that starts it.
+        let waits = !matches!(request, Request::Seal(_)) || !self.shuffles.contains_key(&shuffle);
+        if waits && self.is_under_way(shuffle) {
             return self.waits(shuffle, number, request);
         }
-        let known = self.shuffles.get(&shuffle).map(|led| (led.terms, led.state.clone()));
+        let known =
+            self.shuffles.get(&shuffle).map(|led| (led.terms, led.options.clone(), led.state.clone()));
         let answer = match (request, known) {
-            (Request::Start(terms), None) if self.how_ended(shuffle).is_none() => {
-                self.waits(shuffle, number, Request::Start(terms));
-                return self.decide(now, shuffle, Decision::Start(terms));
+            (_, None) if !self.may_decide() && self.how_ended(shuffle).is_none() => Err(Failed::NotLeading),
+            (Request::Start(terms, options), None) if self.how_ended(shuffle).is_none() => {
+                self.waits(shuffle, number, Request::Start(terms, options.clone()));
+                return self.decide(now, shuffle, Decision::Start(terms, options.into()));
             }
-            (Request::Start(_), Some((terms, _))) => Ok(Answer::Started(terms)),
+            (Request::Start(asked, options), Some((terms, own, _))) => match own.difference(&options) {
+                None if asked.combine == terms.combine => Ok(Answer::Started(terms)),
+                difference => Err(Failed::StartDiffers(difference.unwrap_or(OptionDifference::Combine))),
+            },
             (Request::Delete, Some(_)) => {
                 self.waits(shuffle, number, Request::Delete);
                 return self.decide(now, shuffle, Decision::Ended(Ended::Deleted));
@@ -336,9 +366,9 @@ impl Leader {
             },
             (Request::KeepAlive, Some(_)) => Ok(Answer::Alive),
             (Request::Overview, Some(_)) => {
-                self.overview(shuffle).map(Answer::Overview).ok_or(Failed::NotLeading)
+                self.overview(now, shuffle).map(Answer::Overview).ok_or(Failed::NotLeading)
             }
-            (Request::Seal(expected), Some((_, State::Sealed(plan)))) => {
+            (Request::Seal(expected), Some((_, _, State::Sealed(plan)))) => {
                 match plan.first_without(&expected) {
                     Some(partition) if !planted::is(Planted::SealedWithout) => {
                         Err(Failed::NotExpected(partition))
@@ -346,8 +376,8 @@ impl Leader {
                     _ => Ok(Answer::Sealed(plan)),
                 }
             }
-            (Request::Seal(_), Some((_, State::Failed(failure)))) => Err(Failed::Failed(failure)),
-            (Request::Seal(expected), Some((_, State::Open))) => {
+            (Request::Seal(_), Some((_, _, State::Failed(failure)))) => Err(Failed::Failed(failure)),
+            (Request::Seal(expected), Some((_, _, State::Open))) => {
                 return self.begin_seal(now, number, shuffle, expected);
             }
         };
@@ -366,14 +396,22 @@ impl Leader {
 
     /// A decision goes to all replicas.
     fn decide(&mut self, now: Millis, shuffle: ShuffleId, decision: Decision) {
+        self.decide_all(now, shuffle, vec![decision]);
+    }
+
+    /// Decisions on a shuffle, each of which holds without the others, go to all replicas at once.
+    fn decide_all(&mut self, now: Millis, shuffle: ShuffleId, decisions: Vec<Decision>) {
         if let Some(led) = self.shuffles.get_mut(&shuffle) {
-            led.is_deciding = true;
+            led.deciding += decisions.len();
         }
-        self.decisions.push(shuffle, decision.clone(), self.settings.ended_kept);
-        self.recent.push_back((self.decisions.sequence, shuffle, decision));
-        if self.recent.len() > RECENT {
-            self.recent.pop_front();
+        for decision in decisions {
+            self.decisions.push(shuffle, decision.clone(), self.settings.ended_kept);
+            self.recent.push_back((self.decisions.sequence, shuffle, decision));
         }
+        // What does not count yet is kept: it is carried out when it does.
+        let counted = self.counted.unwrap_or(0);
+        let counts = |(number, ..): &mut (u64, ShuffleId, Decision)| *number <= counted;
+        while self.recent.len() > RECENT && self.recent.pop_front_if(counts).is_some() {}
         self.append_to_all(now, true);
     }
 
@@ -430,11 +468,12 @@ impl Leader {
     /// It leads: what its copy has is in force.
     fn take_up(&mut self, now: Millis) {
         for (shuffle, decisions) in self.decisions.living.clone() {
-            let terms = decisions.iter().find_map(|decision| match decision {
-                Decision::Start(terms) => Some(*terms),
+            let start = decisions.iter().find_map(|decision| match decision {
+                Decision::Start(terms, options) => Some((*terms, options.clone())),
                 _ => None,
             });
-            let mut led = Led::new(now, terms.unwrap_or_default());
+            let (terms, options) = start.unwrap_or_default();
+            let mut led = Led::new(now, terms, options);
             decisions.iter().for_each(|decision| led.apply(decision));
             let is_open = led.state == State::Open;
             self.shuffles.insert(shuffle, led);
@@ -446,7 +485,9 @@ impl Leader {
 
     fn counts(&mut self, now: Millis, shuffle: ShuffleId, decision: &Decision) {
         match decision {
-            Decision::Start(terms) => drop(self.shuffles.insert(shuffle, Led::new(now, *terms))),
+            Decision::Start(terms, options) => {
+                self.shuffles.insert(shuffle, Led::new(now, *terms, options.clone()));
+            }
             Decision::Ended(how) => {
                 let sealing = self.shuffles.remove(&shuffle).and_then(|led| led.seal);
                 for number in sealing.into_iter().flat_map(|sealing| sealing.requests) {
@@ -461,7 +502,7 @@ impl Leader {
             }
             decision => {
                 let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
-                led.is_deciding = false;
+                led.deciding = led.deciding.saturating_sub(1);
                 led.apply(decision);
                 let word = Message::Word(shuffle, led.word());
                 self.end_seal(shuffle);
@@ -476,14 +517,21 @@ impl Leader {
         self.advance(now, shuffle);
     }
 
-    /// The next step of a shuffle, unless a decision on it is under way.
+    /// The next step of a shuffle, unless decisions on it are under way.
     fn advance(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
-        if led.is_deciding || led.state != State::Open {
+        if led.deciding > 0 || led.state != State::Open {
             return;
         }
-        if let Some(superseded) = led.done.pop_front() {
-            return self.decide(now, shuffle, Decision::Superseded(superseded.into()));
+        let (done, is_sealing) = (led.take_done(), led.is_sealing());
+        if !done.is_empty() {
+            let superseded = done.into_iter().map(|one| Decision::Superseded(one.into())).collect();
+            self.decide_all(now, shuffle, superseded);
+            // A seal waits for all divisions: the next ones need not wait for these decisions.
+            if is_sealing {
+                self.order_divisions(now, shuffle);
+            }
+            return;
         }
         if let Some(bounds) = led.next_bounds(&self.settings) {
             return self.decide(now, shuffle, Decision::Bounds(bounds.into()));
@@ -494,6 +542,7 @@ impl Leader {
 
     fn tick(&mut self, now: Millis) {
         self.tick_at = now + self.settings.resend_ms;
+        self.forgive_pause(now);
         self.append_to_all(now, false);
         // A replica that the map does not name any more is not waited for.
         self.count_decisions(now);
@@ -516,13 +565,19 @@ impl Leader {
         }
     }
 
+    /// While a leader was paused nobody could ask it for anything: that time ends no shuffle.
+    fn forgive_pause(&mut self, now: Millis) {
+        let gap = now.since(std::mem::replace(&mut self.ticked, now));
+        if gap > self.settings.resend_ms.saturating_mul(4) {
+            for led in self.shuffles.values_mut() {
+                led.touched = now.min(led.touched + gap);
+            }
+        }
+    }
+
     fn expire(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(led) = self.shuffles.get(&shuffle) else { return };
-        let ttl = match led.state {
-            State::Open => self.settings.unsealed_ttl_ms,
-            State::Sealed(_) | State::Failed(_) => self.settings.sealed_ttl_ms,
-        };
-        if !led.is_deciding && now.since(led.touched) >= ttl {
+        if led.deciding == 0 && led.ends_in_ms(now, &self.settings) == 0 {
             self.decide(now, shuffle, Decision::Ended(Ended::Expired));
         }
     }

@@ -1,8 +1,10 @@
 //! What a leader tells people of the shuffles that it leads.
 
 use super::{Leader, Led, State};
-use crate::shuffle::{Failure, PoolSlot, ShuffleId};
+use crate::shuffle::{Combine, Failure, PoolSlot, ShuffleId, ShuffleOptions};
+use partage_core::base::time::Millis;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Input partitions without a whole attempt that an overview names, the first ones.
 const LACKING_NAMED: usize = 100;
@@ -25,11 +27,16 @@ pub enum ShuffleStage {
 pub struct ShuffleOverview {
     /// The shuffle.
     pub shuffle: ShuffleId,
+    /// With what it was started.
+    pub options: Arc<ShuffleOptions>,
+    /// How it combines records.
+    pub combine: Option<Combine>,
     /// How far it is.
     pub stage: ShuffleStage,
     /// Input partitions with a whole attempt; of a sealed one, those that are read.
     pub partitions: u64,
-    /// Whole attempts of these. When it is sealed, losers are counted no more.
+    /// Whole attempts. Of a sealed one those that are read, and the losers of which its leader has heard: a leader that has taken
+    /// it up sealed knows none.
     pub attempts: u64,
     /// Records of the attempts that are read, or would be if it were sealed now.
     pub records: u64,
@@ -39,6 +46,8 @@ pub struct ShuffleOverview {
     pub version: u32,
     /// Its ranges.
     pub ranges: u32,
+    /// In how long it ends, if no client asks for it.
+    pub ends_in_ms: u64,
     /// Slots in which something is being divided.
     pub dividing: u32,
     /// Slots of its ranges that have fewer replicas in `Live` than the pool is to have.
@@ -49,13 +58,13 @@ pub struct ShuffleOverview {
 
 impl Led {
     /// Partitions, attempts, records, bytes.
-    fn sums(&self) -> (u64, u64, u64, u64) {
+    pub(super) fn sums(&self) -> (u64, u64, u64, u64) {
         match &self.state {
             State::Sealed(plan) => {
                 let count = plan.winners.len() as u64;
                 let sizes = plan.winners.values().map(|winner| (winner.records, winner.bytes));
                 let (records, bytes) = sizes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-                (count, count, records, bytes)
+                (count, count.max(self.heard), records, bytes)
             }
             State::Open | State::Failed(_) => {
                 let attempts = self.marks.values().map(|marks| marks.len() as u64).sum();
@@ -79,17 +88,17 @@ impl Led {
 
 impl Leader {
     /// The shuffles that it leads, by their numbers; none before it leads, and none after.
-    pub fn overviews(&self) -> impl Iterator<Item = ShuffleOverview> {
+    pub fn overviews(&self, now: Millis) -> impl Iterator<Item = ShuffleOverview> {
         let leads = self.counted.is_some() && !self.is_deposed;
         let led = self.shuffles.iter().filter(move |_| leads);
-        led.map(move |(shuffle, led)| self.overview_of(*shuffle, led))
+        led.map(move |(shuffle, led)| self.overview_of(now, *shuffle, led))
     }
 
-    pub(super) fn overview(&self, shuffle: ShuffleId) -> Option<ShuffleOverview> {
-        self.shuffles.get(&shuffle).map(|led| self.overview_of(shuffle, led))
+    pub(super) fn overview(&self, now: Millis, shuffle: ShuffleId) -> Option<ShuffleOverview> {
+        self.shuffles.get(&shuffle).map(|led| self.overview_of(now, shuffle, led))
     }
 
-    fn overview_of(&self, shuffle: ShuffleId, led: &Led) -> ShuffleOverview {
+    fn overview_of(&self, now: Millis, shuffle: ShuffleId, led: &Led) -> ShuffleOverview {
         let (partitions, attempts, records, bytes) = led.sums();
         let bounds = led.versions.current();
         let slots: BTreeSet<PoolSlot> =
@@ -97,6 +106,8 @@ impl Leader {
         let is_short = |slot: &&PoolSlot| self.map.live(**slot).len() < self.map.replicas;
         ShuffleOverview {
             shuffle,
+            options: led.options.clone(),
+            combine: led.terms.combine,
             stage: led.stage(),
             partitions,
             attempts,
@@ -104,6 +115,7 @@ impl Leader {
             bytes,
             version: bounds.version,
             ranges: u32::try_from(bounds.ranges.len()).unwrap_or(u32::MAX),
+            ends_in_ms: led.ends_in_ms(now, &self.settings),
             dividing: u32::try_from(led.dividing.len()).unwrap_or(u32::MAX),
             short_slots: u32::try_from(slots.iter().filter(is_short).count()).unwrap_or(u32::MAX),
             lacking: led.lacks_for_seal(LACKING_NAMED),

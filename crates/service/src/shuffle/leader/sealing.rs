@@ -4,16 +4,18 @@
 //! |---|---|
 //! | gathering | a whole attempt of each partition expected, told in parts; after a time those that lack one are listed, and nothing is sealed |
 //! | dividing | bounds, if there are none, and all that the winners need to lie where it is wanted |
-//! | counting | records and bytes of each range, from a replica of each slot |
+//! | counting | records and bytes of each range, from a replica of each slot, some slots at a time |
 //! | deciding | if the counts are those of the winners: the plan. Else the shuffle fails by name (D6) |
 //!
 //! A later request to seal that names a partition more than the first one is refused, in any of these steps and after them.
 
+use super::dividing::need;
 use super::{Answer, Effect, Failed, Leader, Led, State, WAITING};
-use crate::shuffle::log::Decision;
+use crate::shuffle::log::{Decision, Superseded};
 use crate::shuffle::message::Message;
 use crate::shuffle::plan::{Needed, Plan, PlanRange, Winner};
 use crate::shuffle::record::EndMark;
+use crate::shuffle::settings::Settings;
 use crate::shuffle::{AttemptKey, Failure, PoolSlot, RangeId, ShuffleId};
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
@@ -24,6 +26,83 @@ use std::sync::Arc;
 /// Records and bytes of ranges.
 type Counts = BTreeMap<RangeId, (u64, u64)>;
 
+/// What has no count is asked for again after twice the time each time, but no longer than this: the holders of a large slot read
+/// for long, and who asks often only sends the plan again.
+const LONGEST_COUNT_WAIT_MS: u64 = 4_000;
+
+/// The attempts that win.
+#[derive(Debug, Clone)]
+struct Chosen {
+    marks: Vec<EndMark>,
+    /// Up to which batch each stream is needed, by these and by the divisions that count.
+    needed: Needed,
+}
+
+/// The plan without counts, and how far the counts are.
+#[derive(Debug, Clone)]
+struct Draft {
+    plan: Arc<Plan>,
+    /// Slots that are not counted yet.
+    open: BTreeSet<PoolSlot>,
+    /// Of those, what replicas were asked for.
+    asked: BTreeMap<PoolSlot, CountAsked>,
+}
+
+/// What the replicas of a slot were asked to count.
+#[derive(Debug, Clone)]
+struct CountAsked {
+    plan: Arc<Plan>,
+    since: Millis,
+    /// How many replicas were asked before the one whose turn it is.
+    turn: u64,
+    again_at: Millis,
+    wait_ms: u64,
+}
+
+impl Draft {
+    fn new(plan: Plan) -> Draft {
+        let open = plan.ranges.iter().map(|range| range.slot).collect();
+        Draft { plan: Arc::new(plan), open, asked: BTreeMap::new() }
+    }
+
+    /// What is to be asked for now, of the first open slots, and how many replicas of each were asked before.
+    fn ask(&mut self, now: Millis, settings: &Settings) -> Vec<(PoolSlot, u64, Arc<Plan>)> {
+        let Draft { plan, open, asked } = self;
+        let longest = LONGEST_COUNT_WAIT_MS.min(settings.task_ms / 2).max(settings.resend_ms);
+        let mut asks = Vec::new();
+        for slot in open.iter().take(settings.counts_at_once.max(1)) {
+            let one = asked.entry(*slot).or_insert_with(|| {
+                let (plan, wait_ms) = (Arc::new(of_slot(plan, *slot)), settings.resend_ms);
+                CountAsked { plan, since: now, turn: 0, again_at: now, wait_ms }
+            });
+            if now < one.again_at {
+                continue;
+            }
+            // For so long it is the same one: it may have to fetch a gap.
+            let turn = now.since(one.since) / settings.task_ms.max(1);
+            if turn > one.turn {
+                (one.turn, one.wait_ms) = (turn, settings.resend_ms);
+            }
+            one.again_at = now + one.wait_ms;
+            one.wait_ms = one.wait_ms.saturating_mul(2).min(longest);
+            asks.push((*slot, turn, one.plan.clone()));
+        }
+        asks
+    }
+}
+
+/// What a plan says of one slot: a replica needs no more to count it.
+fn of_slot(plan: &Plan, slot: PoolSlot) -> Plan {
+    let needed = plan.needed.get(&slot).map(|needed| (slot, needed.clone()));
+    let ranges = plan.ranges.iter().filter(|range| range.slot == slot).cloned();
+    Plan {
+        shuffle: plan.shuffle,
+        winners: plan.winners.clone(),
+        needed: needed.into_iter().collect(),
+        ranges: ranges.collect(),
+    }
+}
+
 /// How far a seal is.
 #[derive(Debug, Clone)]
 pub(super) struct Sealing {
@@ -32,29 +111,33 @@ pub(super) struct Sealing {
     /// When it began, or a part came that had new marks and was not the last one.
     since: Millis,
     /// Those that win, when each partition has one.
-    winners: Option<Vec<EndMark>>,
-    /// The plan without counts, how many rounds replicas were asked for them, and when.
-    draft: Option<(Arc<Plan>, usize, Millis)>,
+    chosen: Option<Chosen>,
+    draft: Option<Draft>,
     counts: BTreeMap<PoolSlot, Counts>,
 }
 
 impl Led {
     /// Whether its winners are chosen.
     pub(super) fn is_sealing(&self) -> bool {
-        self.seal.as_ref().is_some_and(|sealing| sealing.winners.is_some())
+        self.winners_need().is_some()
     }
 
-    /// Up to which batch each stream is needed: by the winners, or as long as they are not chosen by the first attempts.
-    pub(super) fn needed_now(&self) -> Needed {
-        match self.seal.as_ref().and_then(|sealing| sealing.winners.as_ref()) {
-            Some(winners) => self.needed(winners.iter()),
-            None => self.needed(self.marks.values().filter_map(|marks| marks.first())),
+    /// Up to which batch each stream is needed by the winners, when they are chosen.
+    pub(super) fn winners_need(&self) -> Option<&Needed> {
+        self.seal.as_ref().and_then(|sealing| sealing.chosen.as_ref()).map(|chosen| &chosen.needed)
+    }
+
+    /// A division counts: what it has written is needed.
+    pub(super) fn need_division(&mut self, superseded: &Superseded) {
+        if let Some(chosen) = self.seal.as_mut().and_then(|sealing| sealing.chosen.as_mut()) {
+            let last = superseded.last.iter();
+            last.for_each(|(slot, last)| need(&mut chosen.needed, *slot, &superseded.writer, *last));
         }
     }
 
     /// The first partitions that a seal which is under way waits for.
     pub(super) fn lacks_for_seal(&self, most: usize) -> Vec<u32> {
-        let sealing = self.seal.as_ref().filter(|sealing| sealing.winners.is_none());
+        let sealing = self.seal.as_ref().filter(|sealing| sealing.chosen.is_none());
         let mut lacking = sealing.map(|sealing| self.lacking(&sealing.expected)).unwrap_or_default();
         lacking.truncate(most);
         lacking
@@ -64,7 +147,7 @@ impl Led {
         expected.iter().copied().filter(|partition| !self.marks.contains_key(partition)).collect()
     }
 
-    fn draft(&self, shuffle: ShuffleId, winners: &[EndMark], slot_of: impl Fn(RangeId) -> PoolSlot) -> Plan {
+    fn draft(&self, shuffle: ShuffleId, chosen: &Chosen, slot_of: impl Fn(RangeId) -> PoolSlot) -> Plan {
         let winner = |mark: &EndMark| {
             let EndMark { partition, records, bytes, .. } = *mark;
             (mark.attempt.clone(), Winner { partition, records, bytes })
@@ -80,8 +163,8 @@ impl Led {
         });
         Plan {
             shuffle,
-            winners: winners.iter().map(winner).collect(),
-            needed: self.needed(winners.iter()),
+            winners: Arc::new(chosen.marks.iter().map(winner).collect()),
+            needed: chosen.needed.clone(),
             ranges: ranges.collect(),
         }
     }
@@ -110,7 +193,7 @@ impl Leader {
             requests: Vec::new(),
             expected,
             since: now,
-            winners: None,
+            chosen: None,
             draft: None,
             counts: BTreeMap::new(),
         });
@@ -124,12 +207,13 @@ impl Leader {
 
     pub(super) fn go_on_sealing(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(led) = self.shuffles.get(&shuffle) else { return };
-        let Some(sealing) = &led.seal else { return };
-        match &sealing.winners {
+        if led.seal.is_none() {
+            return;
+        }
+        match led.winners_need() {
             None => self.gather(now, shuffle),
-            Some(winners) => {
-                let needed = led.needed(winners.iter());
-                if led.versions.current().version > 0 && !self.has_to_divide(shuffle, &needed) {
+            Some(needed) => {
+                if led.versions.current().version > 0 && !self.has_to_divide(shuffle, led, needed) {
                     self.ask_counts(now, shuffle);
                 }
             }
@@ -146,9 +230,10 @@ impl Leader {
         if lacking.is_empty() || (is_over && planted::is(Planted::SealedWithout)) {
             let marks = sealing.expected.iter().filter_map(|partition| led.marks.get(partition));
             let count = if planted::is(Planted::TwoWinners) { usize::MAX } else { 1 };
-            let winners = marks.flat_map(|marks| marks.iter().take(count).cloned()).collect();
+            let marks: Vec<EndMark> = marks.flat_map(|marks| marks.iter().take(count).cloned()).collect();
+            let needed = led.needed(marks.iter());
             if let Some(sealing) = &mut led.seal {
-                sealing.winners = Some(winners);
+                sealing.chosen = Some(Chosen { marks, needed });
             }
             return self.advance(now, shuffle);
         }
@@ -204,42 +289,44 @@ impl Leader {
         self.advance(now, shuffle);
     }
 
+    /// Asks for the counts of slots, of some at a time: the next ones are asked for when others have come.
     fn ask_counts(&mut self, now: Millis, shuffle: ShuffleId) {
-        let map = self.map.clone();
-        let (every, settings) = (self.settings.resend_ms, &self.settings);
-        let Some(led) = self.shuffles.get(&shuffle) else { return };
-        let Some(Sealing { winners: Some(winners), draft, .. }) = &led.seal else { return };
-        let (plan, rounds) = match draft {
-            Some((_, _, at)) if now.since(*at) < every => return,
-            Some((plan, rounds, _)) => (plan.clone(), rounds + 1),
-            None => (Arc::new(led.draft(shuffle, winners, |range| map.slot_of(shuffle, range))), 0),
+        let (map, epoch) = (self.map.clone(), self.epoch);
+        let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
+        let Some(Sealing { chosen: Some(chosen), draft, .. }) = &led.seal else { return };
+        let drafted = match draft {
+            Some(_) => None,
+            None => Some(led.draft(shuffle, chosen, |range| map.slot_of(shuffle, range))),
         };
-        // So many rounds go to one replica: it may have to fetch a gap.
-        let patience = (settings.task_ms / every.max(1)).max(1) as usize;
-        let Some(sealing) = self.shuffles.get_mut(&shuffle).and_then(|led| led.seal.as_mut()) else { return };
-        sealing.draft = Some((plan.clone(), rounds, now));
-        let slots: BTreeSet<PoolSlot> = plan.ranges.iter().map(|range| range.slot).collect();
-        let open: Vec<PoolSlot> =
-            slots.into_iter().filter(|slot| !sealing.counts.contains_key(slot)).collect();
-        for slot in open {
+        let Some(sealing) = led.seal.as_mut() else { return };
+        if let Some(plan) = drafted {
+            sealing.draft = Some(Draft::new(plan));
+        }
+        let Some(draft) = &mut sealing.draft else { return };
+        for (slot, turn, plan) in draft.ask(now, &self.settings) {
             let live = map.live(slot);
-            if let Some(node) = live.get((rounds / patience) % live.len().max(1)) {
-                self.send(node.clone(), Message::Count(self.epoch, plan.clone(), slot));
+            if let Some(node) = live.get((turn % live.len().max(1) as u64) as usize) {
+                self.effects.push(Effect::Send(node.clone(), Message::Count(epoch, plan, slot)));
             }
         }
     }
 
     /// A replica has counted. With the last slot it is decided.
     pub(super) fn count(&mut self, now: Millis, shuffle: ShuffleId, slot: PoolSlot, counts: Counts) {
-        let Some(led) = self.shuffles.get_mut(&shuffle).filter(|led| !led.is_deciding) else { return };
+        let Some(led) = self.shuffles.get_mut(&shuffle).filter(|led| led.deciding == 0) else { return };
         let Some(sealing) = led.seal.as_mut().filter(|_| led.state == State::Open) else { return };
-        let Some((draft, ..)) = &sealing.draft else { return };
-        sealing.counts.insert(slot, counts);
-        let all = &sealing.counts;
-        if !draft.ranges.iter().all(|range| all.contains_key(&range.slot)) {
+        let Some(draft) = &mut sealing.draft else { return };
+        // An answer may come twice.
+        if !draft.open.remove(&slot) {
             return;
         }
-        let mut plan = draft.as_ref().clone();
+        draft.asked.remove(&slot);
+        sealing.counts.insert(slot, counts);
+        if !draft.open.is_empty() {
+            return self.ask_counts(now, shuffle);
+        }
+        let all = &sealing.counts;
+        let mut plan = draft.plan.as_ref().clone();
         for range in &mut plan.ranges {
             let counted = all.get(&range.slot).and_then(|counts| counts.get(&range.id));
             (range.records, range.bytes) = counted.copied().unwrap_or_default();
@@ -270,6 +357,7 @@ impl Leader {
             State::Failed(failure) => Err(Failed::Failed(*failure)),
         };
         let requests = led.seal.take().map(|sealing| sealing.requests).unwrap_or_default();
+        led.heard = led.marks.values().map(|marks| marks.len() as u64).sum();
         led.marks.clear();
         led.asked.clear();
         led.samples.clear();

@@ -10,6 +10,8 @@
 //! | the bytes that count against the limit, at [`Settings::bytes_per_s`] | yes | yes |
 //! | the time that the step has worked, as [`Settings::busy_percent`] of the whole | yes, but no more than its bytes take at [`Settings::floor_bytes_per_s`] | no |
 //!
+//! A copy for which clients would have to wait ([`Load::Urgent`]) heeds neither; what it copies counts for the others.
+//!
 //! So a copy never stops: whatever clients write, the steps of the node go on with `floor_bytes_per_s` together, unless the limit
 //! or the disk allows less. No copy waits for longer than [`MOST_AHEAD_US`].
 
@@ -49,6 +51,8 @@ pub enum Load {
     Busy,
     /// Clients write so much that what is kept for the copy would run over: it does not give way.
     Pressed,
+    /// The same, and they would have to wait for the copy: it does not heed the limit of bytes either.
+    Urgent,
 }
 
 /// A step of a copy that is done.
@@ -71,7 +75,7 @@ fn at_rate(bytes: u64, bytes_per_s: u64) -> u64 {
 pub fn interval_us(settings: &Settings, step: PacedStep, load: Load) -> u64 {
     let by_limit = at_rate(step.limited, settings.bytes_per_s);
     let by_share = match load {
-        Load::Idle | Load::Pressed => 0,
+        Load::Idle | Load::Pressed | Load::Urgent => 0,
         Load::Busy => {
             let share = step.worked_us.saturating_mul(100) / settings.busy_percent.clamp(1, 100);
             share.min(at_rate(step.bytes, settings.floor_bytes_per_s).max(step.worked_us))
@@ -109,6 +113,7 @@ impl Pacer {
         match load {
             Load::Busy => self.used_until_us,
             Load::Idle | Load::Pressed => self.limited_until_us,
+            Load::Urgent => began_us.saturating_add(step.worked_us),
         }
     }
 }
@@ -235,6 +240,15 @@ mod tests {
         assert_eq!(pacer.done(10_000, step, Load::Pressed), 260_000);
         assert_eq!(pacer.done(20_000, step, Load::Idle), 510_000);
         assert_eq!(pacer.done(20_000, others, Load::Busy), 3_500_000, "they give way to these, too");
+    }
+
+    #[test]
+    fn one_for_which_clients_would_wait_waits_for_nothing_and_counts_for_the_others() {
+        let mut pacer = Pacer::new(Settings { bytes_per_s: 1 << 20, ..Settings::default() });
+        let step = PacedStep { bytes: 1 << 20, limited: 1 << 20, worked_us: 10 };
+        assert_eq!(pacer.done(0, step, Load::Urgent), 10);
+        assert_eq!(pacer.done(10, step, Load::Urgent), 20);
+        assert_eq!(pacer.done(20, step, Load::Pressed), 3_000_000);
     }
 
     #[test]

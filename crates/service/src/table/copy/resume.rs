@@ -18,6 +18,7 @@
 //! may be late, and a leader may lose what it sends, and send the same snapshot again from the first key on.
 
 use crate::table::replication::LogPosition;
+use partage_core::base::planted::{self, Planted};
 
 /// So often a follower says from where on it wants a snapshot, before it takes all of it: a leader that has not gone on by then
 /// is of a version that cannot.
@@ -67,7 +68,8 @@ pub fn came(resumed: Option<u64>, next: u64, number: u64) -> Came {
 
 /// How a snapshot at the position `offered` is taken, by a follower that has stored a part of one at `stored`.
 pub fn begins(stored: Option<LogPosition>, offered: LogPosition) -> Beginning {
-    if stored == Some(offered) { Beginning::Resumed } else { Beginning::Anew }
+    let is_it = stored == Some(offered) || (stored.is_some() && planted::is(Planted::AnyPartial));
+    if is_it { Beginning::Resumed } else { Beginning::Anew }
 }
 
 /// Whether the follower says once more from where on it wants the snapshot, after it has said so that often.

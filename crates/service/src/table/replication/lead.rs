@@ -9,6 +9,7 @@
 //! | handing over | the heir to have all, and then for the coordinator | admits nothing; goes back to leading in the end |
 
 use super::commit;
+use super::copies::KeptFor;
 use super::sending::Follower;
 use super::wishes::Asked;
 use super::writes::Uncommitted;
@@ -51,6 +52,8 @@ pub(super) struct Lead {
     pub(super) uncommitted_bytes: usize,
     /// When all followers are sent something next.
     pub(super) append_at: Millis,
+    /// The followers to which rows are copied, and what the log keeps for each.
+    pub(super) copies: BTreeMap<PlacementId, KeptFor>,
 }
 
 impl Lead {
@@ -59,9 +62,9 @@ impl Lead {
     /// had it taken out of the set, and in either case it would have let go. So the clients of its writes go on waiting.
     /// What it knows of the followers' logs is asked for anew.
     pub(super) fn begin(epoch: Epoch, former: Option<Lead>, now: Millis) -> Lead {
-        let (mut followers, uncommitted, uncommitted_bytes) = former
+        let (mut followers, copies, uncommitted, uncommitted_bytes) = former
             .map_or_else(Default::default, |former| {
-                (former.followers, former.uncommitted, former.uncommitted_bytes)
+                (former.followers, former.copies, former.uncommitted, former.uncommitted_bytes)
             });
         followers.values_mut().for_each(|follower| follower.restart(1, now));
         Lead {
@@ -75,6 +78,7 @@ impl Lead {
             uncommitted,
             uncommitted_bytes,
             append_at: Millis(0),
+            copies,
         }
     }
 
@@ -140,6 +144,8 @@ impl Replica {
             follower.may_join = peer.may_join;
             lead.followers.insert(peer.placement, follower);
         }
+        let (followers, in_sync) = (&lead.followers, &order.in_sync);
+        lead.copies.retain(|of, _| followers.contains_key(of) && !in_sync.contains(of));
         self.end_transfer_to_who_left();
         self.advance(now);
     }

@@ -10,6 +10,8 @@ pub(super) struct Log {
     base: LogPosition,
     entries: VecDeque<Entry>,
     bytes: usize,
+    /// Bytes of all that it has ever had, but for what was cut.
+    appended: u64,
 }
 
 /// How entries of a leader fit.
@@ -47,6 +49,18 @@ impl Log {
     /// What its entries count against limits.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes of all entries that it has ever had, but for those that were cut.
+    pub(super) fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    /// Bytes of the entries behind `after` up to `to`.
+    pub(super) fn bytes_between(&self, after: u64, to: u64) -> u64 {
+        let skip = after.saturating_sub(self.base.index) as usize;
+        let most = to.saturating_sub(after.max(self.base.index)) as usize;
+        self.entries.iter().skip(skip).take(most).map(|entry| entry.bytes() as u64).sum()
     }
 
     /// The position at that index, as far as it is known.
@@ -96,13 +110,16 @@ impl Log {
     /// Adds an entry.
     pub(super) fn push(&mut self, entry: Entry) {
         self.bytes += entry.bytes();
+        self.appended += entry.bytes() as u64;
         self.entries.push_back(entry);
     }
 
     /// Cuts the entries behind that index.
     pub(super) fn truncate(&mut self, after: u64) {
         while self.end().index > after.max(self.base.index) {
-            self.bytes -= self.entries.pop_back().map_or(0, |entry| entry.bytes());
+            let bytes = self.entries.pop_back().map_or(0, |entry| entry.bytes());
+            self.bytes -= bytes;
+            self.appended -= bytes as u64;
         }
     }
 

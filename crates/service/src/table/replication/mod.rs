@@ -22,7 +22,7 @@
 //! | 5. One wish at a time, on an epoch and configuration; a newcomer has all that is committed when it is asked for, and rests if it has left again and again | `wishes.rs`, `rest.rs` |
 //! | 6. A reply is a promise to lead under no later epoch for `promise_ms`; linearizable reads and acknowledgements rest on the promises of all required replicas | `promise.rs`, `reads.rs`, `lead.rs`: `advance` |
 //! | 7. A follower reports that its leader is silent | `follower.rs`: `report_silence` |
-//! | 9. A follower that is behind gets entries; one for which the log does not reach back gets a snapshot | `sending.rs` |
+//! | 9. A follower that is behind gets entries; one for which the log does not reach back gets a snapshot, and the log is kept from there until it has all | `sending.rs`, `copies.rs` |
 //! | 4a. The *closer* of a shard that was split or merged begins with `Close` instead of `Begin`: that is the last entry of the log, admits nothing, and is committed as any | `closing.rs` |
 //! | 10. A leader that is to hand over stops admitting until the heir has all; a former leader tells the next one that it has let go, which takes the place of the wait for the promise | `transfer.rs` |
 //!
@@ -41,7 +41,11 @@
 //!    that.
 //! 8. It stores the position of what it has flushed with what it has flushed, atomically ([`Stored::flushed`]).
 //! 9. When the disk wants room for its log, it says [`Event::Trim`] after [`Event::Flushed`].
-//! 10. What [`Effect::Apply`] gives it also gives to the children of the shard, and keeps the replica open while the shard
+//!    The log keeps what copies of rows need all the same, until their driver ends them ([`Replica::end_copies`]), as it must
+//!    when the disk has no room at all.
+//! 10. It says how far the snapshots are that it sends to followers ([`Replica::copies_to`]), and holds writes back while there
+//!     is no room for them ([`Replica::write_room`]).
+//! 11. What [`Effect::Apply`] gives it also gives to the children of the shard, and keeps the replica open while the shard
 //!     closes: see [`super::split`].
 //!
 //! What was not done: entries are not written to followers before the leader's own disk has them, nor applied before they
@@ -56,6 +60,7 @@ use std::sync::Arc;
 
 mod closing;
 mod commit;
+mod copies;
 mod durable;
 mod follower;
 mod lead;
@@ -72,6 +77,7 @@ mod transfer;
 mod wishes;
 mod writes;
 
+pub use copies::Copied;
 pub use message::Message;
 pub use replica::{Replica, Status};
 pub use settings::Settings;
@@ -108,6 +114,9 @@ pub enum EntryKind {
     Close,
 }
 
+/// What an entry counts against limits beside its payload.
+pub const ENTRY_AROUND_BYTES: usize = 48;
+
 /// One entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
@@ -120,10 +129,9 @@ pub struct Entry {
 impl Entry {
     /// What it counts against limits, in bytes: its payload, and what stands around it.
     pub fn bytes(&self) -> usize {
-        const AROUND: usize = 48;
         match &self.kind {
-            EntryKind::Begin | EntryKind::Close => AROUND,
-            EntryKind::Write(payload) => AROUND + payload.len(),
+            EntryKind::Begin | EntryKind::Close => ENTRY_AROUND_BYTES,
+            EntryKind::Write(payload) => ENTRY_AROUND_BYTES + payload.len(),
         }
     }
 }

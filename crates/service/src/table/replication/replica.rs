@@ -151,10 +151,10 @@ impl Replica {
             Event::Synced(number) => self.on_synced(now, number),
             Event::Write(writes) => self.on_write(now, writes),
             Event::Read(request, consistency, at_least) => self.on_read(now, request, consistency, at_least),
-            Event::Flushed(position) => self.on_flushed(position),
+            Event::Flushed(position) => self.on_flushed(now, position),
             Event::Installed(position) => self.on_installed(position),
             Event::Transfer(heir) => self.on_transfer(now, heir),
-            Event::Trim => self.trim(0),
+            Event::Trim => self.trim(now, 0),
             Event::Tick => {}
         }
         self.on_time(now);
@@ -312,19 +312,30 @@ impl Replica {
         self.apply();
     }
 
-    fn on_flushed(&mut self, position: LogPosition) {
+    fn on_flushed(&mut self, now: Millis, position: LogPosition) {
         self.flushed = self.flushed.max(position.index.min(self.applied));
-        self.trim(self.settings.catch_up_log_bytes);
+        self.trim(now, self.settings.catch_up_log_bytes);
     }
 
-    /// Lets go of entries that were applied and flushed, and that no peer needs or that have more than so many bytes.
-    pub(super) fn trim(&mut self, most: usize) {
+    /// Lets go of entries that were applied and flushed, and that no peer needs or that have more than so many bytes. What a copy
+    /// needs is kept, if that is not more than is kept for copies (`copies.rs`).
+    fn trim(&mut self, now: Millis, most: usize) {
         // The children of the shard are told of the closing entry from the log.
         if self.log.first_of_close().is_some() {
             return;
         }
         let all_have = self.lead.as_ref().map_or(0, |lead| lead.all_have(self.durable.synced()));
-        if self.log.trim(self.flushed, all_have.min(self.flushed), most) {
+        let (to, certain) = (self.flushed, all_have.min(self.flushed));
+        let is_trimmed = match self.kept_behind(now) {
+            None => self.log.trim(to, certain, most),
+            Some(behind) => {
+                let is_trimmed = self.log.trim(to.min(behind), certain.min(behind), most);
+                // More is kept than may be: what copies need goes, too.
+                self.log.trim(to, 0, self.settings.copy_log_bytes.max(most)) || is_trimmed
+            }
+        };
+        if is_trimmed {
+            self.forget_outrun_copies();
             let base = self.log.base();
             let number = self.durable.begin(self.durable.end());
             self.effects.push(Effect::Write(number, LogWrite::Trim(base)));
@@ -334,16 +345,6 @@ impl Replica {
     /// Whether a follower that has a snapshot up to there goes on by the log.
     pub fn reaches_back_to(&self, position: LogPosition) -> bool {
         position.index >= self.log.base().index
-    }
-
-    /// Whether the entries behind that position come to more than half of what the log keeps for followers that are behind: a
-    /// snapshot from there, which is being copied, may be of no use when it is whole.
-    pub fn outruns(&self, position: LogPosition) -> bool {
-        let (base, end) = (self.log.base().index, self.log.end().index);
-        let behind = end.saturating_sub(position.index.max(base));
-        // As if all entries had the same size: to look at each would cost a leader more than its writes.
-        let bytes = self.log.bytes() as u128 * u128::from(behind) / u128::from((end - base).max(1));
-        bytes > self.settings.catch_up_log_bytes as u128 / 2
     }
 
     /// Whether a snapshot up to there is of use: else it must not be installed.

@@ -197,6 +197,10 @@ impl Replica {
             follower.next = follower.next.max(reply.matched + 1);
             follower.progress = now;
         }
+        self.copy_follows(now, from);
+        let Some(follower) = self.lead.as_mut().and_then(|lead| lead.followers.get_mut(&from)) else {
+            return;
+        };
         match reply.ends.map(|ends| follower.step_back(ends, base, reply.sent, now)) {
             Some(Some(true)) => {
                 let again = self.settings.snapshot_repeat_ms;

@@ -49,6 +49,15 @@ pub struct Settings {
     /// Bytes of entries that are applied and flushed and still kept, for followers that are behind. One that is
     /// further behind gets a snapshot.
     pub catch_up_log_bytes: usize,
+    /// The same for a follower to which rows are copied, counted from the position of the snapshot: its copy must be whole before
+    /// that is used up, and clients wait for it before half of that is (`copy/deadline.rs`). In memory, as all of the log; a node
+    /// copies for some shards at a time only.
+    pub copy_log_bytes: usize,
+    /// Clients wait for no copy of which nothing was heard for so long: its follower has died, or its disk hesitates.
+    pub copy_slows_ms: u64,
+    /// The log is kept for no copy of which nothing was heard for so long: for as long a leader keeps the snapshot for a follower
+    /// that starts again.
+    pub copy_patience_ms: u64,
 }
 
 impl Default for Settings {
@@ -73,6 +82,9 @@ impl Default for Settings {
             append_bytes: 1 << 20,
             reads_waiting: 1_024,
             catch_up_log_bytes: 64 << 20,
+            copy_log_bytes: 256 << 20,
+            copy_slows_ms: 1_000,
+            copy_patience_ms: 60_000,
         }
     }
 }
@@ -107,6 +119,8 @@ impl Settings {
             ("append_bytes", self.append_bytes as u64),
             ("reads_waiting", self.reads_waiting as u64),
             ("catch_up_log_bytes", self.catch_up_log_bytes as u64),
+            ("copy_log_bytes", self.copy_log_bytes as u64),
+            ("copy_patience_ms", self.copy_patience_ms),
         ];
         if let Some((name, _)) = zero.into_iter().find(|(_, value)| *value == 0) {
             return Err(SettingsError::Zero(name));

@@ -20,10 +20,12 @@ use super::shared::Shared;
 use crate::limits;
 use partage_core::base::time::Millis;
 use partage_service::shuffle::buffer::Attempt;
-use partage_service::shuffle::leader::{Answer, Failed, Request};
+use partage_service::shuffle::leader::{Answer, Failed, QuotaUsedUp, Request};
 use partage_service::shuffle::message::Word;
+use partage_service::shuffle::options::{BadShuffleOptions, OptionDifference};
+use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::Plan;
-use partage_service::shuffle::{AttemptId, Bytes, Ended, Failure, ShuffleId, Terms};
+use partage_service::shuffle::{AttemptId, Bytes, Ended, Failure, ShuffleId, ShuffleOptions, Terms};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -52,6 +54,15 @@ pub enum ClientError {
         "the shuffle is sealed, or is being sealed, without input partition {0}: seal it with the partitions of its first seal"
     )]
     NotExpected(u32),
+    /// It is not started with such options.
+    #[error("{0}")]
+    BadOptions(#[from] BadShuffleOptions),
+    /// A shuffle with its number was started with other options.
+    #[error("a shuffle with this number was started with another {0}: start this one under another number")]
+    StartDiffers(OptionDifference),
+    /// Its owner has as much as it may have.
+    #[error("the shuffle is not started: {0}")]
+    QuotaUsedUp(QuotaUsedUp),
 }
 
 impl From<Closed> for ClientError {
@@ -94,8 +105,18 @@ impl Client {
     /// # Errors
     /// The node has ended, or no leader answers.
     pub fn start(&self, terms: Terms) -> Result<Shuffle, ClientError> {
+        self.start_with(terms, ShuffleOptions::default())
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// The options are not within their limits, the node has ended, or no leader answers.
+    pub fn start_with(&self, terms: Terms, options: ShuffleOptions) -> Result<Shuffle, ClientError> {
+        options.check()?;
+        options.check_combine(terms.combine)?;
         let id = ShuffleId(u128::from_be_bytes(partage_random::bytes()));
-        match self.request(id, &Request::Start(terms))? {
+        match self.request(id, &Request::Start(terms, options))? {
             Answer::Started(terms) => Ok(Shuffle { id, terms }),
             _ => Err(ClientError::Over(Ended::Unknown)),
         }
@@ -177,7 +198,12 @@ impl Client {
 
     /// Reads partition `i` of `n`: the ranks ⌊i·N/n⌋ to ⌊(i+1)·N/n⌋ of all N records, in their order.
     pub fn read(&self, plan: &Arc<Plan>, i: u64, n: u64) -> Reading {
-        Reading::new(Arc::clone(&self.shared), plan, Wanted::Partition(i, n))
+        self.read_by(plan, i, n, CutBy::Records)
+    }
+
+    /// Reads partition `i` of `n`, cut by records, by bytes or between keys.
+    pub fn read_by(&self, plan: &Arc<Plan>, i: u64, n: u64, by: CutBy) -> Reading {
+        Reading::new(Arc::clone(&self.shared), plan, Wanted::Partition(i, n, by))
     }
 
     /// Reads the keys from `first`, included, to `end`, or to the last one.
@@ -195,6 +221,10 @@ impl Client {
                 Ok(Err(Failed::Over(how))) => return Err(ClientError::Over(how)),
                 Ok(Err(Failed::Failed(failure))) => return Err(ClientError::Failed(failure)),
                 Ok(Err(Failed::NotExpected(partition))) => return Err(ClientError::NotExpected(partition)),
+                Ok(Err(Failed::StartDiffers(difference))) => {
+                    return Err(ClientError::StartDiffers(difference));
+                }
+                Ok(Err(Failed::QuotaUsedUp(why))) => return Err(ClientError::QuotaUsedUp(why)),
                 Ok(Err(Failed::NotLeading)) | Err(_) => self.rest(begun)?,
             }
         }

@@ -19,6 +19,9 @@ pub enum PutError {
     /// The node has ended.
     #[error("the node of the attempt has ended: run the attempt again at another one")]
     Stopped,
+    /// The node takes no attempts.
+    #[error("the node stores only: run the attempt again at a node that buffers")]
+    StoresOnly,
     /// The disk of the node is full.
     #[error("the disk of the node is full: run the attempt again later, or at another node")]
     DiskFull,
@@ -31,7 +34,7 @@ impl PutError {
     /// Whether the attempt may succeed if it is run again, under another id.
     pub fn runs_again(&self) -> bool {
         match self {
-            PutError::Stopped | PutError::DiskFull | PutError::TooMany => true,
+            PutError::Stopped | PutError::StoresOnly | PutError::DiskFull | PutError::TooMany => true,
             PutError::Failed(failed) => match failed {
                 Failed::IdTwice
                 | Failed::FrameMissing { .. }
@@ -41,6 +44,8 @@ impl PutError {
                 | Failed::Silent { .. } => true,
                 Failed::TooLarge { .. }
                 | Failed::FrameTooLarge { .. }
+                | Failed::NoNumber(_)
+                | Failed::CombinesOtherwise
                 | Failed::Sealed
                 | Failed::Over(_)
                 | Failed::ShuffleFailed => false,
@@ -132,6 +137,7 @@ impl Put {
         let note = self.notes.recv_timeout(patience).ok();
         match &note {
             Some(Note::Answer(answer)) => self.over = Some(answer.map_err(PutError::Failed)),
+            Some(Note::StoresOnly) => self.over = Some(Err(PutError::StoresOnly)),
             Some(Note::DiskFull) => self.over = Some(Err(PutError::DiskFull)),
             Some(Note::TooMany) => self.over = Some(Err(PutError::TooMany)),
             None if self.shared.inbox.is_closed() => self.over = Some(Err(PutError::Stopped)),

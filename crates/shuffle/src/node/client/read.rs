@@ -5,8 +5,10 @@ use crate::node::hears::Hears;
 use crate::node::inbox::{Event, ReadAnswer};
 use crate::node::shared::Shared;
 use partage_service::shuffle::Bytes;
+use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::reader::{self, Effect, Failed, Reader};
+use partage_service::shuffle::seek::{Found, SeekFor};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -26,10 +28,14 @@ pub enum ReadError {
 /// What is to be read of a sealed shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Partition `i` of `n`.
-    Partition(u64, u64),
+    /// Partition `i` of `n`, cut so.
+    Partition(u64, u64, CutBy),
+    /// These ranks among all records, from the first, included, to the second.
+    Ranks(u64, u64),
     /// Keys from the first, included, to the second, or to the last one.
     Keys(Bytes, Option<Bytes>),
+    /// No records, but to know something of ranges.
+    Sought(Vec<(usize, SeekFor)>),
 }
 
 /// What comes next.
@@ -37,6 +43,8 @@ pub(crate) enum Wanted {
 pub(crate) enum Step {
     /// Records.
     Piece(Vec<Placed>),
+    /// What was sought in a range, and found.
+    Found(usize, SeekFor, Found),
     /// No more.
     Over(Result<(), ReadError>),
     /// An answer has to come, within that time.
@@ -67,8 +75,14 @@ impl Steps {
         let (with, settings) = ((Arc::clone(plan), map), shared.settings.machines.clone());
         let reader = match wanted {
             // Readers of different partitions begin with different holders.
-            Wanted::Partition(i, n) => {
-                Reader::of_partition(with, settings, (i, n), usize::try_from(i).unwrap_or(0))
+            Wanted::Partition(i, n, by) => {
+                Reader::of_partition(with, settings, (i, n, by), usize::try_from(i).unwrap_or(0))
+            }
+            Wanted::Ranks(from, to) => Reader::of_ranks(with, settings, (from, to), 0),
+            // Holders take their turns by the places of ranges.
+            Wanted::Sought(seeks) => {
+                let turn = seeks.first().map_or(0, |(range, _)| *range);
+                Reader::of_seeks(with, settings, seeks, turn)
             }
             Wanted::Keys(first, end) => Reader::of_keys(with, settings, (first, end), 0),
         };
@@ -83,9 +97,14 @@ impl Steps {
             }
             match self.effects.pop_front() {
                 Some(Effect::Records(records)) => return Step::Piece(records),
+                Some(Effect::Found(range, what, found)) => return Step::Found(range, what, found),
                 Some(Effect::Ask(node, number, slice)) => {
                     // Without room for the question the machine asks another holder in time.
                     let question = Event::Read(node, slice, number, self.hears.clone());
+                    self.shared.inbox.try_push(question);
+                }
+                Some(Effect::Seek(node, number, seek)) => {
+                    let question = Event::Seek(node, seek, number, self.hears.clone());
                     self.shared.inbox.try_push(question);
                 }
                 Some(Effect::Done) => self.over = Some(Ok(())),
@@ -108,8 +127,8 @@ impl Steps {
     }
 
     /// An answer has come.
-    pub(crate) fn answered(&mut self, (number, answer): ReadAnswer) {
-        self.handle(reader::Event::Answer(number, answer));
+    pub(crate) fn answered(&mut self, answer: ReadAnswer) {
+        self.handle(answer);
     }
 
     fn handle(&mut self, event: reader::Event) {
@@ -141,6 +160,8 @@ impl Iterator for Reading {
         loop {
             match self.steps.next() {
                 Step::Piece(records) => return Some(Ok(records)),
+                // It reads records, and seeks nothing but its own ends.
+                Step::Found(..) => {}
                 Step::Over(Err(error)) if !is_said => return Some(Err(error)),
                 Step::Over(_) => return None,
                 Step::Wait(wait) => {

@@ -4,15 +4,16 @@ use super::{EventLoop, Result};
 use crate::limits;
 use crate::node::hears::Hears;
 use crate::node::inbox::{Note, ReadAnswer};
-use crate::node::transport::{Packet, SliceOf, slice, slice_of};
+use crate::node::transport::{Packet, SeekOf, SliceOf, seek, seek_of, slice, slice_of};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::buffer::{self, Attempt, Input};
 use partage_service::shuffle::holder::{self, NotRead, Slice};
-use partage_service::shuffle::leader::{self, Answer, Failed, Request};
+use partage_service::shuffle::leader::{self, Answer, Failed, OwnerUse, QuotaUsedUp, Request};
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::seek::{Found, Seek};
 use std::collections::BTreeMap;
 
 /// Who waits for an answer of a leader.
@@ -21,7 +22,7 @@ enum Asker {
     Node(NodeId, u64),
 }
 
-/// Who waits for records.
+/// Who waits for records, or for what is sought.
 enum Reader {
     Client(u64, Hears<ReadAnswer>),
     Node(NodeId, u64),
@@ -37,11 +38,33 @@ pub(in crate::node) struct Questions {
     reads: BTreeMap<u64, (Reader, Millis)>,
     /// Who waits for the state of a shuffle.
     looks: BTreeMap<ShuffleId, Vec<(Hears<Word>, Millis)>>,
+    /// How many these are.
+    looking: usize,
+    /// What clients of other nodes want of shuffles whose plans are still to come.
+    unplanned: BTreeMap<ShuffleId, Unplanned>,
+    /// How many questions these have.
+    waiting: usize,
+}
+
+/// What a client of another node wants of a range.
+enum OfRange {
+    Read(SliceOf),
+    Seek(SeekOf),
+}
+
+/// Which node asks and by which number, for what, and since when.
+type Unread = ((NodeId, u64), OfRange, Millis);
+
+/// What waits for the plan of a shuffle.
+struct Unplanned {
+    questions: Vec<Unread>,
+    /// When a node was asked for the plan last.
+    asked: Millis,
 }
 
 impl Questions {
     fn len(&self) -> usize {
-        self.requests.len() + self.reads.len() + self.looks.values().map(Vec::len).sum::<usize>()
+        self.requests.len() + self.reads.len() + self.looking + self.waiting
     }
 
     fn request(&mut self, now: Millis, asker: Asker) -> u64 {
@@ -58,7 +81,56 @@ impl Questions {
 
     /// Those who wait for the state of a shuffle wait no more.
     pub(super) fn looks(&mut self, shuffle: ShuffleId) -> impl Iterator<Item = Hears<Word>> + use<> {
-        self.looks.remove(&shuffle).unwrap_or_default().into_iter().map(|(client, _)| client)
+        let looks = self.looks.remove(&shuffle).unwrap_or_default();
+        self.looking -= looks.len();
+        looks.into_iter().map(|(client, _)| client)
+    }
+
+    fn look(&mut self, shuffle: ShuffleId, client: Hears<Word>, now: Millis) {
+        self.looks.entry(shuffle).or_default().push((client, now));
+        self.looking += 1;
+    }
+
+    /// Keeps a question until the plan has come. Says whether the plan is to be asked for: it is long, and one answer is for all
+    /// questions.
+    fn wait_for_plan(&mut self, shuffle: ShuffleId, question: Unread, resend_ms: u64) -> bool {
+        let now = question.2;
+        let is_new = !self.unplanned.contains_key(&shuffle);
+        let new = || Unplanned { questions: Vec::new(), asked: now };
+        let unplanned = self.unplanned.entry(shuffle).or_insert_with(new);
+        unplanned.questions.push(question);
+        self.waiting += 1;
+        let asks = is_new || now.since(unplanned.asked) >= resend_ms;
+        if asks {
+            unplanned.asked = now;
+        }
+        asks
+    }
+
+    /// What waits for the plan of a shuffle waits no more.
+    fn planned(&mut self, shuffle: ShuffleId) -> Vec<Unread> {
+        let questions = self.unplanned.remove(&shuffle).map(|unplanned| unplanned.questions);
+        let questions = questions.unwrap_or_default();
+        self.waiting -= questions.len();
+        questions
+    }
+
+    /// When a plan is asked for again that has not come.
+    pub(super) fn asks_at(&self, resend_ms: u64) -> Millis {
+        let at = self.unplanned.values().map(|unplanned| unplanned.asked + resend_ms);
+        at.min().unwrap_or(Millis::NEVER)
+    }
+
+    /// The shuffles whose plans are asked for again now.
+    fn overdue(&mut self, now: Millis, resend_ms: u64) -> Vec<ShuffleId> {
+        let mut overdue = Vec::new();
+        for (shuffle, unplanned) in &mut self.unplanned {
+            if now.since(unplanned.asked) >= resend_ms {
+                unplanned.asked = now;
+                overdue.push(*shuffle);
+            }
+        }
+        overdue
     }
 
     /// Those who asked so long ago have asked again.
@@ -73,20 +145,14 @@ impl Questions {
             looks.retain(|(_, since)| is_fresh(since));
         }
         self.looks.retain(|_, looks| !looks.is_empty());
+        for unplanned in self.unplanned.values_mut() {
+            unplanned.questions.retain(|(_, _, since)| is_fresh(since));
+        }
+        self.unplanned.retain(|_, unplanned| !unplanned.questions.is_empty());
+        self.looking = self.looks.values().map(Vec::len).sum();
+        self.waiting = self.unplanned.values().map(|unplanned| unplanned.questions.len()).sum();
         self.requests.retain(|_, (_, since)| is_fresh(since));
     }
-}
-
-/// The first of the records: as many as one answer may have by their bytes, and one at least.
-fn bounded(mut records: Vec<Placed>) -> Vec<Placed> {
-    let mut bytes = 0;
-    let mut is_within = |one: &Placed| {
-        bytes += one.memory();
-        bytes <= limits::ANSWER_BYTES
-    };
-    let count = records.iter().take_while(|one| is_within(one)).count();
-    records.truncate(count.max(1));
-    records
 }
 
 impl EventLoop {
@@ -96,6 +162,7 @@ impl EventLoop {
 
     pub(super) fn input(&mut self, attempt: Attempt, input: Input, client: Hears<Note>) -> Result {
         let refused = match &input {
+            Input::Open(_) if !self.config.settings.roles.buffers() => Some(Note::StoresOnly),
             Input::Open(_) if self.now() < self.full_until || self.shared.is_at_limit() => {
                 Some(Note::DiskFull)
             }
@@ -107,7 +174,16 @@ impl EventLoop {
             return Ok(());
         }
         match &input {
-            Input::Abort => drop(self.attempts.remove(&attempt)),
+            Input::Abort => {
+                self.attempts.remove(&attempt);
+                self.ending.remove(&attempt);
+            }
+            Input::End(..) => {
+                let now = self.now();
+                self.attempts.insert(attempt, client);
+                // A client that has no answer asks again.
+                self.ending.entry(attempt).or_insert(now);
+            }
             _ => drop(self.attempts.insert(attempt, client)),
         }
         self.buffer(buffer::Event::Client(attempt, input))
@@ -126,7 +202,7 @@ impl EventLoop {
         };
         let number = self.questions.request(now, Asker::Client(client));
         if node == self.name {
-            return self.leader(home, leader::Event::Request(number, shuffle, request));
+            return self.ask_own_leader(number, shuffle, request);
         }
         self.transport.send(&node, Packet::Request(number, shuffle, request));
         Ok(())
@@ -138,9 +214,37 @@ impl EventLoop {
             self.transport.send(&from.0, Packet::Answered(from.1, Err(Failed::NotLeading)));
             return Ok(());
         }
-        let (now, home) = (self.now(), self.map.home(shuffle));
-        let number = self.questions.request(now, Asker::Node(from.0, from.1));
+        let number = self.questions.request(self.now(), Asker::Node(from.0, from.1));
+        self.ask_own_leader(number, shuffle, request)
+    }
+
+    fn ask_own_leader(&mut self, number: u64, shuffle: ShuffleId, request: Request) -> Result {
+        let home = self.map.home(shuffle);
+        if let Request::Start(_, options) = &request
+            && let Some(used_up) = self.quota_used_up(shuffle, &options.owner)
+        {
+            self.answer_request(number, Err(Failed::QuotaUsedUp(used_up)));
+            return Ok(());
+        }
         self.leader(home, leader::Event::Request(number, shuffle, request))
+    }
+
+    /// Why this node starts no further shuffle of an owner; none: it does, or the shuffle is there already, or it does not lead.
+    fn quota_used_up(&self, shuffle: ShuffleId, owner: &str) -> Option<QuotaUsedUp> {
+        let quota = self.config.settings.owner_quota;
+        if quota.is_none() || owner.is_empty() {
+            return None;
+        }
+        let home = self.leaders.get(&self.map.home(shuffle)).filter(|leader| leader.has_begun())?;
+        if home.has(shuffle) {
+            return None;
+        }
+        let led = self.leaders.values().filter(|leader| leader.has_begun());
+        let has = led.clone().fold(OwnerUse::default(), |sum, leader| {
+            let OwnerUse { shuffles, bytes } = leader.used_by(owner);
+            OwnerUse { shuffles: sum.shuffles + shuffles, bytes: sum.bytes.saturating_add(bytes) }
+        });
+        quota.used_up(has, led.count(), self.map.places.len())
     }
 
     pub(super) fn answer_request(&mut self, number: u64, answer: std::result::Result<Answer, Failed>) {
@@ -163,7 +267,7 @@ impl EventLoop {
         (asked, client): (u64, Hears<ReadAnswer>),
     ) -> Result {
         if !self.has_room_for_question() {
-            client.tell((asked, Err(NotRead::Busy)));
+            client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
             return Ok(());
         }
         let now = self.now();
@@ -177,32 +281,122 @@ impl EventLoop {
         Ok(())
     }
 
-    /// A client of another node reads here.
-    pub(super) fn node_reads(&mut self, from: (NodeId, u64), of: SliceOf) -> Result {
-        let Some(plan) = self.plans.get(of.shuffle).cloned() else {
-            // The node that asks has the plan. It asks again, as of one that is busy.
-            self.send(from.0.clone(), Message::Ask(of.shuffle));
-            self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
-            return Ok(());
-        };
+    pub(super) fn client_seeks(
+        &mut self,
+        node: NodeId,
+        seek: Seek,
+        (asked, client): (u64, Hears<ReadAnswer>),
+    ) -> Result {
         if !self.has_room_for_question() {
-            self.transport.send(&from.0, Packet::Records(from.1, Err(NotRead::Busy)));
+            client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
             return Ok(());
         }
         let now = self.now();
+        let number = self.questions.read(now, Reader::Client(asked, client));
+        if node == self.name {
+            return self.holder(holder::Event::Seek(number, seek));
+        }
+        self.keep_plan(&seek.plan);
+        self.transport.send(&node, Packet::Seek(number, seek_of(&seek)));
+        Ok(())
+    }
+
+    /// A client of another node reads here.
+    pub(super) fn node_reads(&mut self, from: (NodeId, u64), of: SliceOf) -> Result {
+        self.node_question(from, OfRange::Read(of))
+    }
+
+    /// A client of another node wants to know something of a range here.
+    pub(super) fn node_seeks(&mut self, from: (NodeId, u64), of: SeekOf) -> Result {
+        self.node_question(from, OfRange::Seek(of))
+    }
+
+    /// Without the plan it waits: the node that asks has it, and says it. If it has let go of it meanwhile, the leader does.
+    fn node_question(&mut self, from: (NodeId, u64), of: OfRange) -> Result {
+        if !self.has_room_for_question() {
+            self.refuse(from, NotRead::Busy);
+            return Ok(());
+        }
+        let shuffle = match &of {
+            OfRange::Read(of) => of.shuffle,
+            OfRange::Seek(of) => of.shuffle,
+        };
+        let now = self.now();
+        let Some(plan) = self.plans.get(shuffle).cloned() else {
+            if self.questions.waiting >= limits::UNPLANNED {
+                self.refuse(from, NotRead::Busy);
+                return Ok(());
+            }
+            let (node, resend_ms) = (from.0.clone(), self.config.settings.machines.resend_ms);
+            if self.questions.wait_for_plan(shuffle, (from, of, now), resend_ms) {
+                self.send(node, Message::Ask(shuffle));
+            }
+            return Ok(());
+        };
         let number = self.questions.read(now, Reader::Node(from.0, from.1));
-        self.holder(holder::Event::Read(number, slice(of, plan)))
+        self.holder(match of {
+            OfRange::Read(of) => holder::Event::Read(number, slice(of, plan)),
+            OfRange::Seek(of) => holder::Event::Seek(number, seek(of, plan)),
+        })
+    }
+
+    fn refuse(&self, (node, number): (NodeId, u64), why: NotRead) {
+        self.transport.send(&node, Packet::Records(number, Err(why)));
+    }
+
+    /// Plans that have not come from the nodes that ask for records.
+    pub(super) fn ask_leaders_for_plans(&mut self, now: Millis) {
+        let resend_ms = self.config.settings.machines.resend_ms;
+        for shuffle in self.questions.overdue(now, resend_ms) {
+            if let Some(leader) = self.map.live(self.map.home(shuffle)).first().cloned() {
+                self.send(leader, Message::Ask(shuffle));
+            }
+        }
+    }
+
+    /// The state of a shuffle was heard: what waits for its plan is read, or never will be.
+    pub(super) fn read_unplanned(&mut self, shuffle: ShuffleId, word: &Word) -> Result {
+        if matches!(word, Word::Open(_)) {
+            return Ok(());
+        }
+        for (from, of, _) in self.questions.planned(shuffle) {
+            match word {
+                Word::Sealed(_) => self.node_question(from, of)?,
+                Word::Ended(how) => self.refuse(from, NotRead::Over(*how)),
+                Word::Open(_) | Word::Failed(_) => self.refuse(from, NotRead::Lacks),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn answer_found(&mut self, number: u64, found: Found) {
+        match self.questions.reads.remove(&number) {
+            Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Found(asked, found)),
+            Some((Reader::Node(node, asked), _)) => {
+                self.transport.send(&node, Packet::Found(asked, found));
+            }
+            None => {}
+        }
     }
 
     pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<Placed>, NotRead>) {
         match self.questions.reads.remove(&number) {
-            Some((Reader::Client(asked, client), _)) => client.tell((asked, answer)),
+            Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Answer(asked, answer)),
             Some((Reader::Node(node, asked), _)) => {
-                // Its reader goes on where an answer ends.
-                self.transport.send(&node, Packet::Records(asked, answer.map(bounded)));
+                self.transport.send(&node, Packet::Records(asked, answer));
             }
             None => {}
         }
+    }
+
+    /// Records that were read here for a reader who waits for them still. What comes from another node that one has counted.
+    pub(super) fn count_read(&self, number: u64, answer: &std::result::Result<Vec<Placed>, NotRead>) {
+        if !self.questions.reads.contains_key(&number) {
+            return;
+        }
+        let records = answer.as_deref().unwrap_or_default();
+        let bytes = records.iter().map(|one| (one.key.len() + one.value.len()) as u64).sum();
+        self.shared.counters.to_readers.add(records.len() as u64, bytes);
     }
 
     /// A client wants the state of a shuffle: the leader says it, unless the shuffle is sealed.
@@ -213,7 +407,7 @@ impl EventLoop {
         let Some(leader) = self.map.live(self.map.home(shuffle)).first().cloned() else { return };
         if self.has_room_for_question() {
             let now = self.now();
-            self.questions.looks.entry(shuffle).or_default().push((client, now));
+            self.questions.look(shuffle, client, now);
             self.send(leader, Message::Ask(shuffle));
         }
     }
@@ -222,12 +416,39 @@ impl EventLoop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    fn question(number: u64, at: u64) -> Unread {
+        let of = SliceOf { shuffle: ShuffleId(1), range: 0, keys: None, from: 0, to: 1 };
+        ((NodeId::new("b").unwrap(), number), OfRange::Read(of), Millis(at))
+    }
 
     #[test]
-    fn r1_an_answer_of_records_of_length_zero_has_an_end() {
-        let nothing =
-            Placed { key: Vec::new().into(), partition: 0, frame: 1, index: 0, value: Vec::new().into() };
-        let answer = bounded(vec![nothing; 200_000]);
-        assert!((1_000..200_000).contains(&answer.len()), "{} records", answer.len());
+    fn r1_a_plan_is_asked_for_once_for_all_questions_and_again_if_it_does_not_come() {
+        let (mut questions, one) = (Questions::default(), ShuffleId(1));
+        assert_eq!(questions.asks_at(250), Millis::NEVER);
+        assert!(questions.wait_for_plan(one, question(1, 1_000), 250));
+        assert!((2..50).all(|number| !questions.wait_for_plan(one, question(number, 1_100), 250)));
+        assert_eq!((questions.len(), questions.asks_at(250)), (49, Millis(1_250)));
+        assert!(questions.overdue(Millis(1_249), 250).is_empty());
+        assert_eq!(questions.overdue(Millis(1_250), 250), [one]);
+        assert!(questions.overdue(Millis(1_251), 250).is_empty());
+        assert!(questions.wait_for_plan(one, question(50, 1_500), 250));
+        assert_eq!((questions.planned(one).len(), questions.len()), (50, 0));
+        assert!(questions.wait_for_plan(one, question(51, 1_501), 250), "it was told, and let go of");
+    }
+
+    #[test]
+    fn what_waits_is_counted() {
+        let (mut questions, one) = (Questions::default(), ShuffleId(1));
+        let (sender, _hears) = sync_channel::<Word>(1);
+        questions.look(one, sender.clone().into(), Millis(0));
+        questions.look(one, sender.into(), Millis(900));
+        questions.wait_for_plan(one, question(1, 0), 250);
+        questions.request(Millis(900), Asker::Node(NodeId::new("b").unwrap(), 1));
+        assert_eq!(questions.len(), 4);
+        questions.forget_old(Millis(1_000), 1_000);
+        assert_eq!(questions.len(), 2);
+        assert_eq!((questions.looks(one).count(), questions.len()), (1, 1));
     }
 }

@@ -1,6 +1,7 @@
 //! What the threads have done.
 
 use super::{Ends, EventLoop, Result};
+use crate::node::counters::Counters;
 use crate::node::inbox::Done;
 use crate::node::storing::Order;
 use crate::store::Written;
@@ -22,25 +23,35 @@ impl EventLoop {
             Done::Damaged(..) => {}
             Done::Log(report) => self.reported(report)?,
             Done::Passed(to, batch) => self.send(to, Message::Batch(batch)),
-            Done::Divided(leader, division, segments) => {
+            Done::Divided(leader, division, segments, _taken) => {
                 self.buffer(buffer::Event::Divide(leader, division, segments))?;
             }
             Done::Counted(leader, message) => self.send(leader, message),
-            Done::Read(number, answer) => self.answer_read(number, answer),
+            Done::Read(number, answer) => {
+                self.count_read(number, &answer);
+                self.answer_read(number, answer);
+            }
+            Done::Found(number, found) => self.answer_found(number, found),
             Done::Ended(why) => return Err(Ends(why)),
         }
         self.hand_out_local()
     }
 
     fn written(&mut self, written: Written) -> Result {
-        for key in written.stored.iter().chain(&written.refused) {
-            self.storing_bytes -= self.stored_soon.remove(key).unwrap_or(0);
+        for key in &written.stored {
+            if let Some(size) = self.stored_soon.remove(key) {
+                self.shared.counters.stored.add(size.records, size.bytes);
+            }
+        }
+        for key in &written.refused {
+            self.stored_soon.remove(key);
         }
         if !written.refused.is_empty() {
             self.full_until = self.now() + self.config.settings.full_ms;
         } else if !written.stored.is_empty() {
             self.full_until = Millis(0);
         }
+        Counters::add(&self.shared.counters.not_stored, written.refused.len() as u64);
         for key in written.refused {
             self.holder(holder::Event::NotStored(key))?;
         }

@@ -7,8 +7,8 @@ use crate::node::storing::Order;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::{self, NotRead};
 use partage_service::shuffle::plan::Division;
-use partage_service::shuffle::record::Batch;
-use partage_service::shuffle::{PoolSlot, ShuffleId, buffer};
+use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::{PoolSlot, buffer};
 use std::sync::Arc;
 
 impl EventLoop {
@@ -18,12 +18,18 @@ impl EventLoop {
             match effect {
                 buffer::Effect::Send(to, message) => self.send(to, message),
                 buffer::Effect::Answer(attempt, answer) => {
+                    if let Some(since) = self.ending.remove(&attempt)
+                        && answer.is_ok()
+                    {
+                        self.shared.counters.acknowledged.add(now.since(since));
+                    }
                     if let Some(client) = self.attempts.remove(&attempt) {
                         client.tell(Note::Answer(answer));
                     }
                 }
                 buffer::Effect::Taken(attempt, number) => self.note(&attempt, Note::Taken(number)),
                 buffer::Effect::Full(attempt, number) => self.note(&attempt, Note::Full(number)),
+                buffer::Effect::ReadDivision(leader, division) => self.read(Job::Divide(leader, division)),
             }
         }
         Ok(())
@@ -51,34 +57,31 @@ impl EventLoop {
             holder::Effect::Count(leader, epoch, plan, slot) => {
                 self.read(Job::Count(leader, epoch, plan, slot));
             }
-            holder::Effect::Read(number, slice) => self.read(Job::Read(number, slice)),
+            holder::Effect::Read(number, slice) => self.read(Job::Read(number, slice, self.now())),
+            holder::Effect::Seek(number, seek) => self.read(Job::Seek(number, seek, self.now())),
             holder::Effect::NotRead(number, why) => self.answer_read(number, Err(why)),
             holder::Effect::DropSlot(slot) => return self.drop_slot(slot),
-            holder::Effect::DropShuffle(shuffle) => self.drop_shuffle(shuffle),
+            holder::Effect::DropShuffle(shuffle) => self.storing.order(Order::DropShuffle(shuffle)),
             holder::Effect::Ready(slot, epoch) => self.transport.ready(slot, epoch),
         }
         Ok(())
     }
 
     fn store(&mut self, batch: Arc<Batch>) {
-        let bytes = batch.memory();
-        let before = self.stored_soon.insert(batch.key.clone(), bytes);
-        self.storing_bytes = self.storing_bytes + bytes - before.unwrap_or(0);
+        self.stored_soon.insert(&batch);
         self.storing.order(Order::Store(batch));
     }
 
-    /// A division that the buffer has begun is not read again.
+    /// It is read when the buffer has room for it: a division that the buffer has begun is not read again.
     fn divide(&mut self, leader: NodeId, division: Arc<Division>) -> Result {
-        if self.buffer.has_divided(division.shuffle, division.task) {
-            return self.buffer(buffer::Event::Divide(leader, division, Vec::new()));
-        }
-        self.read(Job::Divide(leader, division));
-        Ok(())
+        let bytes = |key: &BatchKey| self.reading.place(key).map_or(0, |place| place.bytes as u64);
+        let memory = division.batches().map(|key| bytes(&key)).sum();
+        self.buffer(buffer::Event::DivisionOrdered(leader, division, memory))
     }
 
     /// Of what is not taken the machines ask again; a reader hears that the node is busy.
     fn read(&mut self, job: Job) {
-        if let Err(Job::Read(number, _)) = self.reading.job(job) {
+        if let Err(Job::Read(number, ..) | Job::Seek(number, ..)) = self.reading.job(job) {
             self.answer_read(number, Err(NotRead::Busy));
         }
     }
@@ -90,7 +93,7 @@ impl EventLoop {
     }
 
     pub(super) fn delete_slot(&mut self, slot: PoolSlot) -> Result {
-        self.leaders.remove(&slot);
+        self.drop_leader(slot)?;
         self.holder(holder::Event::SlotDeleted(slot))?;
         self.decisions.forget_epochs(slot).map_err(|error| Ends(error.to_string()))
     }
@@ -98,10 +101,5 @@ impl EventLoop {
     fn drop_slot(&mut self, slot: PoolSlot) -> Result {
         self.storing.order(Order::DropSlot(slot));
         self.decisions.forget(slot).map_err(|error| Ends(error.to_string()))
-    }
-
-    fn drop_shuffle(&mut self, shuffle: ShuffleId) {
-        self.reading.drop_shuffle(shuffle);
-        self.storing.order(Order::DropShuffle(shuffle));
     }
 }

@@ -1,6 +1,7 @@
 //! Which machine a message is for.
 
 use super::{Ends, EventLoop, Result};
+use crate::node::counters::Counters;
 use crate::node::transport::Packet;
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
@@ -22,6 +23,11 @@ impl EventLoop {
                 self.answer_read(number, answer);
                 Ok(())
             }
+            Packet::Seek(number, seek) => self.node_seeks((from, number), seek),
+            Packet::Found(number, found) => {
+                self.answer_found(number, found);
+                Ok(())
+            }
         }
     }
 
@@ -32,11 +38,17 @@ impl EventLoop {
             Message::Refused(key, how) => self.buffer(buffer::Event::Refused(key, how)),
             Message::Word(shuffle, ref word) => {
                 self.hear_word(shuffle, word);
+                self.read_unplanned(shuffle, word)?;
                 self.buffer(buffer::Event::Word(shuffle, word.clone()))?;
                 self.holder(holder::Event::Message(from, message))
             }
+            // Its sender finds another node.
+            Message::Batch(ref batch) if !self.may_have(batch.key.stream.slot) => Ok(()),
             // Its sender sends it again.
-            Message::Batch(_) if self.storing_bytes >= self.config.settings.storing_bytes => Ok(()),
+            Message::Batch(ref batch) if !self.has_room_to_store(batch.key.stream.shuffle) => {
+                Counters::add(&self.shared.counters.not_stored, 1);
+                Ok(())
+            }
             Message::Appended(slot, ..) | Message::NotAppended(slot, ..) => {
                 self.leader(slot, leader::Event::Message(from, message))
             }
@@ -50,6 +62,15 @@ impl EventLoop {
             }
             message => self.holder(holder::Event::Message(from, message)),
         }
+    }
+
+    /// Whether something of the slot may be stored here: the map gives it to this node, or the node stands in for others.
+    fn may_have(&self, slot: PoolSlot) -> bool {
+        self.shared.stands_in() || self.map.has(slot, &self.name)
+    }
+
+    fn has_room_to_store(&self, shuffle: ShuffleId) -> bool {
+        self.stored_soon.has_room(shuffle, self.config.settings.storing_bytes)
     }
 
     /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan, be it that it is

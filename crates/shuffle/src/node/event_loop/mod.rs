@@ -14,6 +14,7 @@ mod done;
 mod effects;
 mod messages;
 mod plans;
+mod stored_soon;
 
 use super::hears::Hears;
 use super::inbox::{Event, Note};
@@ -21,7 +22,7 @@ use super::reading::Reading;
 use super::shared::Shared;
 use super::storing::Storing;
 use super::transport::Transport;
-use super::{NodeConfig, NodeSettings};
+use super::{CloseAtEnd, NodeConfig, NodeSettings};
 use crate::limits;
 use crate::log::DecisionLog;
 use clients::Questions;
@@ -34,11 +35,11 @@ use partage_service::shuffle::leader::{self, Leader};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::pool::PoolMap;
-use partage_service::shuffle::record::BatchKey;
 use plans::Plans;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+use stored_soon::StoredSoon;
 
 /// The node cannot go on.
 pub(super) struct Ends(pub(super) String);
@@ -47,6 +48,8 @@ pub(super) type Result<T = ()> = std::result::Result<T, Ends>;
 
 /// The machines of a node, and what they are driven with.
 pub(super) struct EventLoop {
+    /// The first field: it goes before `storing` and `reading` wait for their threads.
+    pub(super) _closes: CloseAtEnd,
     pub(super) name: NodeId,
     pub(super) config: NodeConfig,
     pub(super) shared: Arc<Shared>,
@@ -65,10 +68,10 @@ pub(super) struct EventLoop {
     pub(super) local: VecDeque<Message>,
     /// Where the client of each attempt listens.
     pub(super) attempts: BTreeMap<Attempt, Hears<Note>>,
+    /// Since when the client of an attempt waits for its acknowledgement.
+    pub(super) ending: BTreeMap<Attempt, Millis>,
     pub(super) questions: Questions,
-    /// Batches that are being stored, and their bytes.
-    pub(super) stored_soon: BTreeMap<BatchKey, u64>,
-    pub(super) storing_bytes: u64,
+    pub(super) stored_soon: StoredSoon,
     /// Until when new attempts are refused, as the disk was full.
     pub(super) full_until: Millis,
     pub(super) plans: Plans,
@@ -106,6 +109,8 @@ impl EventLoop {
     fn wake_at(&self) -> Millis {
         let leaders = self.leaders.values().map(Leader::wake_at).min().unwrap_or(Millis::NEVER);
         let machines = self.buffer.wake_at().min(self.holder.wake_at()).min(leaders);
+        let plans = self.questions.asks_at(self.config.settings.machines.resend_ms);
+        let machines = machines.min(plans);
         machines.max(self.ticked + limits::TICK_MS).min(self.now() + self.config.settings.question_ms)
     }
 
@@ -116,10 +121,13 @@ impl EventLoop {
             Event::Input(attempt, input, client) => self.input(attempt, input, client)?,
             Event::Request(shuffle, request, client) => self.client_asks(shuffle, request, client)?,
             Event::Read(node, slice, number, client) => self.client_reads(node, slice, (number, client))?,
+            Event::Seek(node, seek, number, client) => self.client_seeks(node, seek, (number, client))?,
             Event::Status(shuffle, client) => self.client_looks(shuffle, client),
             Event::Overviews(client) => {
+                let now = self.now();
+                let overviews = self.leaders.values().flat_map(|leader| leader.overviews(now)).collect();
                 // One that has gone needs none.
-                let _ = client.send(self.leaders.values().flat_map(Leader::overviews).collect());
+                let _ = client.send(overviews);
             }
             Event::LoadBegins(slot, client) => {
                 self.begin_load(slot)?;
@@ -128,6 +136,9 @@ impl EventLoop {
             Event::SlotDeleted(slot) => self.delete_slot(slot)?,
             Event::HasSlot(slot, client) => {
                 let _ = client.send(self.holder.has_slot(slot));
+            }
+            Event::HasSlots(client) => {
+                let _ = client.send(self.holder.has_slots());
             }
         }
         self.hand_out_local()
@@ -149,6 +160,7 @@ impl EventLoop {
         let due: Vec<PoolSlot> = due.map(|(slot, _)| *slot).collect();
         due.into_iter().try_for_each(|slot| self.leader(slot, leader::Event::Tick))?;
         self.questions.forget_old(now, self.config.settings.question_ms);
+        self.ask_leaders_for_plans(now);
         self.hand_out_local()
     }
 
@@ -178,10 +190,13 @@ impl EventLoop {
     /// It leads what the map says, under the epochs of the map.
     pub(super) fn take_leads(&mut self) -> Result {
         let (map, me) = (Arc::clone(&self.map), self.name.clone());
-        self.leaders.retain(|slot, leader| {
-            let place = map.place(*slot);
+        let leads = |slot: PoolSlot, leader: &Leader| {
+            let place = map.place(slot);
             place.is_some_and(|place| place.epoch == leader.epoch() && place.live.first() == Some(&me))
-        });
+        };
+        let ended = self.leaders.iter().filter(|(slot, leader)| !leads(**slot, leader));
+        let ended: Vec<PoolSlot> = ended.map(|(slot, _)| *slot).collect();
+        ended.into_iter().try_for_each(|slot| self.drop_leader(slot))?;
         self.leads_wait = false;
         let (now, mut not_led) = (self.now(), Vec::new());
         for (slot, place) in (0..).map(PoolSlot).zip(&map.places) {
@@ -205,12 +220,25 @@ impl EventLoop {
         Ok(())
     }
 
+    /// Who waits for it hears that it leads no more.
+    pub(super) fn drop_leader(&mut self, slot: PoolSlot) -> Result {
+        self.leader(slot, leader::Event::Deposed)?;
+        self.leaders.remove(&slot);
+        Ok(())
+    }
+
     fn tell_status(&self) {
         let is_full = self.now() < self.full_until || self.shared.is_at_limit();
+        let reading = self.reading.uses();
         self.shared.tell(|status| {
             status.is_full = is_full;
             status.buffered_bytes = self.buffer.bytes();
-            status.storing_bytes = self.storing_bytes;
+            status.buffer_memory = self.buffer.memory();
+            status.buffer = self.buffer.counts();
+            status.storing_bytes = self.stored_soon.memory();
+            status.reading_bytes = reading.memory;
+            status.reading_peak_bytes = reading.peak;
+            status.sorted_file_bytes = reading.files;
             status.unfit = self.decisions.unfit().collect();
             status.not_led.clone_from(&self.not_led);
         });

@@ -35,7 +35,16 @@ fn brief(sharding: Sharding, partition_key: PartitionKey) -> KeyspaceBrief {
 fn node(number: usize, health: Health, resp_address: Option<&str>) -> NodeAddress {
     let resp_address = resp_address.map(str::to_owned);
     let address = format!("10.0.0.{number}:7600");
-    NodeAddress { id: id(number), incarnation: Incarnation(1), address, zone: None, health, resp_address }
+    NodeAddress {
+        id: id(number),
+        incarnation: Incarnation(1),
+        address,
+        zone: None,
+        health,
+        resp_address,
+        labels: Default::default(),
+        drains: false,
+    }
 }
 
 fn nodes() -> Vec<NodeAddress> {

@@ -3,12 +3,15 @@
 use super::{Happening, World};
 use crate::clock::{Clock, MS, SECOND, True};
 use crate::replication::clients::Asked;
-use crate::replication::engine::Engine;
 use crate::replication::node::{Disk, Local, Report};
 use partage_core::base::id::{Epoch, Incarnation, PlacementId};
 use partage_service::table::replication::{
     Answer, Consistency, Effect, Event, Failed, LogPosition, LogWrite, Order, Replica, Request,
 };
+use std::collections::BTreeMap;
+
+/// How soon a write looks again whether a copy leaves room for it.
+const HELD: True = 5 * MS;
 
 impl World {
     /// A process of that node starts, with what its disk has.
@@ -52,6 +55,8 @@ impl World {
             published: None,
             silent_at: 0,
             is_syncing: false,
+            outgoing: BTreeMap::new(),
+            incoming: None,
             tick_at: True::MAX,
         };
         at.replicas.insert(placement, local);
@@ -102,6 +107,9 @@ impl World {
         }
         if let Some(local) = self.nodes[node].replicas.get_mut(&placement) {
             local.published = local.machine.reads_until();
+            if local.machine.status().leads.is_none() {
+                local.outgoing.clear();
+            }
         }
         self.wake(node, placement);
         Ok(())
@@ -257,38 +265,6 @@ impl World {
         self.handle(node, placement, Event::Flushed(position))
     }
 
-    fn send_snapshot(&mut self, node: usize, placement: PlacementId, to: PlacementId) {
-        let Some((other, _)) = self.places.get(&to).copied() else { return };
-        let engine = self.nodes[node].replicas[&placement].engine.clone();
-        self.outcome.snapshots += 1;
-        let takes = self.draw.between(1, 300) * MS;
-        let is_lost = self.is_cut(node, other) || (self.stopped.is_none() && self.draw.chance(100));
-        if !is_lost {
-            self.after(takes, Happening::Snapshot { node: other, placement: to, engine });
-        }
-    }
-
-    pub(super) fn install(
-        &mut self,
-        node: usize,
-        placement: PlacementId,
-        engine: Engine,
-    ) -> Result<(), String> {
-        let at = &mut self.nodes[node];
-        let (Some(disk), Some(local)) = (at.disks.get_mut(&placement), at.replicas.get_mut(&placement))
-        else {
-            return Ok(());
-        };
-        let position = engine.at;
-        if !local.machine.takes_snapshot(position) {
-            return Ok(());
-        }
-        disk.stored.flushed = position;
-        disk.engine = engine.clone();
-        local.engine = engine;
-        self.handle(node, placement, Event::Installed(position))
-    }
-
     /// A leader serves: no other may rely on its promises, in true time.
     fn began(&mut self, node: usize, shard: usize, epoch: Epoch) -> Result<(), String> {
         self.outcome.leaders.1 += 1;
@@ -316,6 +292,14 @@ impl World {
         request: Request,
     ) -> Result<(), String> {
         let Some(operation) = self.operations.get(&request) else { return Ok(()) };
+        let at = &self.nodes[node];
+        let local = at.replicas.get(&placement);
+        let room = local.and_then(|local| local.machine.write_room(at.clock.read(self.now)));
+        if room == Some(0) && matches!(operation.asked, Asked::Change(_)) {
+            self.outcome.slowed += 1;
+            self.after(HELD, Happening::Request { node, placement, request });
+            return Ok(());
+        }
         let event = match operation.asked {
             Asked::Change(change) => Event::Write(vec![(request, change.encode())]),
             Asked::Read(_, consistency) => Event::Read(request, consistency, 0),
@@ -394,7 +378,7 @@ impl World {
             return;
         }
         let now = self.now;
-        let mut reports = std::collections::BTreeMap::new();
+        let mut reports = BTreeMap::new();
         for (placement, local) in &mut at.replicas {
             let silent = local.report.silent.filter(|_| now < local.silent_at + SECOND);
             let wish = local.report.wish.take();

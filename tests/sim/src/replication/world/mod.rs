@@ -4,7 +4,8 @@ use crate::clock::{Clock, MS, SECOND, True};
 use crate::draw::Draw;
 use crate::replication::clients::{Client, Operation};
 use crate::replication::coordinator::{Beat, Coordinator};
-use crate::replication::engine::{Engine, Value};
+use crate::replication::copy::CopyMessage;
+use crate::replication::engine::Value;
 use crate::replication::node::{Disk, Node};
 use crate::replication::oracle::Oracle;
 use crate::replication::weather::Weather;
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 mod acting;
+mod copying;
 mod faults;
 mod moving;
 mod talking;
@@ -56,6 +58,14 @@ pub struct Outcome {
     pub crashes: u64,
     /// Snapshots that were sent.
     pub snapshots: u64,
+    /// Chunks of these that were stored.
+    pub chunks: u64,
+    /// Copies to which the log did not reach back any more.
+    pub outrun: u64,
+    /// Copies that went on after their follower had started again.
+    pub resumed: u64,
+    /// Times that a write waited for a copy.
+    pub slowed: u64,
     /// Leads that were to be handed over.
     pub transfers: u64,
     /// Changes of in-sync sets that leaders asked for.
@@ -79,6 +89,10 @@ impl Outcome {
         self.leaders = (self.leaders.0 + other.leaders.0, self.leaders.1 + other.leaders.1);
         self.crashes += other.crashes;
         self.snapshots += other.snapshots;
+        self.chunks += other.chunks;
+        self.outrun += other.outrun;
+        self.resumed += other.resumed;
+        self.slowed += other.slowed;
         self.transfers += other.transfers;
         self.wishes += other.wishes;
         self.slow += other.slow;
@@ -97,6 +111,10 @@ impl fmt::Display for Outcome {
             leaders,
             crashes,
             snapshots,
+            chunks,
+            outrun,
+            resumed,
+            slowed,
             transfers,
             wishes,
             slow,
@@ -107,7 +125,7 @@ impl fmt::Display for Outcome {
         write!(
             f,
             "{steps} steps; {} writes acknowledged ({outliving} after the lead), {} unknown; {} linearizable, {} bounded and {} other reads; \
-             {} changes of leaders, {} began; {crashes} crashes, {snapshots} snapshots, {transfers} transfers, \
+             {} changes of leaders, {} began; {crashes} crashes, {snapshots} snapshots in {chunks} chunks ({outrun} outrun, {resumed} resumed, {slowed} waits of writes), {transfers} transfers, \
              {wishes} wishes granted, nodes slow {slow} times, at most {limping} of these of a shard in a minute with one slow node; {} reads answered by read replicas, {} of which became members",
             writes.0, writes.1, reads.0, reads.1, reads.2, leaders.0, leaders.1, readers.0, readers.1
         )
@@ -150,10 +168,11 @@ pub(super) enum Happening {
         life: Incarnation,
         placement: PlacementId,
     },
-    Snapshot {
+    Copy {
         node: usize,
-        placement: PlacementId,
-        engine: Engine,
+        from: PlacementId,
+        to: PlacementId,
+        message: CopyMessage,
     },
     Request {
         node: usize,
@@ -204,9 +223,7 @@ impl Happening {
             Deliver { node, .. } | Orders { node, .. } | Refused { node, .. } | Synced { node, .. } => {
                 Some(*node)
             }
-            Tick { node, .. } | Flush { node, .. } | Snapshot { node, .. } | Request { node, .. } => {
-                Some(*node)
-            }
+            Tick { node, .. } | Flush { node, .. } | Copy { node, .. } | Request { node, .. } => Some(*node),
             Beat { node, .. } | Transfer { node, .. } | Late(node, _) => Some(*node),
             BeatArrives(_) | Decide | Returns | Elect { .. } | Start(_) => None,
             Fault | Limp | Stop | LeadMoves | Alone => None,
@@ -220,6 +237,8 @@ pub(super) struct World {
     sequence: u64,
     queue: BTreeMap<(True, u64), Happening>,
     pub(super) draw: Draw,
+    /// What chance decides of copies, so that nothing else hangs on how often they ask.
+    pub(super) copy_draw: Draw,
     trace: Trace,
     pub(super) weather: Weather,
     pub(super) nodes: Vec<Node>,
@@ -262,7 +281,8 @@ impl World {
     fn new(seed: u64, words: Option<usize>) -> World {
         let mut draw = Draw::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7ab1e);
         let readers = if seed % 2 == 1 { 1 + (seed / 2 % 2) as usize } else { 0 };
-        let weather = Weather::drawn(&mut draw).with_readers(readers);
+        let mut copy_draw = Draw::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0xc0_91e5);
+        let weather = Weather::drawn(&mut draw).with_readers(readers).with_copies(&mut copy_draw);
         let Weather { nodes, shards, .. } = weather;
         let coordinator = Coordinator::new(&weather);
         let mut world = World {
@@ -272,6 +292,7 @@ impl World {
             nodes: (0..nodes).map(|_| Node::new(Clock::drawn(&mut draw, 0))).collect(),
             clients: (0..6).map(|_| Client::new(shards)).collect(),
             draw,
+            copy_draw,
             trace: Trace::new(words),
             weather,
             places: BTreeMap::new(),
@@ -366,7 +387,7 @@ impl World {
             Happening::Synced { node, life, placement, writes } => self.synced(node, life, placement, writes),
             Happening::Tick { node, life, placement } => self.tick(node, life, placement),
             Happening::Flush { node, life, placement } => self.flush(node, life, placement),
-            Happening::Snapshot { node, placement, engine } => self.install(node, placement, engine),
+            Happening::Copy { node, from, to, message } => self.copy_arrives(node, from, to, message),
             Happening::Request { node, placement, request } => self.requested(node, placement, request),
             Happening::Beat { node, life, again } => {
                 self.beat(node, life, again);

@@ -9,7 +9,8 @@ use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::log::Append;
 use partage_service::shuffle::message::{Message, Word};
-use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::record::{Batch, BatchKey, Record};
+use partage_service::shuffle::seek::{Found, Seek};
 use partage_service::shuffle::{PoolSlot, ShuffleId, Writer, buffer, holder, leader, plan, reader};
 use std::sync::Arc;
 
@@ -24,20 +25,26 @@ impl World {
             Happening::Synced { node, life, number } => return self.synced(node, life, number),
             Happening::Input { node, attempt, input } => {
                 let event = buffer::Event::Client(attempt, input);
-                return self.waits(node, |world| world.buffer(node, event));
+                return self.if_up(node, |world| world.buffer(node, event));
             }
             Happening::Ask { node, job, partition, number, slice } => {
                 self.requests += 1;
                 let own = self.requests;
                 self.reads.insert(own, (job, partition, number));
-                return self.waits(node, |world| world.holder(node, holder::Event::Read(own, slice)));
+                return self.if_up(node, |world| world.holder(node, holder::Event::Read(own, slice)));
+            }
+            Happening::Seek { node, job, partition, number, seek } => {
+                self.requests += 1;
+                let own = self.requests;
+                self.reads.insert(own, (job, partition, number));
+                return self.if_up(node, |world| world.holder(node, holder::Event::Seek(own, seek)));
             }
             Happening::Request { node, job, number, shuffle, request } => {
                 self.requests += 1;
                 let own = self.requests;
                 self.asked.insert(own, (job, number));
                 let event = leader::Event::Request(own, shuffle, request);
-                return self.waits(node, |world| world.leader(node, world.pool.map.home(shuffle), event));
+                return self.if_up(node, |world| world.leader(node, world.pool.map.home(shuffle), event));
             }
             Happening::Job(job) => {
                 if self.stopped.is_some_and(|stopped| self.now > stopped + SETTLES) {
@@ -58,13 +65,16 @@ impl World {
             Happening::Read { job, partition, number, answer } => {
                 self.reader_is_answered(job, partition, reader::Event::Answer(number, answer));
             }
+            Happening::Found { job, partition, number, found } => {
+                self.reader_is_answered(job, partition, reader::Event::Found(number, found));
+            }
             other => return self.changes(other),
         }
         Ok(())
     }
 
-    /// What comes to a paused process waits.
-    fn waits(&mut self, node: usize, acts: impl FnOnce(&mut World) -> Result) -> Result {
+    /// What clients send to a process that is down or paused is lost: they send it again.
+    fn if_up(&mut self, node: usize, acts: impl FnOnce(&mut World) -> Result) -> Result {
         if self.nodes[node].process.is_none() || self.now < self.nodes[node].paused {
             return Ok(());
         }
@@ -177,7 +187,7 @@ impl World {
         let leaders: Vec<PoolSlot> = leaders.map(|(slot, _)| *slot).collect();
         let next = self.draw.between(3, 25) * MS;
         self.at((self.now + next).max(paused), Happening::Called { node, life });
-        if self.now < paused {
+        if self.now < paused || self.is_without_ticks() {
             return Ok(());
         }
         if now >= buffer {
@@ -197,12 +207,15 @@ impl World {
         let now = self.millis();
         let Some(process) = self.process(node) else { return Ok(()) };
         let effects = process.buffer.handle(now, event);
-        let bytes = process.buffer.bytes();
-        // A frame has up to 12 records of 32 bytes; what is more than the limit may be alone, or one division.
+        let (bytes, memory) = (process.buffer.bytes(), process.buffer.memory());
+        // A frame has up to 12 records of 40 bytes; what is more than the limit may be alone, or one division.
         let settings = &self.weather.settings;
-        let batch = settings.chunk_bytes + 12 * 32;
+        let batch = settings.chunk_bytes + 12 * 40;
         if bytes > settings.buffer_bytes + settings.division_batches * batch {
             return Err(format!("R1: a buffer has {bytes} bytes"));
+        }
+        if self.weather.floods && memory > settings.buffer_bytes {
+            return Err(format!("R1: a buffer that is flooded has {memory} bytes in memory"));
         }
         for effect in effects {
             match effect {
@@ -228,8 +241,18 @@ impl World {
                         self.after(delay, Happening::Stored { attempt, answer });
                     }
                 }
-                buffer::Effect::Taken(attempt, frame) => self.taken(attempt, frame, false),
-                buffer::Effect::Full(attempt, frame) => self.taken(attempt, frame, true),
+                buffer::Effect::Taken(attempt, frame) => {
+                    self.outcome.taken += 1;
+                    self.taken(attempt, frame, false);
+                }
+                buffer::Effect::Full(attempt, frame) => {
+                    self.outcome.held_back += 1;
+                    self.taken(attempt, frame, true);
+                }
+                buffer::Effect::ReadDivision(leader, division) => {
+                    let segments = division.collect(&self.nodes[node].disk.batches);
+                    self.buffer(node, buffer::Event::Divide(leader, division, segments))?;
+                }
             }
         }
         Ok(())
@@ -300,7 +323,13 @@ impl World {
 
     fn carry_out(&mut self, node: usize, effect: holder::Effect) -> Result {
         match effect {
-            holder::Effect::Store(batch) => self.writes(node, Write::Batch(batch)),
+            holder::Effect::Store(batch) => {
+                let name = &self.nodes[node].name;
+                if self.pool.only_buffers(name) {
+                    return Err(format!("X6: {name} only buffers, and stores {:?}", batch.key));
+                }
+                self.writes(node, Write::Batch(batch));
+            }
             holder::Effect::Send(to, message) => self.send(node, &to, message),
             holder::Effect::Pass(to, key) => {
                 if self.finds_damage(node, |damaged| *damaged == key)? {
@@ -314,8 +343,10 @@ impl World {
                 if self.finds_damage_of(node, division.shuffle, division.slot)? {
                     return Ok(());
                 }
+                // About as much as it takes: a node knows how long batches are before it has read them.
                 let segments = division.collect(&self.nodes[node].disk.batches);
-                return self.buffer(node, buffer::Event::Divide(leader, division, segments));
+                let memory = segments.iter().flat_map(|segment| &segment.records).map(Record::bytes).sum();
+                return self.buffer(node, buffer::Event::DivisionOrdered(leader, division, memory));
             }
             holder::Effect::Count(leader, epoch, plan, slot) => {
                 if self.finds_damage_of(node, plan.shuffle, slot)? {
@@ -328,6 +359,7 @@ impl World {
                 self.send(node, &leader, message);
             }
             holder::Effect::Read(number, slice) => return self.reads(node, number, &slice),
+            holder::Effect::Seek(number, seek) => return self.seeks(node, number, &seek),
             holder::Effect::NotRead(number, why) => self.answer_read(number, Err(why)),
             holder::Effect::DropSlot(slot) => return self.drops(node, slot),
             holder::Effect::DropShuffle(shuffle) => {
@@ -357,23 +389,48 @@ impl World {
     }
 
     fn reads(&mut self, node: usize, number: u64, slice: &holder::Slice) -> Result {
-        let plan = &slice.plan;
-        let Some(range) = plan.ranges.get(slice.range) else { return Ok(()) };
-        let is_busy = self.stopped.is_none() && self.draw.chance(self.weather.busy);
-        let answer = if is_busy {
-            Err(holder::NotRead::Busy)
-        } else if self.finds_damage_of(node, plan.shuffle, range.slot)? {
-            Err(holder::NotRead::Lacks)
-        } else {
-            let batches: &Vec<Arc<Batch>> = &self.nodes[node].disk.batches;
-            let placed = plan.collect(range, batches);
-            match plan.check(range, &placed) {
-                Ok(()) => Ok(slice.of(&placed)),
-                Err(differs) => return Err(format!("D6: {differs}")),
-            }
-        };
-        self.answer_read(number, answer);
+        let placed = self.in_order(node, (number, &slice.plan, slice.range))?;
+        self.answer_read(number, placed.map(|placed| slice.of(&placed)));
         Ok(())
+    }
+
+    fn seeks(&mut self, node: usize, number: u64, seek: &Seek) -> Result {
+        match self.in_order(node, (number, &seek.plan, seek.range))? {
+            Ok(placed) => self.answer_found(number, seek.of(placed.iter().map(plan::Placed::sized))),
+            Err(why) => self.answer_read(number, Err(why)),
+        }
+        Ok(())
+    }
+
+    /// All records of a range, as a node has them.
+    fn in_order(
+        &mut self,
+        node: usize,
+        (number, plan, range): (u64, &plan::Plan, usize),
+    ) -> Result<std::result::Result<Vec<plan::Placed>, holder::NotRead>> {
+        let Some(range) = plan.ranges.get(range) else { return Ok(Ok(Vec::new())) };
+        if self.stopped.is_none() && self.draw.chance(self.weather.busy) {
+            // A node that is busy with this very range is asked again.
+            let sorts = number.is_multiple_of(2);
+            return Ok(Err(if sorts { holder::NotRead::Sorts } else { holder::NotRead::Busy }));
+        }
+        if self.finds_damage_of(node, plan.shuffle, range.slot)? {
+            return Ok(Err(holder::NotRead::Lacks));
+        }
+        let batches: &Vec<Arc<Batch>> = &self.nodes[node].disk.batches;
+        let placed = plan.collect(range, batches);
+        match plan.check(range, &placed) {
+            Ok(()) => Ok(Ok(placed)),
+            Err(differs) => Err(format!("D6: {differs}")),
+        }
+    }
+
+    fn answer_found(&mut self, number: u64, found: Found) {
+        let Some((job, partition, asked)) = self.reads.remove(&number) else { return };
+        let delay: True = self.draw.around(self.weather.delay);
+        if !self.draw.chance(self.weather.lost) {
+            self.after(delay, Happening::Found { job, partition, number: asked, found });
+        }
     }
 
     fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<plan::Placed>, holder::NotRead>) {

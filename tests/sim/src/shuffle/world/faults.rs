@@ -179,7 +179,7 @@ impl World {
 
     fn leave(&mut self, node: usize) {
         let name = self.nodes[node].name.clone();
-        if !self.pool.leaving.remove(&name) && self.pool.map.nodes.len() > self.weather.replicas + 1 {
+        if !self.pool.leaving.remove(&name) && self.pool.storing() > self.weather.replicas + 1 {
             self.pool.leaving.clear();
             self.pool.leaving.insert(name);
         }

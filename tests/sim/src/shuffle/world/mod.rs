@@ -17,6 +17,7 @@ use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::seek::{Found, Seek};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -28,6 +29,20 @@ const SETTLES: True = 30 * SECOND;
 
 /// And how long after that nothing may be left: times to live, and questions about what nobody has named, are over.
 const CLEARS: True = 45 * SECOND;
+
+/// When the one shuffle of a lone run begins: its nodes have found each other.
+const LONE_BEGINS: True = SECOND;
+
+/// How long a lone shuffle took, in microseconds from when it was to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lone {
+    /// Until a record was taken; none: it had no records.
+    pub first_taken: Option<u64>,
+    /// Until all of its records were read once; none: that has not come.
+    pub all_read: Option<u64>,
+    /// The run.
+    pub outcome: Outcome,
+}
 
 /// What a run has shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -72,10 +87,14 @@ pub struct Outcome {
     pub divisions: u64,
     /// Slots that were dropped.
     pub dropped: u64,
+    /// Frames that buffers took.
+    pub taken: u64,
+    /// Those for which they had no room, each time.
+    pub held_back: u64,
 }
 
 impl Outcome {
-    fn numbers(&mut self) -> [(&'static str, &mut u64); 19] {
+    fn numbers(&mut self) -> [(&'static str, &mut u64); 21] {
         [
             ("steps", &mut self.steps),
             ("shuffles", &mut self.jobs),
@@ -95,6 +114,8 @@ impl Outcome {
             ("replicas ready", &mut self.ready),
             ("divisions", &mut self.divisions),
             ("slots dropped", &mut self.dropped),
+            ("frames taken", &mut self.taken),
+            ("held back", &mut self.held_back),
             ("", &mut self.hash),
         ]
     }
@@ -189,6 +210,19 @@ pub(super) enum Happening {
         number: u64,
         answer: Result<Vec<Placed>, NotRead>,
     },
+    Seek {
+        node: usize,
+        job: usize,
+        partition: (u64, u64),
+        number: u64,
+        seek: Seek,
+    },
+    Found {
+        job: usize,
+        partition: (u64, u64),
+        number: u64,
+        found: Found,
+    },
 }
 
 pub(super) struct World {
@@ -227,10 +261,14 @@ pub fn run(seed: u64) -> Outcome {
 
 /// One seed, and its last events in words.
 pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>) {
-    let mut world = World::new(seed, words);
-    world.run();
-    let told = world.trace.words().cloned().collect();
-    (Outcome { broken: world.broken, hash: world.trace.hash(), ..world.outcome }, told)
+    World::new(seed, words).told()
+}
+
+/// A run of a shuffle that floods one buffer and of another one that trickles into it. It ends when that is sealed and read.
+pub fn run_flood(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>) {
+    let mut draw = Draw::new(seed ^ 0xf100_d000);
+    let weather = Weather::drawn(&mut draw).of_flood(&mut draw);
+    World::of(weather, draw, words).told()
 }
 
 /// A run of one shuffle in which nothing goes wrong, but that a process may be killed before one of its messages and syncs. The
@@ -245,7 +283,28 @@ pub fn run_interrupted(seed: u64, kill: Option<(usize, u64)>) -> (Outcome, u64) 
     (outcome, world.events)
 }
 
+/// A run of one shuffle in which nothing goes wrong and no machine is called with a tick: what would wait for time waits without
+/// end.
+pub fn run_lone(seed: u64) -> Lone {
+    let mut draw = Draw::new(seed ^ 0x5ff1_e000);
+    let weather = Weather::drawn(&mut draw).lone();
+    let mut world = World::of(weather, draw, None);
+    world.run();
+    let outcome = Outcome { broken: world.broken, hash: world.trace.hash(), ..world.outcome };
+    let job = world.jobs.iter().flatten().next();
+    let since = |at: Option<True>| Some(at? - job?.begun?);
+    let (first_taken, all_read) = (job.and_then(|job| job.first_taken), job.and_then(|job| job.all_read));
+    Lone { first_taken: since(first_taken), all_read: since(all_read), outcome }
+}
+
 impl World {
+    /// Runs it. What it has shown, and its last events in words.
+    fn told(mut self) -> (Outcome, Vec<String>) {
+        self.run();
+        let told = self.trace.words().cloned().collect();
+        (Outcome { broken: self.broken, hash: self.trace.hash(), ..self.outcome }, told)
+    }
+
     fn new(seed: u64, words: Option<usize>) -> World {
         let mut draw = Draw::new(seed ^ 0x5ff1_e000);
         let weather = Weather::drawn(&mut draw);
@@ -256,9 +315,17 @@ impl World {
         let names = (0..weather.nodes).filter_map(|node| NodeId::new(&format!("n{node}")).ok());
         let names: Vec<NodeId> = names.collect();
         let first = names.get(..weather.first).unwrap_or(&names);
-        let pool = Pool::new(first, weather.slots, weather.replicas);
+        let buffers = names.get(weather.nodes - weather.buffers..).unwrap_or_default();
+        let pool = Pool::new(first, buffers, weather.slots, weather.replicas);
         let nodes = names.iter().cloned().map(Node::new).collect();
-        let jobs: Vec<_> = (0..weather.jobs).map(|number| Some(Job::new(number, &mut draw))).collect();
+        let job = |number| {
+            let job = Job::new(number, &mut draw);
+            Some(if weather.is_lone { job.alone() } else { job })
+        };
+        let jobs: Vec<_> = match weather.floods {
+            true => vec![Some(Job::flood(0, &mut draw)), Some(Job::trickle(1, &mut draw))],
+            false => (0..weather.jobs).map(job).collect(),
+        };
         let mut world = World {
             now: 0,
             draw,
@@ -282,9 +349,11 @@ impl World {
             broken: None,
             weather,
         };
-        (0..world.weather.first).for_each(|node| world.after(0, Happening::Start(node)));
+        let Weather { nodes: all, first, buffers, .. } = world.weather;
+        (0..first).chain(all - buffers..all).for_each(|node| world.after(0, Happening::Start(node)));
         for job in 0..world.weather.jobs {
             let begins = world.draw.between(0, world.weather.faults_for / 2);
+            let begins = if world.weather.is_lone { LONE_BEGINS } else { begins };
             world.after(begins, Happening::Job(job));
         }
         world.outcome.jobs = world.weather.jobs as u64;
@@ -308,7 +377,8 @@ impl World {
                 self.trace.event(self.now, 0, || why.clone());
                 self.broken = Some(why);
             }
-            if is_over || self.broken.is_some() {
+            let has_trickled = || self.jobs.iter().flatten().any(Job::has_trickled);
+            if is_over || self.broken.is_some() || (self.weather.floods && has_trickled()) {
                 return;
             }
         }
@@ -324,6 +394,12 @@ impl World {
             let down = self.draw.between(50, 2_500) * MS;
             self.crash(node, down);
         }
+    }
+
+    /// Whether no machine is called with a tick.
+    pub(super) fn is_without_ticks(&self) -> bool {
+        let is_under_way = || self.jobs.iter().flatten().any(|job| job.phase != Phase::Done);
+        self.weather.is_lone && self.now >= LONE_BEGINS && is_under_way()
     }
 
     pub(super) fn millis(&self) -> Millis {

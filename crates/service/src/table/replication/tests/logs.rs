@@ -1,6 +1,7 @@
 use super::super::commit::committed;
 use super::super::log::{Log, Matching};
 use super::*;
+use crate::table::copy::deadline::{CopyProgress, Urgency};
 use proptest::prelude::*;
 
 fn entry(epoch: u64, index: u64) -> Entry {
@@ -115,17 +116,87 @@ fn a_slice_has_one_entry_at_least_and_keeps_its_limits() {
     assert_eq!(log.slice(10, 4, 1), []);
 }
 
+fn at(index: u64) -> LogPosition {
+    LogPosition { epoch: Epoch(1), index }
+}
+
+/// One of a copy at that position, of which so many rows of ten are there.
+fn copied(position: u64, copied: u64, is_whole: bool) -> Option<Copied> {
+    let progress = CopyProgress { copied, size: 10 };
+    Some(Copied { position: at(position), progress, is_whole })
+}
+
+/// P1 leads, and P3, which is out of sync, hears nothing. The log is kept for nobody but for copies.
+fn with_one_behind() -> Group {
+    let settings = Settings { catch_up_log_bytes: 1, copy_log_bytes: 4_000, ..Settings::default() };
+    let mut group = Group::new(settings, &[P1, P2, P3], &[P1, P2]);
+    group.cut = set(&[P3]);
+    group.pass(600);
+    group.order(|_| {});
+    (1..=9).for_each(|request| group.write(P1, request));
+    group.tell(P1, Event::Flushed(at(9)));
+    assert!(!group.replicas[&P1].reaches_back_to(at(8)) && group.replicas[&P1].reaches_back_to(at(9)));
+    group
+}
+
+fn leader(group: &mut Group) -> &mut Replica {
+    group.replicas.get_mut(&P1).unwrap()
+}
+
 #[test]
-fn a_snapshot_is_outrun_when_half_of_what_is_kept_for_followers_lies_behind_it() {
-    let at = |index| LogPosition { epoch: Epoch(1), index };
-    let write = |index| Entry { position: at(index), kind: EntryKind::Write(vec![0; 100].into()) };
-    let entries: Vec<Entry> = (11..=20).map(write).collect();
-    let catch_up_log_bytes = entries.iter().map(Entry::bytes).sum();
-    let settings = Settings { catch_up_log_bytes, ..Settings::default() };
-    let stored = Stored { base: at(10), entries, committed: 10, flushed: at(10), ..Stored::default() };
-    let replica = Replica::recover((P1, Incarnation(1)), settings, stored, Millis(0), false);
-    assert!(!replica.reaches_back_to(at(9)) && replica.reaches_back_to(at(10)));
-    assert!(replica.outruns(at(14)), "six entries of ten");
-    assert!(!replica.outruns(at(15)), "five are half of them");
-    assert!(!replica.outruns(at(30)), "it is ahead of the log");
+fn l1_the_log_behind_a_snapshot_is_kept_while_it_is_copied() {
+    let mut group = with_one_behind();
+    let now = group.now;
+    leader(&mut group).copies_to(now, P3, copied(10, 0, false));
+    (10..=14).for_each(|request| group.write(P1, request));
+    group.tell(P1, Event::Flushed(at(15)));
+    group.tell(P1, Event::Trim);
+    assert!(group.replicas[&P1].reaches_back_to(at(10)) && group.replicas[&P1].keeps_for_copies(now));
+    // Its rows are there, and it stores what is behind them.
+    leader(&mut group).copies_to(now, P3, copied(10, 10, true));
+    group.cut = set(&[]);
+    group.tell(P3, Event::Order(group.order.clone()));
+    group.tell(P3, Event::Installed(at(10)));
+    group.pass(200);
+    assert_eq!(group.replicas[&P3].status().applied, 15);
+    assert!(!group.replicas[&P1].keeps_for_copies(group.now), "it has all");
+}
+
+#[test]
+fn the_log_is_kept_for_no_copy_that_was_given_up_or_not_heard_of_or_takes_too_much() {
+    for case in 0..3 {
+        let mut group = with_one_behind();
+        let now = group.now;
+        leader(&mut group).copies_to(now, P3, copied(10, 0, false));
+        let (writes, waits) = [(20, 0), (20, 60_000), (80, 0)][case];
+        if case == 0 {
+            leader(&mut group).copies_to(now, P3, None);
+        }
+        group.pass(waits);
+        group.order(|_| {});
+        (0..writes).for_each(|request| group.write(P1, 100 + request));
+        group.tell(P1, Event::Flushed(at(10 + writes)));
+        assert!(!group.replicas[&P1].reaches_back_to(at(10)), "case {case}");
+        assert!(!group.replicas[&P1].keeps_for_copies(group.now), "case {case}");
+        assert!(group.replicas[&P1].status().log_bytes <= 4_000, "case {case}");
+    }
+}
+
+#[test]
+fn there_is_room_for_writes_as_far_as_a_copy_goes_on() {
+    let mut group = with_one_behind();
+    let now = group.now;
+    assert_eq!(group.replicas[&P1].write_room(now), None, "nothing is copied");
+    leader(&mut group).copies_to(now, P3, copied(10, 0, false));
+    assert_eq!(group.replicas[&P1].write_room(now), Some(1_000));
+    assert_eq!(group.replicas[&P1].copy_urgency(P3), Urgency::GivesWay);
+    (0..18).for_each(|request| group.write(P1, 100 + request));
+    assert_eq!(group.replicas[&P1].write_room(now), Some(0), "each has 56 bytes");
+    assert_eq!(group.replicas[&P1].copy_urgency(P3), Urgency::Urgent);
+    leader(&mut group).copies_to(now, P3, copied(10, 5, false));
+    assert!(group.replicas[&P1].write_room(now).is_some_and(|room| room > 400));
+    let silent = now + group.settings.copy_slows_ms;
+    assert_eq!(group.replicas[&P1].write_room(silent), None, "nothing was heard of it");
+    leader(&mut group).end_copies();
+    assert_eq!(group.replicas[&P1].write_room(now), None);
 }

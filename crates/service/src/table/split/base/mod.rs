@@ -359,6 +359,11 @@ impl Part {
             && (copying.by, What::Snapshot(copying.from)) == (given.by, given.what)
         {
             if self.has.is_none_or(|has| has.index < to.index) {
+                if planted::is(Planted::SkippedAside) {
+                    (self.has, self.lag, self.closed) = (Some(copying.at), Some(copying.lag), copying.closed);
+                    (self.copying, self.waits_until) = (None, None);
+                    return Taken::Replaces;
+                }
                 copying.is_whole = true;
                 (self.has, self.lag, self.closed, self.waits_until) = (Some(to), None, None, None);
                 return Taken::Replaces;

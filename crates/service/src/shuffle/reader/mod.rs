@@ -4,16 +4,19 @@
 //! | event | what it does |
 //! |---|---|
 //! | records | hands them on, and asks for what follows |
+//! | "I am sorting the range" | rests, and asks the same holder again: another one would have to sort it too |
 //! | a refusal, or silence | asks the next holder: replicas in `Live` first, another one first each time, then those in `Load` and all nodes that may stand in |
 //! | all have failed | waits, twice as long each time, and takes one round from its budget; each answer gives back a tenth of a round (R3) |
+//! | where a cut falls | takes the next cut; when both ends of a partition are known, its pieces |
 //! | the budget is used up, or the shuffle has ended | the read fails, and says so |
 //!
-//! The order of records is the same at each holder, so one goes on where another has stopped.
+//! The order of records is the same at each holder, so one goes on where another has stopped, and each says the same of a cut.
 
 use super::holder::{NotRead, Slice};
-use super::partition::{self, Cut};
+use super::partition::{self, Cut, CutBy, Edge};
 use super::plan::{Placed, Plan};
 use super::pool::PoolMap;
+use super::seek::{Found, Seek, SeekFor};
 use super::settings::Settings;
 use super::{Bytes, Ended, RangeId};
 use partage_core::base::name::NodeId;
@@ -39,6 +42,8 @@ pub enum Failed {
 pub enum Event {
     /// The answer to the question of that number.
     Answer(u64, Result<Vec<Placed>, NotRead>),
+    /// What was found for the question of that number.
+    Found(u64, Found),
     /// The next map.
     Map(Arc<PoolMap>),
     /// Time has passed, or the read begins.
@@ -50,21 +55,31 @@ pub enum Event {
 pub enum Effect {
     /// Ask this node; the number grows with each question.
     Ask(NodeId, u64, Slice),
+    /// Ask this node where something is.
+    Seek(NodeId, u64, Seek),
     /// The next records.
     Records(Vec<Placed>),
+    /// What was sought in a range, and found.
+    Found(usize, SeekFor, Found),
     /// These were all.
     Done,
     /// There will be no more.
     Failed(Failed),
 }
 
-/// A piece of a range that is to be read.
+/// What is wanted of a range.
 #[derive(Debug, Clone)]
 struct Part {
     range: usize,
-    keys: Option<(Bytes, Option<Bytes>)>,
-    from: u64,
-    to: u64,
+    wants: Wants,
+}
+
+#[derive(Debug, Clone)]
+enum Wants {
+    /// The records from one place to before another, of that interval of keys.
+    Records { keys: Option<(Bytes, Option<Bytes>)>, from: u64, to: u64 },
+    /// To know where something is.
+    Sought(SeekFor),
 }
 
 #[derive(Debug, Clone)]
@@ -80,6 +95,8 @@ pub struct Reader {
     map: Arc<PoolMap>,
     settings: Settings,
     parts: VecDeque<Part>,
+    /// The ends of a partition that is read, until both are known.
+    ends: Option<[Edge; 2]>,
     asked: Option<Asked>,
     number: u64,
     /// Which holder is asked first.
@@ -95,20 +112,74 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Partition `i` of `n`, cut at ranks of records. Readers with different `turn`s begin with different holders.
+    /// Partition `i` of `n`. Readers with different `turn`s begin with different holders. Where its ends fall inside ranges,
+    /// holders of these say at which record.
     pub fn of_partition(
         (plan, map): (Arc<Plan>, Arc<PoolMap>),
         settings: Settings,
-        (i, n): (u64, u64),
+        (i, n, by): (u64, u64, CutBy),
         turn: usize,
     ) -> Reader {
-        let (counts, total) = (plan.counts(), plan.records());
-        let cut = |i: u64| -> Cut { partition::cut(&counts, partition::rank(i, n, total)) };
-        let pieces = if i < n { partition::pieces(&counts, cut(i), cut(i + 1)) } else { Vec::new() };
-        let part =
-            |piece: partition::Piece| Part { range: piece.range, keys: None, from: piece.from, to: piece.to };
-        let parts = pieces.into_iter().map(part).collect();
-        Reader::new((plan, map), settings, parts, turn)
+        if i >= n {
+            return Reader::new((plan, map), settings, VecDeque::new(), turn);
+        }
+        let held = plan.held();
+        let edge = |i| partition::edge(&held, (i, n), by);
+        Reader::between((plan, map), settings, ([edge(i), edge(i + 1)], by), turn)
+    }
+
+    /// The records of these ranks among all, from the first, included, to the second.
+    pub fn of_ranks(
+        (plan, map): (Arc<Plan>, Arc<PoolMap>),
+        settings: Settings,
+        (from, to): (u64, u64),
+        turn: usize,
+    ) -> Reader {
+        let counts = plan.counts();
+        let ends = [from, to].map(|rank| Edge::At(partition::cut(&counts, rank)));
+        Reader::between((plan, map), settings, (ends, CutBy::Records), turn)
+    }
+
+    /// What is to be known of ranges, by their places. It gives no records.
+    pub fn of_seeks(
+        (plan, map): (Arc<Plan>, Arc<PoolMap>),
+        settings: Settings,
+        seeks: impl IntoIterator<Item = (usize, SeekFor)>,
+        turn: usize,
+    ) -> Reader {
+        let part = |(range, what)| Part { range, wants: Wants::Sought(what) };
+        Reader::new((plan, map), settings, seeks.into_iter().map(part).collect(), turn)
+    }
+
+    fn between(
+        (plan, map): (Arc<Plan>, Arc<PoolMap>),
+        settings: Settings,
+        (ends, by): ([Edge; 2], CutBy),
+        turn: usize,
+    ) -> Reader {
+        let seek = |edge: &Edge| match edge {
+            Edge::At(_) => None,
+            Edge::Near(Cut { range, offset }) => {
+                let wants = Wants::Sought(SeekFor::Cuts(by, [*offset].into()));
+                Some(Part { range: *range, wants })
+            }
+        };
+        let seeks = ends.iter().filter_map(seek).collect();
+        let mut reader = Reader::new((plan, map), settings, seeks, turn);
+        reader.ends = Some(ends);
+        reader.take_pieces();
+        reader
+    }
+
+    /// When both ends of a partition are known, its pieces are what is wanted next.
+    fn take_pieces(&mut self) {
+        let Some([Edge::At(from), Edge::At(to)]) = self.ends else { return };
+        self.ends = None;
+        let part = |piece: partition::Piece| {
+            let wants = Wants::Records { keys: None, from: piece.from, to: piece.to };
+            Part { range: piece.range, wants }
+        };
+        self.parts.extend(partition::pieces(&self.plan.counts(), from, to).into_iter().map(part));
     }
 
     /// The keys from `first`, included, to `end`, or to the last one.
@@ -125,8 +196,10 @@ impl Reader {
         };
         // No more than the range has: one that lies in the interval as a whole has its end where its count says.
         let records = |range: usize| plan.ranges.get(range).map_or(0, |range| range.records);
-        let part =
-            |range| Part { range, keys: Some((first.clone(), end.clone())), from: 0, to: records(range) };
+        let part = |range| {
+            let keys = Some((first.clone(), end.clone()));
+            Part { range, wants: Wants::Records { keys, from: 0, to: records(range) } }
+        };
         let has_some = |range: &usize| records(*range) > 0;
         let parts = (0..plan.ranges.len()).filter(overlaps).filter(has_some).map(part).collect();
         Reader::new((plan.clone(), map), settings, parts, turn)
@@ -144,6 +217,7 @@ impl Reader {
             budget: 10 * settings.retry_budget,
             settings,
             parts,
+            ends: None,
             asked: None,
             number: 0,
             turn,
@@ -169,6 +243,12 @@ impl Reader {
                     self.answered(now, answer, &mut effects);
                 }
             }
+            Event::Found(number, found) => {
+                if self.asked.as_ref().is_some_and(|asked| asked.number == number) {
+                    self.asked = None;
+                    self.found(now, found, &mut effects);
+                }
+            }
             Event::Tick => {
                 let wait = self.settings.read_wait_ms;
                 if self.asked.as_ref().is_some_and(|asked| now.since(asked.at) >= wait) {
@@ -192,7 +272,9 @@ impl Reader {
 
     fn answered(&mut self, now: Millis, answer: Result<Vec<Placed>, NotRead>, effects: &mut Vec<Effect>) {
         match answer {
-            Ok(records) => self.take(records, effects),
+            Ok(records) => self.take(now, records, effects),
+            // It takes no round: a holder that ends, or fails at it, does not say so.
+            Err(NotRead::Sorts) => self.rest_until = now + self.settings.back_off_ms,
             Err(NotRead::Over(how)) => self.end(Effect::Failed(Failed::Over(how)), effects),
             Err(refusal) => {
                 self.last_refusal = Some(refusal);
@@ -201,14 +283,25 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, records: Vec<Placed>, effects: &mut Vec<Effect>) {
-        let Some(part) = self.parts.front_mut() else { return };
+    fn take(&mut self, now: Millis, records: Vec<Placed>, effects: &mut Vec<Effect>) {
         let count = records.len() as u64;
-        part.from += count;
+        let asked = match self.parts.front_mut() {
+            Some(Part { wants: Wants::Records { keys, from, to }, .. }) => {
+                let most = to.saturating_sub(*from).min(self.settings.read_records);
+                // The plan says how many there are: only of an interval of keys a holder may have none.
+                let may_be = count <= most && (count > 0 || keys.is_some());
+                may_be.then_some((from, *to))
+            }
+            _ => None,
+        };
+        let Some((from, to)) = asked else {
+            self.last_refusal = Some(NotRead::Differs);
+            return self.fail(now, effects);
+        };
+        *from += count;
         // A holder may give fewer at once than were asked for: only one that gives none has no more.
-        let is_last = part.from >= part.to || count == 0;
-        (self.failed, self.rounds) = (0, 0);
-        self.budget = (self.budget + 1).min(10 * self.settings.retry_budget);
+        let is_last = *from >= to || count == 0;
+        self.has_answered();
         if is_last {
             self.parts.pop_front();
             self.turn += 1;
@@ -216,6 +309,39 @@ impl Reader {
         if count > 0 {
             effects.push(Effect::Records(records));
         }
+    }
+
+    /// A holder says where something is. It keeps its turn: the range lies in order there now.
+    fn found(&mut self, now: Millis, found: Found, effects: &mut Vec<Effect>) {
+        let Some(Part { range, wants: Wants::Sought(what) }) = self.parts.front() else {
+            return self.fail(now, effects);
+        };
+        let (range, what) = (*range, what.clone());
+        let Ok(left) = what.behind(&found) else {
+            self.last_refusal = Some(NotRead::Differs);
+            return self.fail(now, effects);
+        };
+        self.has_answered();
+        self.parts.pop_front();
+        if let Some(what) = left {
+            self.parts.push_front(Part { range, wants: Wants::Sought(what) });
+        }
+        let Some(ends) = &mut self.ends else {
+            return effects.push(Effect::Found(range, what, found));
+        };
+        // Its ends are asked for one by one, in their order.
+        if let (Found::Cuts(cuts), Some(end)) =
+            (&found, ends.iter_mut().find(|end| matches!(end, Edge::Near(_))))
+            && let Some(cut) = cuts.first()
+        {
+            *end = Edge::At(Cut { range, offset: cut.record });
+        }
+        self.take_pieces();
+    }
+
+    fn has_answered(&mut self) {
+        (self.failed, self.rounds) = (0, 0);
+        self.budget = (self.budget + 1).min(10 * self.settings.retry_budget);
     }
 
     /// This holder did not give it.
@@ -252,10 +378,14 @@ impl Reader {
         };
         self.number += 1;
         self.asked = Some(Asked { number: self.number, at: now });
-        let Part { range, keys, from, to } = part;
-        let to = to.min(from.saturating_add(self.settings.read_records));
-        let slice = Slice { plan: self.plan.clone(), range, keys, from, to };
-        effects.push(Effect::Ask(node, self.number, slice));
+        let (plan, Part { range, wants }) = (self.plan.clone(), part);
+        effects.push(match wants {
+            Wants::Records { keys, from, to } => {
+                let to = to.min(from.saturating_add(self.settings.read_records));
+                Effect::Ask(node, self.number, Slice { plan, range, keys, from, to })
+            }
+            Wants::Sought(what) => Effect::Seek(node, self.number, Seek { plan, range, what }),
+        });
     }
 
     /// The nodes that may have a range, in the order in which they are asked.
@@ -265,7 +395,7 @@ impl Reader {
         let mut live = place.live.clone();
         let by = self.turn % live.len().max(1);
         live.rotate_left(by);
-        live.into_iter().chain(place.loading.iter().cloned()).chain(self.map.stand_ins(slot)).collect()
+        live.into_iter().chain(place.loading.iter().cloned()).chain(self.map.others(slot)).collect()
     }
 }
 
@@ -286,152 +416,4 @@ impl Slice {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::shuffle::plan::PlanRange;
-    use crate::shuffle::pool::SlotPlace;
-    use crate::shuffle::{AttemptKey, BufferId, PoolSlot, ShuffleId};
-    use partage_core::base::id::Epoch;
-    use std::collections::BTreeMap;
-
-    const RECORDS: u64 = 10;
-
-    fn reader(settings: Settings) -> Reader {
-        Reader::of_partition(plan_and_map(), settings, (0, 1), 0)
-    }
-
-    fn plan_and_map() -> (Arc<Plan>, Arc<PoolMap>) {
-        let nodes: Vec<NodeId> = ["a", "b", "c"].map(|name| NodeId::new(name).unwrap()).to_vec();
-        let place = SlotPlace { epoch: Epoch(1), live: nodes[..2].to_vec(), loading: Vec::new() };
-        let map = PoolMap { generation: 1, replicas: 2, places: vec![place], nodes: nodes.clone() };
-        let buffer = BufferId { node: nodes[0].clone(), incarnation: partage_core::base::id::Incarnation(1) };
-        let winner = crate::shuffle::plan::Winner { partition: 0, records: RECORDS, bytes: 0 };
-        let range = PlanRange {
-            id: RangeId(1),
-            since: 1,
-            begins: [].as_slice().into(),
-            slot: PoolSlot(0),
-            records: RECORDS,
-            bytes: 0,
-        };
-        let plan = Plan {
-            shuffle: ShuffleId(1),
-            winners: [(AttemptKey { buffer, number: 1 }, winner)].into(),
-            needed: BTreeMap::new(),
-            ranges: vec![range],
-        };
-        (Arc::new(plan), Arc::new(map))
-    }
-
-    fn asked(effects: &[Effect]) -> Option<(String, u64, u64)> {
-        effects.iter().find_map(|effect| match effect {
-            Effect::Ask(node, number, slice) => Some((node.to_string(), *number, slice.from)),
-            _ => None,
-        })
-    }
-
-    fn records(count: u64) -> Vec<Placed> {
-        let one = |index| Placed {
-            key: [].as_slice().into(),
-            partition: 0,
-            frame: 1,
-            index,
-            value: [].as_slice().into(),
-        };
-        (0..count as usize).map(one).collect()
-    }
-
-    #[test]
-    fn x9_one_holder_goes_on_where_another_has_stopped() {
-        let mut reader = reader(Settings { read_records: 4, ..Settings::default() });
-        let first = reader.handle(Millis(0), Event::Tick);
-        assert_eq!(asked(&first), Some(("a".to_owned(), 1, 0)));
-        let next = reader.handle(Millis(1), Event::Answer(1, Ok(records(4))));
-        assert_eq!(asked(&next), Some(("a".to_owned(), 2, 4)));
-        let other = reader.handle(Millis(2), Event::Answer(2, Err(NotRead::Busy)));
-        assert_eq!(asked(&other), Some(("b".to_owned(), 3, 4)));
-        assert_eq!(reader.handle(Millis(3), Event::Answer(2, Ok(records(4)))), [], "a late answer is none");
-        let silent = reader.handle(Millis(2 + 2_000), Event::Tick);
-        assert_eq!(asked(&silent), Some(("c".to_owned(), 4, 4)), "also who may stand in is asked");
-        reader.handle(Millis(2_003), Event::Answer(4, Ok(records(4))));
-        let last = reader.handle(Millis(2_004), Event::Answer(5, Ok(records(2))));
-        assert_eq!(last, [Effect::Records(records(2)), Effect::Done]);
-        assert_eq!(reader.wake_at(), Millis::NEVER);
-    }
-
-    #[test]
-    fn r1_a_holder_may_give_fewer_records_than_were_asked_for() {
-        let mut reader = reader(Settings::default());
-        reader.handle(Millis(0), Event::Tick);
-        let next = reader.handle(Millis(1), Event::Answer(1, Ok(records(3))));
-        assert_eq!(asked(&next), Some(("a".to_owned(), 2, 3)));
-        let last = reader.handle(Millis(2), Event::Answer(2, Ok(records(RECORDS - 3))));
-        assert_eq!(last, [Effect::Records(records(RECORDS - 3)), Effect::Done]);
-    }
-
-    #[test]
-    fn r1_a_holder_may_give_fewer_records_of_an_interval_of_keys_too() {
-        let keys: (Bytes, Option<Bytes>) = ([].as_slice().into(), Some(b"m".as_slice().into()));
-        let mut reader = Reader::of_keys(plan_and_map(), Settings::default(), keys, 0);
-        reader.handle(Millis(0), Event::Tick);
-        let next = reader.handle(Millis(1), Event::Answer(1, Ok(records(3))));
-        assert_eq!(asked(&next), Some(("a".to_owned(), 2, 3)));
-        let next = reader.handle(Millis(2), Event::Answer(2, Ok(records(2))));
-        assert_eq!(asked(&next), Some(("a".to_owned(), 3, 5)));
-        // How many of the range lie in the interval only the holder knows.
-        assert_eq!(reader.handle(Millis(3), Event::Answer(3, Ok(records(0)))), [Effect::Done]);
-        let all: (Bytes, Option<Bytes>) = ([].as_slice().into(), None);
-        let mut reader = Reader::of_keys(plan_and_map(), Settings::default(), all, 0);
-        reader.handle(Millis(0), Event::Tick);
-        let last = reader.handle(Millis(1), Event::Answer(1, Ok(records(RECORDS))));
-        assert_eq!(
-            last,
-            [Effect::Records(records(RECORDS)), Effect::Done],
-            "it has no more than are counted"
-        );
-    }
-
-    #[test]
-    fn a_slice_has_the_keys_of_its_interval_and_of_them_the_ranks() {
-        let (plan, _) = plan_and_map();
-        let placed = |key: u8| Placed { key: [key].as_slice().into(), ..records(1).remove(0) };
-        let all: Vec<Placed> = [1, 3, 3, 5, 7, 9].map(placed).to_vec();
-        let key = |key: u8| Bytes::from([key].as_slice());
-        let cases = [
-            (None, (0, 2), &all[..2]),
-            (None, (4, u64::MAX), &all[4..]),
-            (Some((key(0), None)), (0, 9), &all[..]),
-            (Some((key(3), Some(key(7)))), (0, 9), &all[1..4]),
-            (Some((key(3), Some(key(7)))), (1, 2), &all[2..3]),
-            (Some((key(3), Some(key(7)))), (3, 9), &all[..0]),
-            (Some((key(4), Some(key(5)))), (0, 9), &all[..0]),
-            (Some((key(9), Some(key(1)))), (0, 9), &all[..0]),
-        ];
-        for (keys, (from, to), found) in cases {
-            let slice = Slice { plan: plan.clone(), range: 0, keys, from, to };
-            assert_eq!(slice.of(&all), found, "{from} {to}");
-        }
-    }
-
-    #[test]
-    fn r3_when_all_have_failed_it_waits_longer_each_time_until_its_budget_is_used_up() {
-        let settings =
-            Settings { retry_budget: 3, back_off_ms: 10, longest_back_off_ms: 25, ..Settings::default() };
-        let mut reader = reader(settings);
-        let (mut now, mut number, mut rests) = (0, 0, Vec::new());
-        let failed = loop {
-            let mut effects = reader.handle(Millis(now), Event::Tick);
-            while asked(&effects).is_some() {
-                number += 1;
-                effects = reader.handle(Millis(now), Event::Answer(number, Err(NotRead::Lacks)));
-            }
-            if let Some(Effect::Failed(why)) = effects.first() {
-                break *why;
-            }
-            rests.push(reader.wake_at().0 - now);
-            now = reader.wake_at().0;
-        };
-        assert_eq!(failed, Failed::NoHolder(RangeId(1), Some(NotRead::Lacks)));
-        assert_eq!((rests, number), (vec![10, 20, 25], 12));
-    }
-}
+mod tests;

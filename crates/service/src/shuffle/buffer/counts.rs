@@ -1,0 +1,24 @@
+//! What a buffer has done.
+
+/// What a buffer has done since its process started. Bytes are those of keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BufferCounts {
+    /// Records of clients that it has taken.
+    pub taken_records: u64,
+    /// Their bytes.
+    pub taken_bytes: u64,
+    /// Records of these that others of the same keys have taken in, so that they are not sent.
+    pub combined_records: u64,
+    /// Frames for which there was no room, each time that they came.
+    pub held_back: u64,
+    /// How often what was held of a shuffle went out.
+    pub flushes: u64,
+    /// Divisions that it has begun to write.
+    pub divisions: u64,
+    /// Records that were sent to nodes that store them: to each of them, and each time.
+    pub sent_records: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Batches that went to a node which stands in for another one.
+    pub stand_ins: u64,
+}

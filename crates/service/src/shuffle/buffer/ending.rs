@@ -1,0 +1,24 @@
+//! What an attempt waits for that has ended.
+
+use super::Buffer;
+use crate::shuffle::ShuffleId;
+use partage_core::base::time::Millis;
+
+impl Buffer {
+    /// One attempt less is being written, as it has ended. It waits for company only if another one is being written, which may
+    /// end soon. The leader hears of the sample now: a seal may follow at once, and makes its bounds by what the leader has.
+    pub(super) fn ended(&mut self, now: Millis, shuffle: ShuffleId) {
+        let linger = self.settings.linger_ms;
+        let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
+        open.writing -= 1;
+        if open.has_new_sample() {
+            open.sample_at = now;
+        }
+        if open.writing > 0 {
+            open.flush_at = open.flush_at.min(now + linger);
+        } else {
+            self.flush(now, shuffle);
+        }
+        self.report_sample(now, shuffle);
+    }
+}

@@ -1,0 +1,177 @@
+//! The orders that wait for the thread that writes: batches of shuffles in turns, and what else there is where it was ordered.
+//!
+//! A batch may go before one of another shuffle that was ordered earlier, but not before an order to drop or forget something,
+//! and no such order goes before a batch that was ordered earlier: so what the machine takes for gone does not come back.
+
+use super::storing::Order;
+use crate::turns::Turns;
+use partage_service::shuffle::ShuffleId;
+use partage_service::shuffle::record::Batch;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// What waits between two orders that are no batches, or such an order.
+#[derive(Debug)]
+enum Piece {
+    Batches(Turns<ShuffleId, Arc<Batch>>),
+    Other(Order),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pieces: VecDeque<Piece>,
+    len: usize,
+    /// No more orders come.
+    is_closed: bool,
+    /// None is taken any more.
+    is_ended: bool,
+}
+
+impl State {
+    fn push(&mut self, order: Order) {
+        self.len += 1;
+        match order {
+            Order::Store(batch) => self.push_batch(batch),
+            other => self.pieces.push_back(Piece::Other(other)),
+        }
+    }
+
+    fn push_batch(&mut self, batch: Arc<Batch>) {
+        let shuffle = batch.key.stream.shuffle;
+        if let Some(Piece::Batches(turns)) = self.pieces.back_mut() {
+            return turns.push(shuffle, batch);
+        }
+        let mut turns = Turns::default();
+        turns.push(shuffle, batch);
+        self.pieces.push_back(Piece::Batches(turns));
+    }
+
+    fn pop(&mut self) -> Option<Order> {
+        loop {
+            match self.pieces.front_mut()? {
+                Piece::Batches(turns) => {
+                    if let Some(batch) = turns.pop() {
+                        self.len -= 1;
+                        return Some(Order::Store(batch));
+                    }
+                    self.pieces.pop_front();
+                }
+                Piece::Other(_) => {
+                    let Some(Piece::Other(order)) = self.pieces.pop_front() else { continue };
+                    self.len -= 1;
+                    return Some(order);
+                }
+            }
+        }
+    }
+}
+
+/// The way to the thread that writes.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    state: Mutex<State>,
+    filled: Condvar,
+    emptied: Condvar,
+    most: usize,
+}
+
+impl Orders {
+    /// For so many at most.
+    pub(crate) fn new(most: usize) -> Orders {
+        let (state, filled, emptied) = Default::default();
+        Orders { state, filled, emptied, most: most.max(1) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked while it had the lock has changed nothing by halves that matters: the node ends then.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an order, and waits while too many wait. Where none is taken any more, it is dropped.
+    pub(crate) fn push(&self, order: Order) {
+        let is_full = |state: &mut State| !state.is_ended && state.len >= self.most;
+        let mut state = self.emptied.wait_while(self.lock(), is_full).unwrap_or_else(PoisonError::into_inner);
+        if !state.is_ended {
+            state.push(order);
+            drop(state);
+            self.filled.notify_one();
+        }
+    }
+
+    /// The next order, which it waits for. None: no more come.
+    pub(crate) fn next(&self) -> Option<Order> {
+        let is_idle = |state: &mut State| !state.is_closed && state.len == 0;
+        let waited = self.filled.wait_while(self.lock(), is_idle);
+        self.taken(waited.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The next order, if there is one now.
+    pub(crate) fn next_now(&self) -> Option<Order> {
+        self.taken(self.lock())
+    }
+
+    fn taken(&self, mut state: MutexGuard<'_, State>) -> Option<Order> {
+        let order = state.pop();
+        drop(state);
+        self.emptied.notify_one();
+        order
+    }
+
+    /// No more orders come: the thread takes those that wait, and ends.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.filled.notify_all();
+    }
+
+    /// The thread has ended: who waits for room waits no longer.
+    pub(crate) fn end(&self) {
+        self.lock().is_ended = true;
+        self.emptied.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::batch;
+
+    /// The shuffles and numbers of batches; none of another order.
+    fn taken(orders: &Orders) -> Vec<Option<(u128, u64)>> {
+        let orders = std::iter::from_fn(|| orders.next_now());
+        let named = orders.map(|order| match order {
+            Order::Store(batch) => Some((batch.key.stream.shuffle.0, batch.key.number)),
+            _ => None,
+        });
+        named.collect()
+    }
+
+    #[test]
+    fn r1_a_batch_waits_for_one_of_each_other_shuffle_and_for_what_was_dropped_before() {
+        let orders = Orders::new(100);
+        let store = |shuffle, number| orders.push(Order::Store(batch(shuffle, 1, number, 10)));
+        (1..=3).for_each(|number| store(1, number));
+        store(2, 1);
+        orders.push(Order::DropShuffle(ShuffleId(1)));
+        (4..=5).for_each(|number| store(1, number));
+        store(2, 2);
+        let (one, two) = (|number| Some((1, number)), |number| Some((2, number)));
+        assert_eq!(taken(&orders), [one(1), two(1), one(2), one(3), None, one(4), two(2), one(5)]);
+    }
+
+    #[test]
+    fn who_waits_for_room_is_let_go_when_the_thread_ends_and_all_that_waits_is_taken_before_the_end() {
+        let orders = Orders::new(1);
+        orders.push(Order::DropShuffle(ShuffleId(1)));
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| orders.push(Order::DropShuffle(ShuffleId(2))));
+            orders.close();
+            assert!(orders.next().is_some());
+            waits.join().unwrap();
+            assert!(orders.next().is_some() && orders.next().is_none());
+            orders.push(Order::DropShuffle(ShuffleId(3)));
+            let waits = scope.spawn(|| orders.push(Order::DropShuffle(ShuffleId(4))));
+            orders.end();
+            waits.join().unwrap();
+        });
+    }
+}

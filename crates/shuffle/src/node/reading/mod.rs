@@ -1,0 +1,470 @@
+//! The threads that read batches: for readers, for other replicas, for divisions and counts.
+//!
+//! A reader takes a range in pieces. The records of the range are read, checked against the plan and put in order once, and kept
+//! for the next piece, and for readers that ask where cuts fall in it: the order is final with the plan, so what is kept never
+//! changes, and all readers of the range share it.
+//!
+//! | a range | is kept | sorted by |
+//! |---|---|---|
+//! | for which the memory has room | in memory (`ranges.rs`) | the thread that reads it first |
+//! | that is larger: of one key, say, or under bounds that a sample misled | in a file (`sorted_file.rs`) | a thread of its own (`sorter.rs`); until it is done readers hear so, and ask again |
+//!
+//! So no input makes reading take more memory than its limit, besides the batches that the threads have at hand, and one record.
+
+mod ranges;
+mod sorted_file;
+mod sorter;
+
+pub(crate) use ranges::{Ranges, ReadingUse, TakenMemory};
+
+use super::inbox::{Done, EndsAtPanic, Inbox};
+use crate::limits;
+use crate::store::{BatchError, BatchReader, Place};
+use partage_clock::Clock;
+use partage_core::base::id::Epoch;
+use partage_core::base::name::NodeId;
+use partage_core::base::time::Millis;
+use partage_service::shuffle::holder::{NotRead, Slice};
+use partage_service::shuffle::message::Message;
+use partage_service::shuffle::plan::{self, Division, Placed, Plan, PlanRange};
+use partage_service::shuffle::record::{Batch, BatchKey, Record, Segment};
+use partage_service::shuffle::seek::{self, Seek};
+use partage_service::shuffle::{PoolSlot, RangeId, ShuffleId, TaskId, Writer};
+use ranges::{Found, Sorted, Turn};
+use sorted_file::SortedFile;
+use sorter::{SORTING, Sorter};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// What is to be read.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Pass(NodeId, BatchKey),
+    Divide(NodeId, Arc<Division>),
+    Count(NodeId, Epoch, Arc<Plan>, PoolSlot),
+    /// With the time at which it was asked for.
+    Read(u64, Slice, Millis),
+    Seek(u64, Seek, Millis),
+}
+
+/// What tells one job from another. What has no answer yet is ordered again and again: it is read once.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum JobName {
+    Pass(NodeId, BatchKey),
+    Divide(ShuffleId, PoolSlot, TaskId),
+    Count(ShuffleId, PoolSlot, Epoch),
+    Read(u64),
+}
+
+impl Job {
+    fn name(&self) -> JobName {
+        match self {
+            Job::Pass(to, key) => JobName::Pass(to.clone(), key.clone()),
+            Job::Divide(_, division) => JobName::Divide(division.shuffle, division.slot, division.task),
+            Job::Count(_, epoch, plan, slot) => JobName::Count(plan.shuffle, *slot, *epoch),
+            Job::Read(number, ..) | Job::Seek(number, ..) => JobName::Read(*number),
+        }
+    }
+}
+
+/// The numbers that reading runs by.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadingSettings {
+    /// Jobs that wait, and ranges that wait to be sorted on disk.
+    pub(crate) jobs: usize,
+    /// Threads that read. One more sorts on disk.
+    pub(crate) threads: usize,
+    /// Memory of ranges and divisions, in bytes.
+    pub(crate) range_bytes: u64,
+    /// Memory of one answer, in bytes.
+    pub(crate) answer_bytes: u64,
+    /// Bytes of files of sorted ranges.
+    pub(crate) file_bytes: u64,
+    /// Nobody waits for an answer any more after this time, in milliseconds.
+    pub(crate) wait_ms: u64,
+    /// After so long without a reader a range is not kept, in milliseconds.
+    pub(crate) idle_ms: u64,
+    /// Where these files are.
+    pub(crate) folder: PathBuf,
+}
+
+impl ReadingSettings {
+    /// What a sort on disk takes in memory, and a division.
+    pub(crate) fn part(&self) -> u64 {
+        self.range_bytes / 4
+    }
+
+    /// Whether a range is sorted on disk: a sort in memory has room beside one on disk, and readers wait for it.
+    pub(crate) fn is_large(&self, range: &PlanRange) -> bool {
+        sorting_bytes(range) > (self.range_bytes - self.part()).min(limits::SORTED_IN_MEMORY_BYTES)
+    }
+}
+
+/// What a range takes in memory while it is read and sorted.
+fn sorting_bytes(range: &PlanRange) -> u64 {
+    range.records.saturating_mul(Placed::AROUND + SORTING).saturating_add(range.bytes)
+}
+
+/// The first of the records: as many as one answer may have by their memory, and one at least.
+fn bounded(mut records: Vec<Placed>, most_bytes: u64) -> Vec<Placed> {
+    let mut bytes = 0;
+    let mut is_within = |one: &Placed| {
+        bytes += one.memory();
+        bytes <= most_bytes
+    };
+    let count = records.iter().take_while(|one| is_within(one)).count();
+    records.truncate(count.max(1));
+    records
+}
+
+/// A range that is to be sorted on disk, by its place.
+#[derive(Debug)]
+struct Large {
+    plan: Arc<Plan>,
+    range: usize,
+    turn: Turn,
+}
+
+/// The threads, and the way to them.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    reader: BatchReader,
+    jobs: Option<SyncSender<Job>>,
+    ranges: Arc<Ranges>,
+    under_way: Arc<Mutex<BTreeSet<JobName>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Reading {
+    pub(crate) fn start(
+        reader: &BatchReader,
+        inbox: &Arc<Inbox>,
+        clock: Clock,
+        settings: &ReadingSettings,
+    ) -> std::io::Result<Reading> {
+        let (jobs, receiver) = sync_channel(settings.jobs);
+        let (large, sorts) = sync_channel(settings.jobs);
+        let receiver = Arc::new(Mutex::new(receiver));
+        let ranges = Arc::new(Ranges::new(settings.range_bytes, settings.file_bytes));
+        let (reader, under_way) = (reader.clone(), Arc::default());
+        let mut reading = Reading { reader, jobs: Some(jobs), ranges, under_way, threads: Vec::new() };
+        let work = Work {
+            reader: reading.reader.clone(),
+            inbox: Arc::clone(inbox),
+            clock,
+            ranges: Arc::clone(&reading.ranges),
+            settings: settings.clone(),
+        };
+        for _ in 0..settings.threads.max(1) {
+            let (work, receiver, large) = (work.clone(), Arc::clone(&receiver), large.clone());
+            let under_way = Arc::clone(&reading.under_way);
+            reading.spawn("shuffle-reader", inbox, move || work.run(&receiver, &under_way, &large))?;
+        }
+        // The thread that sorts ends when those that read have.
+        reading.spawn("shuffle-sorter", inbox, move || work.sort_ranges(&sorts))?;
+        Ok(reading)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        inbox: &Arc<Inbox>,
+        run: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        let guard = EndsAtPanic::new(inbox, "reads batches");
+        let run = move || {
+            let _guard = guard;
+            run();
+        };
+        self.threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        Ok(())
+    }
+
+    /// Hands a job over; a job that is given back found too many before it.
+    pub(crate) fn job(&self, job: Job) -> Result<(), Job> {
+        let Some(jobs) = &self.jobs else { return Ok(()) };
+        let name = job.name();
+        if !lock(&self.under_way).insert(name.clone()) {
+            return Ok(());
+        }
+        match jobs.try_send(job) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => {
+                lock(&self.under_way).remove(&name);
+                Err(job)
+            }
+        }
+    }
+
+    /// Where a batch lies. None: it is not here.
+    pub(crate) fn place(&self, key: &BatchKey) -> Option<Place> {
+        self.reader.place(key)
+    }
+
+    /// The ranges that it keeps.
+    pub(crate) fn ranges(&self) -> Arc<Ranges> {
+        Arc::clone(&self.ranges)
+    }
+
+    /// What it takes of memory and disk.
+    pub(crate) fn uses(&self) -> ReadingUse {
+        self.ranges.uses()
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked while it had the lock has left a name too many or too few: that makes no wrong answer.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.jobs = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a thread works with.
+#[derive(Debug, Clone)]
+struct Work {
+    reader: BatchReader,
+    inbox: Arc<Inbox>,
+    clock: Clock,
+    ranges: Arc<Ranges>,
+    settings: ReadingSettings,
+}
+
+impl Work {
+    fn run(
+        self,
+        jobs: &Mutex<Receiver<Job>>,
+        under_way: &Mutex<BTreeSet<JobName>>,
+        large: &SyncSender<Large>,
+    ) {
+        loop {
+            let job = lock(jobs).recv();
+            let Ok(job) = job else { return };
+            if self.inbox.is_closed() {
+                return;
+            }
+            let name = job.name();
+            self.work(job, large);
+            lock(under_way).remove(&name);
+        }
+    }
+
+    fn work(&self, job: Job, large: &SyncSender<Large>) {
+        match job {
+            Job::Pass(to, key) => match self.reader.read(&key) {
+                Ok(batch) => self.inbox.done(Done::Passed(to, batch)),
+                Err(error) => self.damaged(error),
+            },
+            Job::Divide(leader, division) => {
+                // The leader orders no more batches than have about this in keys and values.
+                let mut taken = self.ranges.take(self.settings.part());
+                if let Some(segments) = self.segments(&division, &mut taken) {
+                    self.inbox.done(Done::Divided(leader, division, segments, taken));
+                }
+            }
+            Job::Count(leader, epoch, plan, slot) => {
+                if let Some(counts) = self.counts(&plan, slot) {
+                    let message = Message::Counted(plan.shuffle, epoch, slot, counts);
+                    self.inbox.done(Done::Counted(leader, message));
+                }
+            }
+            // Who asked has asked somebody else, or will ask again.
+            Job::Read(number, _, asked) | Job::Seek(number, _, asked) if self.is_late(asked) => {
+                self.inbox.done(Done::Read(number, Err(NotRead::Busy)));
+            }
+            Job::Read(number, slice, _) => {
+                let answer = self.slice(&slice, large);
+                self.inbox.done(Done::Read(number, answer));
+            }
+            Job::Seek(number, seek, _) => self.inbox.done(match self.seek(&seek, large) {
+                Ok(found) => Done::Found(number, found),
+                Err(why) => Done::Read(number, Err(why)),
+            }),
+        }
+    }
+
+    fn is_late(&self, asked: Millis) -> bool {
+        self.clock.now().since(asked) >= self.settings.wait_ms
+    }
+
+    /// Says when a batch is damaged. Of one that is not here the machine knows, or will: what wanted it is asked for again.
+    fn damaged(&self, error: BatchError) {
+        if let BatchError::Damaged { key, place, damage } = error {
+            self.inbox.done(Done::Damaged(key, *place, *damage));
+        }
+    }
+
+    /// What is to be divided: all of it, or none. Memory of its records beyond what was taken for it is taken as they come.
+    fn segments(&self, division: &Division, taken: &mut TakenMemory) -> Option<Vec<Segment>> {
+        // What was divided before under each of the tags is not read.
+        let before = |writer: &Writer| {
+            let divided = division.tags.values().map(|before| before.get(writer).copied().unwrap_or(0));
+            divided.min()
+        };
+        let wanted = division.upto.iter().filter_map(|(writer, upto)| Some((writer, before(writer)?, *upto)));
+        let (mut segments, mut left) = (Vec::new(), self.settings.part());
+        let read = self.reader.read_all((division.shuffle, division.slot), wanted, |batch| {
+            let found = division.collect([batch]);
+            let records = found.iter().flat_map(|segment| &segment.records);
+            let memory: u64 = records.map(Record::memory).sum();
+            if memory > left {
+                taken.grow(memory - left);
+            }
+            left = left.saturating_sub(memory);
+            segments.extend(found);
+        });
+        read.map(|()| segments).map_err(|error| self.damaged(error)).ok()
+    }
+
+    /// Hands over what a plan needs of a slot, one by one, as long as more is wanted. False: it is not all here.
+    fn needed(&self, plan: &Plan, slot: PoolSlot, take: impl FnMut(&Arc<Batch>) -> bool) -> bool {
+        let needed = plan.needed.get(&slot).into_iter().flatten();
+        let wanted = needed.map(|(writer, upto)| (writer, 0, *upto));
+        let read = self.reader.read_while((plan.shuffle, slot), wanted, take);
+        read.map_err(|error| self.damaged(error)).is_ok()
+    }
+
+    /// Records and bytes of the ranges of a slot.
+    fn counts(&self, plan: &Plan, slot: PoolSlot) -> Option<BTreeMap<RangeId, (u64, u64)>> {
+        let ranges = || plan.ranges.iter().filter(|range| range.slot == slot);
+        let mut counts: BTreeMap<RangeId, (u64, u64)> = ranges().map(|range| (range.id, (0, 0))).collect();
+        let is_whole = self.needed(plan, slot, |batch| {
+            for range in ranges() {
+                let (records, bytes) = plan::sizes(&plan.collect(range, [batch]));
+                let count = counts.entry(range.id).or_default();
+                *count = (count.0 + records, count.1 + bytes);
+            }
+            true
+        });
+        is_whole.then_some(counts)
+    }
+
+    /// The records of a slice, as many as one answer has.
+    fn slice(&self, slice: &Slice, large: &SyncSender<Large>) -> Result<Vec<Placed>, NotRead> {
+        let most_bytes = self.settings.answer_bytes;
+        self.in_order(
+            (&slice.plan, slice.range),
+            large,
+            |sorted| bounded(slice.of(sorted), most_bytes),
+            |file| file.slice(slice, most_bytes),
+        )
+    }
+
+    /// What is sought in a range, as much as one answer has.
+    fn seek(&self, seek: &Seek, large: &SyncSender<Large>) -> Result<seek::Found, NotRead> {
+        let most_bytes = self.settings.answer_bytes;
+        let in_memory = |sorted: &[Placed]| {
+            let Ok(found) = seek.within(sorted, most_bytes);
+            found
+        };
+        self.in_order((&seek.plan, seek.range), large, in_memory, |file| seek.within(file, most_bytes))
+    }
+
+    /// What is read of a range in its order, which is in memory or in a file.
+    fn in_order<T>(
+        &self,
+        (plan, range): (&Arc<Plan>, usize),
+        large: &SyncSender<Large>,
+        in_memory: impl FnOnce(&[Placed]) -> T,
+        in_file: impl FnOnce(&SortedFile) -> std::io::Result<T>,
+    ) -> Result<T, NotRead> {
+        let Some(of) = plan.ranges.get(range) else { return Ok(in_memory(&[])) };
+        let (key, is_large) = ((plan.shuffle, range), self.settings.is_large(of));
+        let memory = (!is_large).then(|| sorting_bytes(of));
+        match self.ranges.find(key, memory, self.clock.now()) {
+            Found::Kept(sorted) => Ok(in_memory(&sorted)),
+            Found::Stored(file) => in_file(&file).map_err(|error| {
+                self.ranges.forget(key, &file);
+                self.cannot_sort(&error)
+            }),
+            Found::Sorts => Err(NotRead::Sorts),
+            Found::Failed(why) => Err(why),
+            Found::Turn(turn) if is_large => {
+                let order = Large { plan: Arc::clone(plan), range, turn };
+                Err(if large.try_send(order).is_ok() { NotRead::Sorts } else { NotRead::Busy })
+            }
+            Found::Turn(turn) => Ok(in_memory(&self.sorted(plan, of, turn)?)),
+        }
+    }
+
+    /// All records of a range, in order, in memory.
+    fn sorted(&self, plan: &Plan, range: &PlanRange, turn: Turn) -> Result<Sorted, NotRead> {
+        // A vector that grows would have its records twice for a moment.
+        let mut sorted = Vec::with_capacity(usize::try_from(range.records).unwrap_or(0));
+        let is_whole = self.needed(plan, range.slot, |batch| {
+            sorted.extend(plan.collect(range, [batch]));
+            // More than are counted are none that anybody reads.
+            sorted.len() as u64 <= range.records
+        });
+        if !is_whole {
+            return Err(NotRead::Lacks);
+        }
+        sorted.sort_unstable();
+        plan.check(range, &sorted).map_err(|_| NotRead::Differs)?;
+        let sorted = Arc::new(sorted);
+        turn.keep(&sorted, self.clock.now());
+        Ok(sorted)
+    }
+
+    /// Sorts ranges on disk, one by one, and lets go of what nobody reads any more.
+    fn sort_ranges(self, orders: &Receiver<Large>) {
+        loop {
+            match orders.recv_timeout(limits::IDLE_LOOK) {
+                Ok(_) if self.inbox.is_closed() => return,
+                Ok(Large { plan, range, turn }) => match self.sorted_file(&plan, range, &turn) {
+                    Ok(Some(file)) => turn.store(file, self.clock.now()),
+                    // Nobody wants it.
+                    Ok(None) => {}
+                    Err(why) => turn.fail(why),
+                },
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = self.clock.now().0;
+            self.ranges.remove_idle(Millis(now.saturating_sub(self.settings.idle_ms)));
+        }
+    }
+
+    /// All records of a range, in order, on disk. None: the range is not wanted any more.
+    fn sorted_file(&self, plan: &Plan, range: usize, turn: &Turn) -> Result<Option<SortedFile>, NotRead> {
+        let Some(range) = plan.ranges.get(range) else { return Ok(None) };
+        let most_bytes = self.settings.part();
+        let _taken = self.ranges.take(most_bytes);
+        let goes_on = || turn.is_wanted() && !self.inbox.is_closed();
+        let mut sorter = Sorter::new(self.settings.folder.clone(), most_bytes, (range.records, range.bytes));
+        let mut added = Ok(());
+        let is_whole = self.needed(plan, range.slot, |batch| {
+            added = plan.collect(range, [batch]).into_iter().try_for_each(|one| sorter.add(one));
+            added.is_ok() && goes_on()
+        });
+        added.map_err(|error| self.cannot_sort(&error))?;
+        if !goes_on() {
+            return Ok(None);
+        }
+        if !is_whole {
+            return Err(NotRead::Lacks);
+        }
+        plan.check_sizes(range, sorter.sizes()).map_err(|_| NotRead::Differs)?;
+        sorter.finish(&goes_on).map_err(|error| self.cannot_sort(&error))
+    }
+
+    fn cannot_sort(&self, error: &std::io::Error) -> NotRead {
+        let folder = self.settings.folder.display();
+        tracing::warn!(
+            "a range that is larger than the memory for ranges cannot be sorted in `{folder}`: {error}; make room there, or give the node more memory (`--memory`)"
+        );
+        NotRead::Busy
+    }
+}
+
+#[cfg(test)]
+mod tests;
