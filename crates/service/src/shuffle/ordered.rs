@@ -228,7 +228,8 @@ mod tests {
 
     fn seek(what: SeekFor) -> Seek {
         let (winners, needed) = (BTreeMap::new(), BTreeMap::new());
-        let plan = Arc::new(Plan { shuffle: ShuffleId(1), winners, needed, ranges: Vec::new() });
+        let plan =
+            Arc::new(Plan { shuffle: ShuffleId(1), winners: Arc::new(winners), needed, ranges: Vec::new() });
         Seek { plan, range: 0, what }
     }
 

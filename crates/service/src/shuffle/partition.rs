@@ -370,7 +370,7 @@ mod tests {
             assert_eq!(cuts.iter().map(|cut| cut.record).collect::<Vec<_>>(), found, "{by:?}");
             for (cut, offset) in cuts.iter().zip(0..8) {
                 assert_eq!(cut.key.as_ref(), keys.get(cut.record as usize), "{by:?} {offset}");
-                assert_eq!(cuts_at(by, records(), &[offset].into()), [cut.clone()], "{by:?} {offset}");
+                assert!(cuts_at(by, records(), &[offset].into()).iter().eq([cut]), "{by:?} {offset}");
             }
         }
     }

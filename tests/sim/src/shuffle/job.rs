@@ -34,7 +34,7 @@ const READS: [Option<CutBy>; 4] = [Some(CutBy::Records), None, Some(CutBy::Bytes
 /// Beside a flood an attempt of two frames is acknowledged within this time: what was flooded before is stored, then its first
 /// frame, its second one, and its mark, each behind at most the flood's share and divisions. Each of these takes some tens of
 /// writes.
-const BESIDE_FLOOD: True = 5_000 * MS;
+const BESIDE_FLOOD: True = 3_000 * MS;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {

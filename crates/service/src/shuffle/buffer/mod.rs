@@ -27,7 +27,7 @@ use super::record::{
 use super::sending::Sending;
 use super::settings::Settings;
 use super::sketch::Sketch;
-use super::{AttemptId, AttemptKey, BufferId, Ended, PoolSlot, ShuffleId, TaskId, Terms, Writer};
+use super::{AttemptId, AttemptKey, BufferId, Ended, PoolSlot, ShuffleId, Terms, Writer};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::limits;

@@ -62,10 +62,10 @@ fn input() -> impl Strategy<Value = (Combine, Vec<Segment>)> {
         let records = proptest::collection::vec((0..5_u8, numbers(how)), 0..20);
         let one = (1..4_u64, records);
         proptest::collection::vec(one, 0..8).prop_map(move |all| {
-            let of = |(frame, (number, records)): (u64, (u64, Vec<(u8, [u8; 8])>))| {
+            let segments = (1..).zip(all).map(|(frame, (number, records))| {
                 segment(number, frame, records.iter().map(|(key, value)| record(*key, value)).collect())
-            };
-            (how, (1..).zip(all).map(of).collect())
+            });
+            (how, segments.collect())
         })
     })
 }

@@ -351,7 +351,8 @@ impl Holder {
         self.fetch_from_all(vec![key.clone()]);
     }
 
-    /// Whether all that is needed of a slot is here. What lacks is asked for.
+    /// Whether all that is needed of a slot is here. A node of the slot asks others for what it lacks. Another node does not:
+    /// readers ask it for what it may have of the slot, and it would store what nobody wants it to have.
     fn is_whole(&mut self, shuffle: ShuffleId, slot: PoolSlot, needed: &BTreeMap<Writer, u64>) -> bool {
         let mut lacking = Vec::new();
         for (writer, upto) in needed {
@@ -367,7 +368,9 @@ impl Holder {
         if lacking.is_empty() || planted::is(Planted::GapUnnoticed) {
             return true;
         }
-        self.fetch_from_all(lacking);
+        if self.map.has(slot, &self.me) {
+            self.fetch_from_all(lacking);
+        }
         false
     }
 

@@ -192,6 +192,7 @@ impl World {
         if is_last {
             return self.install(node, to, Engine { at: position, keys });
         }
+        self.interrupt_copy(node);
         Ok(())
     }
 

@@ -107,6 +107,17 @@ impl World {
         self.after(down, Happening::Start(node));
     }
 
+    /// Now and then the process of a follower ends between two chunks, for a moment or for longer than its leader keeps the log.
+    pub(super) fn interrupt_copy(&mut self, node: usize) {
+        if self.stopped.is_some() || !self.copy_draw.chance(80) {
+            return;
+        }
+        let patience = self.weather.settings.copy_patience_ms;
+        let (soonest, latest) = if self.copy_draw.chance(600) { (20, 500) } else { (patience, 2 * patience) };
+        let down = self.copy_draw.between(soonest, latest) * MS;
+        self.crash(node, down);
+    }
+
     fn pause(&mut self, node: usize, lasts: True) {
         self.nodes[node].paused = self.now + lasts;
     }
