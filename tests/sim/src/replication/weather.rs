@@ -95,7 +95,7 @@ impl Weather {
             copy_patience_ms: draw.between(1_200, 4_000),
             ..self.settings
         };
-        let (copy_rest, chunk_keys) = (draw.between(1, 200) * MS, draw.between(1, 4) as usize);
+        let (copy_rest, chunk_keys) = (draw.between(1, 200) * MS, draw.between(1, 3) as usize);
         Weather { settings, copy_rest, chunk_keys, ..self }
     }
 

@@ -1,9 +1,9 @@
 //! What a client hears, and when.
 
 use super::*;
-use crate::shuffle::RangeId;
 use crate::shuffle::bounds::Range;
 use crate::shuffle::pool::SlotPlace;
+use crate::shuffle::{RangeId, TaskId};
 use partage_core::base::id::{Epoch, Incarnation};
 
 const SHUFFLE: ShuffleId = ShuffleId(7);

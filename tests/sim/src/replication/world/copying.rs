@@ -192,7 +192,9 @@ impl World {
         if is_last {
             return self.install(node, to, Engine { at: position, keys });
         }
-        self.interrupt_copy(node);
+        if let Some((leader, _)) = self.places.get(&from).copied() {
+            self.interrupt_copy(leader, node);
+        }
         Ok(())
     }
 

@@ -107,15 +107,20 @@ impl World {
         self.after(down, Happening::Start(node));
     }
 
-    /// Now and then the process of a follower ends between two chunks, for a moment or for longer than its leader keeps the log.
-    pub(super) fn interrupt_copy(&mut self, node: usize) {
-        if self.stopped.is_some() || !self.copy_draw.chance(80) {
+    /// Now and then, between two chunks, the process of a follower ends for a moment, or the leader does not hear it for longer than
+    /// it keeps its log for a copy.
+    pub(super) fn interrupt_copy(&mut self, leader: usize, follower: usize) {
+        if self.stopped.is_some() || !self.copy_draw.chance(350) {
             return;
         }
-        let patience = self.weather.settings.copy_patience_ms;
-        let (soonest, latest) = if self.copy_draw.chance(600) { (20, 500) } else { (patience, 2 * patience) };
-        let down = self.copy_draw.between(soonest, latest) * MS;
-        self.crash(node, down);
+        if self.copy_draw.chance(500) {
+            let down = self.copy_draw.between(20, 500) * MS;
+            self.crash(follower, down);
+        } else {
+            let patience = self.weather.settings.copy_patience_ms;
+            let lasts = self.copy_draw.between(patience, 3 * patience) * MS;
+            self.cut(leader, follower, lasts, true);
+        }
     }
 
     fn pause(&mut self, node: usize, lasts: True) {

@@ -1,5 +1,6 @@
 //! Shuffles that flood, and those beside them.
 
+use crate::shuffle::TaskId;
 use crate::shuffle::buffer::*;
 use crate::shuffle::pool::SlotPlace;
 use partage_core::base::id::{Epoch, Incarnation};
