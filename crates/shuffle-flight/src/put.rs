@@ -5,8 +5,8 @@
 //!  end mark, end of the stream ─► the attempt is whole ─► one PutResult, and the end of the call
 //! ```
 //!
-//! The end of a stream says nothing: a client of gRPC ends it in order when its program fails half-way, or forgets it. So the last
-//! message is a mark, which counts the rows.
+//! The end of a stream says nothing: a client of gRPC ends it in order when its program fails half-way, or forgets it. So the
+//! last message is a mark, which counts the rows.
 //!
 //! All is done where the answer is polled: when a client goes away, the attempt is dropped, and one that is dropped before its
 //! end is never read. The next message is read when the buffer has the records of the one before: so a full buffer holds the

@@ -87,7 +87,8 @@ pub(crate) const AROUND_RECORD: usize = 8;
 /// Keys and values in one answer to a reader, and their lengths: large enough that a frame costs little, small against what a
 /// connection holds.
 pub(crate) const READ_BYTES: usize = 1 << 20;
-/// Numbers that a start draws at most, while leaders say that the owner has as much as it may have: each has a share of the quota.
+/// Numbers that a start draws at most, while leaders say that the owner has as much as it may have: each has a share of the
+/// quota.
 pub(crate) const START_DRAWS: u32 = 16;
 /// Answers that wait for a task of this process that reads: each has about [`READ_BYTES`].
 pub(crate) const LOCAL_ANSWERS: usize = 2;
@@ -127,6 +128,7 @@ pub(crate) const FIRST_BYTES_REST: Duration = Duration::from_millis(2);
 /// Between two looks whether the node has ended by itself.
 pub(crate) const END_LOOK: Duration = Duration::from_millis(500);
 /// What a client of HTTP/2 may send of a request that nobody reads on, and of all requests of its connection: so 64 attempts that
-/// are held back leave room for other calls. A connection takes that in memory at most, as do the frames of one that takes nothing.
+/// are held back leave room for other calls. A connection takes that in memory at most, as do the frames of one that takes
+/// nothing.
 pub(crate) const STREAM_WINDOW: u32 = 256 << 10;
 pub(crate) const CONNECTION_WINDOW: u32 = 16 << 20;

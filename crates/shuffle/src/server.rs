@@ -1,8 +1,8 @@
 //! One node of a pool: a listener, a worker, the machines.
 //!
-//! One address has both protocols: the frames of shuffles, for nodes and clients, and HTTP, for the coordinator, for people, and for
-//! what [`Config::routes`] adds. A connection is told by its first bytes, which are those of no request of HTTP. So whoever knows
-//! a node's address in the map knows where its frames go.
+//! One address has both protocols: the frames of shuffles, for nodes and clients, and HTTP, for the coordinator, for people, and
+//! for what [`Config::routes`] adds. A connection is told by its first bytes, which are those of no request of HTTP. So whoever
+//! knows a node's address in the map knows where its frames go.
 //!
 //! ```text
 //!  start: members ─► worker registers ─► listener ─► the pool is there ─► first map ─► node opens its files ─► orders

@@ -82,8 +82,8 @@ const FLOORS: [(&str, u8); 24] = [
     ("cli", 6),
 ];
 
-/// Pairs on one floor that are allowed: sessions end by the clock by which leases end; Arrow Flight is a protocol of the service of
-/// shuffles, in a crate of its own as Arrow takes long to build.
+/// Pairs on one floor that are allowed: sessions end by the clock by which leases end; Arrow Flight is a protocol of the service
+/// of shuffles, in a crate of its own as Arrow takes long to build.
 const ALLOWED: [(&str, &str); 2] = [("coordination", "clock"), ("shuffle-flight", "shuffle")];
 
 /// Crates on which these crates never depend, though the floors would allow it, and the reason.

@@ -70,6 +70,9 @@ const fn small(invariants: &'static [&'static str]) -> Hunt {
 }
 
 fn hunt_of(bug: Planted) -> Hunt {
+    if let Some(scenario) = scenario_of_stored(bug) {
+        return Hunt::Scenario(scenario);
+    }
     match bug {
         Planted::O2 => small(&["O1", "O2", "O5", "O7", "D1", "D2", "O3"]),
         Planted::O4 => Hunt::Scenario(scenarios::a_lease_counts_from_the_beat_that_asked_for_it),
@@ -90,21 +93,13 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::D7 => small(&["D7"]),
         Planted::AckedByOne => Hunt::Seeds(DURABLE, &["D1", "D2", "D3", "D10"]),
         Planted::OvertakenCopy | Planted::Announced => Hunt::Seeds(DURABLE, &["D1", "D2", "D3", "D10"]),
-        // The services of the runs ask their parents themselves, whoever grants what.
-        Planted::LastWrites => Hunt::Scenario(alone::a_child_waits_for_the_last_writes_of_its_parents),
         // No service loads a shard that has had data from nowhere: nobody serves it, and nothing is lost in silence.
         Planted::LastCopy => Hunt::Seeds(DURABLE, &["L1", "D1", "D2", "D3", "D10"]),
-        Planted::NotIntact => Hunt::Scenario(alone::what_is_not_whole_is_no_copy),
-        Planted::OtherStore => Hunt::Scenario(alone::what_lies_on_another_nodes_store_is_no_copy),
-        Planted::UnheardCopy => Hunt::Scenario(alone::the_last_copy_is_heard_before_it_goes_on_alone),
-        Planted::EpochOfSurvivors => Hunt::Scenario(alone::those_that_go_on_do_so_under_a_later_epoch),
-        Planted::KeptEpoch => Hunt::Scenario(alone::data_of_a_later_epoch_is_kept),
         Planted::L1 => small(&["L1"]),
         Planted::L3 | Planted::ForgottenNode => small(&["L3"]),
         Planted::L8 => small(&["L8"]),
         Planted::R5 => Hunt::Scenario(scenarios::a_key_that_kills_is_set_aside),
         Planted::ClosedNode => small(&["M7"]),
-        Planted::AsideShard => Hunt::Scenario(alone::what_waited_while_its_shard_was_set_aside_is_dropped),
         Planted::AnyReporter => small(&["O3"]),
         Planted::OwnSleep => Hunt::Scenario(scenarios::a_coordinator_that_slept_gives_nobody_up),
         Planted::BrakeMargin => Hunt::Scenario(scenarios::the_brake_bears_no_more_than_it_says),
@@ -120,10 +115,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         }
         Planted::AnyCluster => Hunt::Seeds(TOUCHED, &["D11"]),
         Planted::RestoreWait => Hunt::Seeds(TOUCHED, &["O1", "O5", "D2", "O7", "D1"]),
-        Planted::OlderState => Hunt::Scenario(alone::an_older_state_is_led_by_nobody),
         Planted::FormerLeases => small(&["O6", "O1", "O5", "O7"]),
-        Planted::Horizon => Hunt::Scenario(alone::who_lags_behind_does_not_say_that_a_keyspace_is_gone),
-        Planted::Lives => Hunt::Scenario(alone::a_deleted_life_of_a_keyspace_does_not_come_back),
         Planted::AnySession => small(&["O1", "O5", "O6", "O7", "W1"]),
         Planted::EarlyChild
         | Planted::UnstoredBase
@@ -134,10 +126,6 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::AnyLetGo | Planted::ExpiryBack | Planted::OwnClock | Planted::FeedByIndex => {
             Hunt::Scenario(scenario_of_tables(bug))
         }
-        Planted::TwicePartition => {
-            Hunt::Scenario(alone::a_partition_is_not_registered_again_before_it_is_unloaded)
-        }
-        Planted::FreeName => Hunt::Scenario(alone::a_deleted_name_is_not_given_out_at_once),
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
         Planted::NoShares => Hunt::Floods,
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
@@ -145,6 +133,26 @@ fn hunt_of(bug: Planted) -> Hunt {
         bug if Planted::SHUFFLES.contains(&bug) => Hunt::Shuffles,
         _ => Hunt::Datasets(dataset::run),
     }
+}
+
+/// What shows a bug at once that takes what nodes have stored, or the life of a keyspace, for another than it is.
+fn scenario_of_stored(bug: Planted) -> Option<fn() -> Result<(), String>> {
+    Some(match bug {
+        // The services of the runs ask their parents themselves, whoever grants what.
+        Planted::LastWrites => alone::a_child_waits_for_the_last_writes_of_its_parents,
+        Planted::NotIntact => alone::what_is_not_whole_is_no_copy,
+        Planted::OtherStore => alone::what_lies_on_another_nodes_store_is_no_copy,
+        Planted::UnheardCopy => alone::the_last_copy_is_heard_before_it_goes_on_alone,
+        Planted::EpochOfSurvivors => alone::those_that_go_on_do_so_under_a_later_epoch,
+        Planted::KeptEpoch => alone::data_of_a_later_epoch_is_kept,
+        Planted::AsideShard => alone::what_waited_while_its_shard_was_set_aside_is_dropped,
+        Planted::OlderState => alone::an_older_state_is_led_by_nobody,
+        Planted::Horizon => alone::who_lags_behind_does_not_say_that_a_keyspace_is_gone,
+        Planted::Lives => alone::a_deleted_life_of_a_keyspace_does_not_come_back,
+        Planted::TwicePartition => alone::a_partition_is_not_registered_again_before_it_is_unloaded,
+        Planted::FreeName => alone::a_deleted_name_is_not_given_out_at_once,
+        _ => return None,
+    })
 }
 
 /// What shows a bug of tables at once, that runs show only when clocks and leaders happen to change so.

@@ -28,7 +28,8 @@
 //! | 12. A start says what a shuffle is, whose it is and how long it lives without a client; an owner has no more than its quota | [`options`], `leader/quota` |
 //! | 13. Records of equal keys are combined within one attempt, and over attempts only when they are read | [`combine`], `buffer` |
 //!
-//! [`sketch`] is the sample of keys that bounds come from, [`settings`] has the numbers, [`message`] what nodes say to each other.
+//! [`sketch`] is the sample of keys that bounds come from, [`settings`] has the numbers, [`message`] what nodes say to each
+//! other.
 //!
 //! The driver, in numbered sentences:
 //! 1. It gives each process an incarnation of its own, and each leader of a slot an epoch of its own: a process that starts leads

@@ -2,8 +2,8 @@
 //!
 //! A holder answers from the one order that all holders have: so each of them gives the same answer, and no range is sent to find
 //! a cut in it. It looks at the records that the question is about, and not at all of a range ([`super::ordered`]). The keys that
-//! bound n partitions are found in one question for each range that has a bound, and one more where a partition begins behind the last
-//! record of a range ([`BoundKeys`]).
+//! bound n partitions are found in one question for each range that has a bound, and one more where a partition begins behind the
+//! last record of a range ([`BoundKeys`]).
 
 use super::Bytes;
 use super::partition::{self, Cut, CutAt, CutBy, Edge, HeavyKey};

@@ -9,7 +9,7 @@ use partage_shuffle_client::{
 use partage_shuffle_wire::client::{Answer, Call, Request};
 use partage_shuffle_wire::node::{Peer, Received};
 use partage_shuffle_wire::transport::{Answers, Calls, Listener, Server, Service, Timing};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,6 +52,22 @@ struct OneShuffle {
     winners: BTreeMap<u32, Pairs>,
     sealed: Option<Pairs>,
     is_deleted: bool,
+}
+
+impl OneShuffle {
+    fn seal(&mut self, expected: BTreeSet<u32>) -> Answer {
+        let lacks: Vec<u32> =
+            expected.into_iter().filter(|partition| !self.winners.contains_key(partition)).collect();
+        if !lacks.is_empty() {
+            return Answer::Lacks(lacks);
+        }
+        // By key; those of one key stay in the order of their partitions.
+        let mut all: Pairs = self.winners.values().flatten().cloned().collect();
+        all.sort_by(|left, right| left.0.cmp(&right.0));
+        let (records, bytes) = sum(&all);
+        self.sealed = Some(all);
+        Answer::Sealed(records, bytes)
+    }
 }
 
 type Pool = Arc<Mutex<BTreeMap<ShuffleId, OneShuffle>>>;
@@ -185,19 +201,7 @@ impl InMemory {
                 Some(_) => refused(RefusalWord::CountDiffers, Again::Attempt),
                 None => refused(RefusalWord::AttemptUnknown, Again::Attempt),
             },
-            Request::Seal(expected) => {
-                let lacks: Vec<u32> =
-                    expected.into_iter().filter(|partition| !one.winners.contains_key(partition)).collect();
-                if !lacks.is_empty() {
-                    return Answer::Lacks(lacks);
-                }
-                // By key; those of one key stay in the order of their partitions.
-                let mut all: Pairs = one.winners.values().flatten().cloned().collect();
-                all.sort_by(|left, right| left.0.cmp(&right.0));
-                let (records, bytes) = sum(&all);
-                one.sealed = Some(all);
-                Answer::Sealed(records, bytes)
-            }
+            Request::Seal(expected) => one.seal(expected),
             Request::HeavyKeys(n) => {
                 let all = one.sealed.as_ref().unwrap();
                 let keys: Vec<Bytes> = all.iter().map(|(key, _)| key.as_slice().into()).collect();

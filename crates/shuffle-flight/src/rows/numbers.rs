@@ -326,7 +326,7 @@ mod tests {
         assert!(rows.fit(&three));
         // As they are stored and read again.
         let stored = rows.values(std::slice::from_ref(&three)).unwrap();
-        assert_eq!(rows.numbers(&[&stored[0][..]]).unwrap(), [three.clone()]);
+        assert_eq!(rows.numbers(&[&stored[0][..]]).unwrap(), std::slice::from_ref(&three));
         let all = rows.added(&three, &numbers[3]);
         assert!(!rows.fit(&all), "128 is no number of eight bits");
         let refused = rows.values(&[all]).unwrap_err();

@@ -1,5 +1,6 @@
 //! What rows take when they are encoded, counted before anything of them is made: a message of some kilobytes can say that a long
-//! value stands in each of a thousand rows, or that a list has a billion items of no bytes. Arrow reserves what it counts at once.
+//! value stands in each of a thousand rows, or that a list has a billion items of no bytes. Arrow reserves what it counts at
+//! once.
 //!
 //! The count is that of the encoding, or a little more: what an encoder has beside it, such as the items of lists by themselves,
 //! is counted too. It goes no further than its bound.

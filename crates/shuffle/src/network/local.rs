@@ -71,8 +71,8 @@ impl LocalNode {
         LocalNode { asks: Asks::new(Arc::clone(&shared), own), shared }
     }
 
-    /// Starts a shuffle under a number that was never used. While a leader says that the owner has as much as it may have, another
-    /// number is drawn, which another leader may have.
+    /// Starts a shuffle under a number that was never used. While a leader says that the owner has as much as it may have,
+    /// another number is drawn, which another leader may have.
     ///
     /// # Errors
     /// Terms or options cannot be, the owner has as much as it may have, or no leader answers.

@@ -331,8 +331,8 @@ fn sorting_folder(disk: &dyn Disk, folder: &Path) -> Result<PathBuf, NodeError> 
     }
 }
 
-/// Lets clients go when the thread is gone, for whatever reason, and the threads that the thread of the node waits for at its end:
-/// one may wait for the memory of what lies in the inbox.
+/// Lets clients go when the thread is gone, for whatever reason, and the threads that the thread of the node waits for at its
+/// end: one may wait for the memory of what lies in the inbox.
 struct CloseAtEnd(Arc<Shared>);
 
 impl Drop for CloseAtEnd {

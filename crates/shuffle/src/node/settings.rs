@@ -113,8 +113,8 @@ impl NodeSettings {
     /// | 2/32 | messages, dictionaries and reads of another protocol, Arrow Flight |
     ///
     /// A frame, a packet, a batch, a plan or a record that is longer than its share is taken alone, so a record of 64 MiB comes
-    /// on top a few times. So do two answers for each open read of a client, and what does not depend on records: threads, tables of
-    /// attempts and batches, the program. All nodes of a pool are meant to have the same memory, as each stores batches of the
+    /// on top a few times. So do two answers for each open read of a client, and what does not depend on records: threads, tables
+    /// of attempts and batches, the program. All nodes of a pool are meant to have the same memory, as each stores batches of the
     /// size that the others make.
     pub fn of_memory(memory: u64) -> NodeSettings {
         let part = memory.max(LEAST_MEMORY) / 32;

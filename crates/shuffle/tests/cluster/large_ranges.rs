@@ -8,8 +8,8 @@ use partage_shuffle::node::NodeSettings;
 /// What ranges may take in memory on each node: a small part of what the records of the one range take.
 const RANGE_BYTES: u64 = 1 << 20;
 
-/// A batch has one piece of a client, and a division no more batches than have room in a quarter of that memory: one that took more
-/// would be seen.
+/// A batch has one piece of a client, and a division no more batches than have room in a quarter of that memory: one that took
+/// more would be seen.
 fn cluster() -> Cluster {
     let settings = settings();
     let machines = Settings { batch_bytes: 16 << 10, division_batches: 4, ..settings.machines.clone() };

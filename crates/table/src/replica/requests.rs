@@ -49,7 +49,8 @@ impl Stopped {
 
 /// Writes that the machine has not seen, because a sync of the log is under way: they go into the log together when it ends, so
 /// that they cost one record, one message to each follower and one sync. They would wait for the next sync in any case. And
-/// writes for which the log has no room, as a copy of rows to a follower needs what is left of it: they go in as the copy goes on.
+/// writes for which the log has no room, as a copy of rows to a follower needs what is left of it: they go in as the copy goes
+/// on.
 #[derive(Debug, Default)]
 struct Held {
     writes: Vec<(Payload, WriteAnswer)>,

@@ -47,8 +47,9 @@ const CORE_NEVER_NAMES: [(&str, &str); 5] = [
 /// Derives that make a network or stored form.
 const FORM_DERIVES: [&str; 6] = ["Serialize", "Deserialize", "Message", "Oneof", "Enumeration", "ToSchema"];
 
-/// Who may have such forms: `wire` owns them all, `cli` has its configuration file and its `--json`.
-const MAY_DERIVE_FORMS: [&str; 2] = ["crates/wire/", "crates/cli/"];
+/// Who may have such forms: `wire` owns them all, `cli` has its configuration file and its `--json`, and `shuffle-flight` the
+/// bodies of Arrow Flight, which only a build with that feature has.
+const MAY_DERIVE_FORMS: [&str; 3] = ["crates/wire/", "crates/cli/", "crates/shuffle-flight/"];
 
 /// What opens connections, as it ends in a path.
 const DIALS: [&str; 6] = [

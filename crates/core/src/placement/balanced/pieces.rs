@@ -128,10 +128,10 @@ impl Pieces {
     }
 }
 
-/// Whether another pass is due: when this one has changed something, unless its evaluations are used up. The next pass does what the next plan would do, as its
-/// replicas are at home where this one left them, and so the last pass shows that the next plan changes nothing (M10). It
-/// needs the draft untangled: which of two crowded replicas is taken up depends on their order, and the next plan has them
-/// in the order of the solution.
+/// Whether another pass is due: when this one has changed something, unless its evaluations are used up. The next pass does what
+/// the next plan would do, as its replicas are at home where this one left them, and so the last pass shows that the next plan
+/// changes nothing (M10). It needs the draft untangled: which of two crowded replicas is taken up depends on their order, and the
+/// next plan has them in the order of the solution.
 pub(super) fn is_another_due(draft: &mut Draft<'_>, is_exhausted: bool) -> bool {
     let is_due = !is_exhausted && draft.has_changed();
     if is_due {

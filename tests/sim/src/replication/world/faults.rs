@@ -107,8 +107,8 @@ impl World {
         self.after(down, Happening::Start(node));
     }
 
-    /// Now and then, between two chunks, the process of a follower ends for a moment, or the leader does not hear it for longer than
-    /// it keeps its log for a copy.
+    /// Now and then, between two chunks, the process of a follower ends for a moment, or the leader does not hear it for longer
+    /// than it keeps its log for a copy.
     pub(super) fn interrupt_copy(&mut self, leader: usize, follower: usize) {
         if self.stopped.is_some() || !self.copy_draw.chance(350) {
             return;

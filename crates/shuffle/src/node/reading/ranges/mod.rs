@@ -12,8 +12,8 @@
 //! What is being read and sorted has its memory before it begins. Ranges that are kept give way to that, the ones first that were
 //! not used for longest: both together never have more than the limit, but for what a division takes beyond its part. A range
 //! that readers take pieces of does not give way to another one, for a term: else readers of more ranges than have room would
-//! each find theirs gone at every piece, and each piece would cost a sort. A division, or a sort on disk, waits for its memory; no
-//! range in memory begins before it.
+//! each find theirs gone at every piece, and each piece would cost a sort. A division, or a sort on disk, waits for its memory;
+//! no range in memory begins before it.
 
 use super::sorted_file::SortedFile;
 use crate::limits::{FIRST_AFTER_MS, IN_USE_MS, SORT_WAIT, TERM_MS};
@@ -264,8 +264,8 @@ impl Ranges {
         drop(gone);
     }
 
-    /// Nothing of the shuffle is kept, and what is being sorted of it is not wanted. Its batches are gone before: what is asked for
-    /// from then on is not found.
+    /// Nothing of the shuffle is kept, and what is being sorted of it is not wanted. Its batches are gone before: what is asked
+    /// for from then on is not found.
     pub(crate) fn remove_shuffle(&self, shuffle: ShuffleId) {
         self.remove_if(|(of, _), _| *of == shuffle);
     }
