@@ -1,19 +1,16 @@
 //! What a node tells its owner.
 
-use partage_core::base::id::{Epoch, PlacementId};
+use partage_core::base::id::Epoch;
 use partage_core::node::exchange::{ReplicaKey, ReplicationReport};
 
 /// What has happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Notice {
-    /// What the worker is to report of a replica has changed: a wish for another set, a silent leader, the end of the log.
+    /// What the worker is to report of a replica has changed: a wish for another set, a silent leader, an heir
+    /// that is ready, the end of the log.
     Report(ReplicaKey, ReplicationReport),
     /// The replica leads, and serves, under that epoch.
     Began(ReplicaKey, Epoch),
-    /// The lead may go to that replica.
-    HeirIsReady(ReplicaKey, PlacementId),
-    /// The lead does not go to that replica.
-    TransferEnded(ReplicaKey, PlacementId),
     /// What is stored of the replica is damaged, and it takes part in nothing any more: the owner reports so, and drops it.
     Damaged(ReplicaKey, String),
     /// The store of the replica has failed, and it takes part in nothing until the owner has closed and opened it.

@@ -145,6 +145,7 @@ pub fn a_permit_ends_with_its_epoch() -> Outcome {
             peers: Vec::new(),
             had_data: false,
             drop: None,
+            hand_over_to: None,
         };
         let keyspaces = vec![whole_keyspace(&replica.keyspace)];
         Orders { keyspaces, changed: vec![order], ..leased(version, version - 1) }
@@ -267,6 +268,7 @@ fn told_to_follow(epoch: u64, leader: PlacementId) -> Result<replication::Event,
         in_sync: peers.iter().map(|peer| peer.placement).collect(),
         peers,
         closes: false,
+        hand_over_to: None,
     }))
 }
 

@@ -37,6 +37,9 @@ pub struct Settings {
     /// that cannot (A12). Generous, as a service may have much to write out; how long a load may take is a matter
     /// of the keyspace ([`crate::keyspace::Throttle::load_ms`]).
     pub handover_ms: u64,
+    /// How long a leader of a replicated shard that is to hand over is waited for, before another is made leader without that:
+    /// longer than the leader lets no writes in.
+    pub transfer_ms: u64,
     /// Plans kept for `plan list`, finished ones included.
     pub plans_kept: usize,
     /// Events kept for `partage events`, at most.
@@ -62,6 +65,7 @@ impl Default for Settings {
             poison_window_ms: 60_000,
             load_attempts: 5,
             handover_ms: 60_000,
+            transfer_ms: 3_000,
             plans_kept: 1_000,
             events_kept: 10_000,
             events_kept_ms: 7 * 24 * 60 * 60 * 1_000,
@@ -120,6 +124,7 @@ impl Settings {
             ("poison_deaths", u64::from(self.poison_deaths)),
             ("load_attempts", u64::from(self.load_attempts)),
             ("handover_ms", self.handover_ms),
+            ("transfer_ms", self.transfer_ms),
             ("plans_kept", self.plans_kept as u64),
             ("events_kept", self.events_kept as u64),
             ("events_kept_ms", self.events_kept_ms),

@@ -115,6 +115,8 @@ struct NextMap {
     refusals: Vec<EditError>,
     /// Changes of plans that begin with it.
     beginnings: Beginnings,
+    /// Shards whose leaders are to hand over, and to whom.
+    transfers: Vec<(ShardId, PlacementId)>,
     /// None where nothing is different.
     diff: Option<MapDiff>,
 }
@@ -312,8 +314,8 @@ impl KeyspaceState {
 impl NextMap {
     /// Commits it, and notes what follows. Returns whether more is ready at once.
     fn apply(self, cluster: &mut Cluster, at: Moment, name: &KeyspaceName) -> bool {
-        let NextMap { awake, queue, refusals, beginnings, diff } = self;
-        let Beginnings { progress, meter, due, is_cut_short } = beginnings;
+        let NextMap { awake, queue, refusals, beginnings, transfers, diff } = self;
+        let Beginnings { progress, meter, due, is_cut_short, .. } = beginnings;
         let Cluster { settings, members, keyspaces, plans, budget, outbox, .. } = cluster;
         let Some(keyspace) = keyspaces.get_mut(name) else { return false };
         for refusal in refusals {
@@ -323,6 +325,7 @@ impl NextMap {
         let committed = diff.is_some_and(|diff| keyspace.commit(at, (diff, None), settings, members, outbox));
         let is_refused = has_diff && !committed;
         keyspace.grant(at, &awake, settings, members, outbox);
+        keyspace.begin_transfers(at, &transfers, settings, members, outbox);
         awake.iter().for_each(|id| keyspace.note_pending_steps(at, *id, settings));
         if keyspace.record.keyspace.durable {
             keyspace.note_resting(&members.nodes, awake.iter().copied());
@@ -413,9 +416,12 @@ impl Cluster {
         let keyspace = self.keyspaces.get(name)?;
         let mut edit = keyspace.map.edit();
         let refusals = self.settle(keyspace, &mut edit, &awake, at);
-        let beginnings = self.start_changes(keyspace, &mut edit, (&plans, &mut queue, !awake.is_empty()), at);
+        let mut transfers = self.transfers_to_newcomers(keyspace, &edit, &awake, at);
+        let mut beginnings =
+            self.start_changes(keyspace, &mut edit, (&plans, &mut queue, !awake.is_empty()), at);
+        transfers.append(&mut beginnings.transfers);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
-        Some(NextMap { awake, queue, refusals, beginnings, diff })
+        Some(NextMap { awake, queue, refusals, beginnings, transfers, diff })
     }
 
     /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, automatic

@@ -16,6 +16,7 @@
 //! | `Unrest`, `ReleasedBrake`, `ReleasedKeyspaceBrakes` | what stops the planner    | before the planner                      |
 //! | `ForgottenNodes`         | records of nodes that ended long ago                 | anywhere after `NodeHealth`             |
 //! | `OverdueSteps`, `ResumedLeases` | steps that are given up, nodes that get no lease | before the next map, which goes on without them |
+//! | `EndedTransfers`         | hand-overs that leaders did not come to the end of   | before the next map, which changes these leaders without |
 //! | `BegunDrains`, `SafeToStopNodes` | drains, and events on them                   | before the planner moves anything off   |
 //!
 //! Then come the next maps ([`Cluster::advance`]) and plans ([`Cluster::plan_in_turn`]). A map is found as an edit, and
@@ -33,6 +34,7 @@ use super::overdue::OverdueSteps;
 use super::reach::LongUnreachableNodes;
 use super::restored::{ComparedCopies, ShardsAfterRestore};
 use super::revoked_leases::ResumedLeases;
+use super::transfers::EndedTransfers;
 use super::{Cluster, Moment};
 use crate::base::id::TransactionId;
 use crate::base::time::Millis;
@@ -67,6 +69,7 @@ impl Cluster {
             self.make::<ForgottenNodes>(at),
             self.make::<OverdueSteps>(at),
             self.make::<ResumedLeases>(at),
+            self.make::<EndedTransfers>(at),
             self.make::<BegunDrains>(at),
             self.make::<SafeToStopNodes>(at),
         ];
@@ -79,7 +82,7 @@ impl Cluster {
             self.keyspaces.pack(&mut room);
             self.members.pack(&mut room);
         }
-        let due = [self.next_plan_due(), self.next_copy_due(), self.next_look(at)];
+        let due = [self.next_plan_due(), self.next_copy_due(), self.next_transfer_due(), self.next_look(at)];
         let wake = wake.into_iter().chain(due).fold(Millis::NEVER, Millis::min);
         self.times.promised = if again || ready { at.now } else { wake };
         self.times.promised

@@ -22,7 +22,7 @@ use crate::keyspace::{Ownership, Throttle};
 use crate::limits;
 use crate::node::Health;
 use crate::node::exchange::Phase;
-use crate::plan::handover;
+use crate::plan::handover::{self, HandOver};
 use crate::plan::throttle::{self, Meter};
 use crate::plan::{Change, Origin, Plan, Progress, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +60,8 @@ struct UnderWay {
     meter: Meter,
     /// When the meter lets the next move begin.
     meter_due: Option<Millis>,
+    /// See [`Beginnings::transfers`].
+    transfers: Vec<(ShardId, PlacementId)>,
 }
 
 /// What came of trying to begin changes.
@@ -72,6 +74,8 @@ pub(super) struct Beginnings {
     pub(super) due: Millis,
     /// More may begin at once: so many did that one commit is full.
     pub(super) is_cut_short: bool,
+    /// Shards whose leaders are to hand over before another leads, and to whom.
+    pub(super) transfers: Vec<(ShardId, PlacementId)>,
 }
 
 impl UnderWay {
@@ -147,6 +151,7 @@ impl Cluster {
             meter: under_way.meter,
             due: under_way.meter_due.unwrap_or(Millis::NEVER),
             is_cut_short,
+            transfers: under_way.transfers,
         }
     }
 
@@ -230,8 +235,12 @@ impl Cluster {
             Change::Move { shard, from, to } => {
                 self.start_move(keyspace, edit, (*shard, *from, to), under_way, at)
             }
-            Change::Remove { shard, placement } => remove(edit, keyspace, *shard, *placement),
-            Change::Lead { shard, placement } => self.lead(keyspace, edit, *shard, *placement, at),
+            Change::Remove { shard, placement } => {
+                self.remove(keyspace, edit, (*shard, *placement), under_way, at)
+            }
+            Change::Lead { shard, placement } => {
+                self.lead(keyspace, edit, (*shard, *placement), under_way, at)
+            }
             Change::Split { shard, children } => {
                 self.start_reshape(keyspace, edit, (&[*shard][..], children.as_slice()), under_way, at)
             }
@@ -252,15 +261,15 @@ impl Cluster {
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
-        shard: ShardId,
-        placement: PlacementId,
+        (shard, placement): (ShardId, PlacementId),
+        under_way: &mut UnderWay,
         at: Moment,
     ) -> Result<(), NotNow> {
         let current = edit.shard(shard)?;
         let is_led = current.leader().is_some_and(|leader| leader.placement != placement);
         let successor = current.live().find(|r| r.placement == placement).filter(|_| is_led);
         let Some(successor) = successor.filter(|_| !keyspace.serves(placement)) else {
-            return Ok(edit.lead(shard, placement)?);
+            return self.give_lead(keyspace, edit, (shard, placement), under_way, at);
         };
         let health = |node: &super::NodeState| node.signs.health(at.now, &self.settings);
         let is_up = self.members.get(&successor.node).map(health) == Some(Health::Up);
@@ -271,6 +280,35 @@ impl Cluster {
                 successor.node
             ))),
         }
+    }
+
+    /// The lead goes to that replica when the leader has handed over, where it can ([`super::transfers`]).
+    fn give_lead(
+        &self,
+        keyspace: &KeyspaceState,
+        edit: &mut Edit<'_>,
+        (shard, heir): (ShardId, PlacementId),
+        under_way: &mut UnderWay,
+        at: Moment,
+    ) -> Result<(), NotNow> {
+        let current = edit.shard(shard)?;
+        let is_set = current.has_in_sync_set();
+        let may_lead =
+            current.replica(heir).is_some_and(|r| r.state == ReplicaState::Live && (r.in_sync || !is_set));
+        let seen = (&self.members.nodes, at.now, &self.settings);
+        match keyspace.hand_over(current, heir, seen) {
+            // The map says why it cannot lead.
+            _ if !may_lead => return Ok(edit.lead(shard, heir)?),
+            // A coordinator that has just begun does not know how the leader is.
+            HandOver::Done if self.awaits_leader(keyspace, current, at) => {}
+            HandOver::Done => return Ok(edit.lead(shard, heir)?),
+            HandOver::InVain => {
+                return Err(NotNow::Impossible(format!("the node of {heir} of {shard} is silent")));
+            }
+            HandOver::Due => under_way.transfers.push((shard, heir)),
+            HandOver::UnderWay => {}
+        }
+        Err(NotNow::Throttled(Until::Anything))
     }
 
     fn start_move(
@@ -298,6 +336,50 @@ impl Cluster {
             edit.leave(shard, from)?;
         }
         under_way.counts.count_move([&old.node, to], 1);
+        Ok(())
+    }
+
+    /// A replica leaves without another in its place. A leader first hands over to one that serves.
+    fn remove(
+        &self,
+        keyspace: &KeyspaceState,
+        edit: &mut Edit<'_>,
+        (shard, placement): (ShardId, PlacementId),
+        under_way: &mut UnderWay,
+        at: Moment,
+    ) -> Result<(), NotNow> {
+        let current = edit.shard(shard)?;
+        if edit.has_begun_anew(shard) {
+            return Err(NotNow::Throttled(Until::Anything));
+        }
+        let leads = current.leader().is_some_and(|leader| leader.placement == placement);
+        let is_it = |r: &Replica| r.placement == placement;
+        let is_last_copy = current.live().any(is_it) && current.live().all(is_it);
+        let others = current.live().filter(|r| r.placement != placement && r.role == Role::Follower);
+        let others: Vec<_> = others.map(|r| r.placement).collect();
+        let successor =
+            others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
+        match successor {
+            Some(successor) if leads && keyspace.may_yet_serve(successor) => {
+                return Err(NotNow::Throttled(Until::Anything));
+            }
+            Some(successor) if leads => self.give_lead(keyspace, edit, (shard, successor), under_way, at)?,
+            // Another one still loads.
+            None if is_last_copy && !current.members().all(is_it) => {
+                return Err(NotNow::Throttled(Until::Anything));
+            }
+            None if current.members().all(is_it) => {
+                return Err(NotNow::Impossible(format!(
+                    "{placement} is the last replica of {shard}: add one elsewhere first"
+                )));
+            }
+            _ => {}
+        }
+        let is_copy = edit.shard(shard)?.live().any(is_it);
+        edit.leave(shard, placement)?;
+        if is_copy && keyspace.record.keyspace.durable {
+            edit.go_on_without(shard)?;
+        }
         Ok(())
     }
 
@@ -469,47 +551,6 @@ fn not_barred(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Res
             None => Ok(()),
         },
     }
-}
-
-/// A replica leaves without another in its place. A leader first hands over to one that serves.
-fn remove(
-    edit: &mut Edit<'_>,
-    keyspace: &KeyspaceState,
-    shard: ShardId,
-    placement: PlacementId,
-) -> Result<(), NotNow> {
-    let current = edit.shard(shard)?;
-    if edit.has_begun_anew(shard) {
-        return Err(NotNow::Throttled(Until::Anything));
-    }
-    let leads = current.leader().is_some_and(|leader| leader.placement == placement);
-    let is_it = |r: &Replica| r.placement == placement;
-    let is_last_copy = current.live().any(is_it) && current.live().all(is_it);
-    let others = current.live().filter(|r| r.placement != placement && r.role == Role::Follower);
-    let others: Vec<_> = others.map(|r| r.placement).collect();
-    let successor = others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
-    match successor {
-        Some(successor) if leads && keyspace.may_yet_serve(successor) => {
-            return Err(NotNow::Throttled(Until::Anything));
-        }
-        Some(successor) if leads => edit.lead(shard, successor)?,
-        // Another one still loads.
-        None if is_last_copy && !current.members().all(is_it) => {
-            return Err(NotNow::Throttled(Until::Anything));
-        }
-        None if current.members().all(is_it) => {
-            return Err(NotNow::Impossible(format!(
-                "{placement} is the last replica of {shard}: add one elsewhere first"
-            )));
-        }
-        _ => {}
-    }
-    let is_copy = edit.shard(shard)?.live().any(is_it);
-    edit.leave(shard, placement)?;
-    if is_copy && keyspace.record.keyspace.durable {
-        edit.go_on_without(shard)?;
-    }
-    Ok(())
 }
 
 impl KeyspaceState {

@@ -153,7 +153,7 @@ impl Cluster {
     }
 
     fn under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut told = Vec::from_iter(hands_over(keyspace, shard));
         for replica in &shard.replicas {
             let seen = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
             let node = &replica.node;
@@ -242,6 +242,12 @@ impl Cluster {
         );
         told
     }
+}
+
+/// That the leader hands the lead over.
+fn hands_over(keyspace: &KeyspaceState, shard: &Shard) -> Option<String> {
+    let (leader, heir) = (shard.leader()?, shard.replica(keyspace.heir_of(shard)?)?);
+    Some(format!("{} hands the lead over to {}: writes wait for that", leader.node, heir.node))
 }
 
 /// Why a write to the shard would be refused now, where too few of its replicas are in sync.

@@ -2,7 +2,7 @@
 
 use super::planning::Footprint;
 use super::{KeyspaceRecord, Moment, Observed, PackedMap};
-use crate::base::id::PlacementId;
+use crate::base::id::{PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::time::Millis;
 use crate::keyspace::map::ShardMap;
@@ -57,6 +57,8 @@ pub struct KeyspaceState {
     pub(super) begun_empty: Option<super::status::BegunEmpty>,
     /// The last step of each replica that is not live; not stored.
     pub(super) stepped: BTreeMap<PlacementId, super::moves::Step>,
+    /// The leaders that were ordered to hand over; not stored.
+    pub(super) transfers: BTreeMap<ShardId, super::transfers::LeadTransfer>,
 }
 
 impl Keyspaces {

@@ -41,6 +41,7 @@
 //! | which beats are answered during a commit       | `meanwhile.rs`  |
 //! | next step of moves, splits, merges under way   | `advance.rs`; which shards are looked at: `settling.rs` |
 //! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue/`; how many are under way: `counts.rs`; how far they are: `progress.rs` |
+//! | which leaders hand over before another leads   | `transfers.rs`  |
 //! | what stops the planner                         | `guard.rs`; when that ends: `calm.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
 //! | which copies are the latest after a restore    | `restored.rs`; what follows from a map that was read: `recall.rs` |
@@ -123,6 +124,7 @@ mod settling;
 pub mod status;
 mod stored;
 mod times;
+mod transfers;
 mod work;
 
 pub use ahead::{LaterMap, LaterMaps, note};

@@ -21,7 +21,7 @@ use crate::node::Health;
 use crate::node::exchange::{
     DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey, ReplicationReport,
 };
-use crate::plan::handover::{self, DiskState, ReplicaView};
+use crate::plan::handover::{self, DiskState, HandOver, ReplicaView};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most removals remembered for a difference; a worker that is further behind gets everything.
@@ -215,6 +215,10 @@ impl ReplicaView for KeyspaceView<'_> {
     fn wish(&self, leader: PlacementId) -> Option<(Configuration, &[PlacementId])> {
         let said = self.keyspace.replication.get(&leader)?;
         Some((said.configuration, said.wish.as_deref()?))
+    }
+
+    fn hand_over(&self, shard: &Shard, heir: PlacementId) -> HandOver {
+        self.keyspace.hand_over(shard, heir, (self.nodes, self.now, self.settings))
     }
 
     fn is_silenced(&self, shard: &Shard, leader: &Replica) -> bool {
@@ -412,6 +416,7 @@ impl Cluster {
             peers: self.peers(keyspace, shard, replica),
             had_data: shard.had_data(),
             drop: drop_reason(shard, replica),
+            hand_over_to: keyspace.heir_of(shard).filter(|_| leads),
         }
     }
 
@@ -468,7 +473,7 @@ impl KeyspaceState {
         let Some(said) = said.filter(|_| self.record.keyspace.ownership == Ownership::Replicated) else {
             return false;
         };
-        let asks = said.wish.is_some() || said.leader_silent;
+        let asks = said.asks();
         self.replication.insert(placement, said);
         asks
     }

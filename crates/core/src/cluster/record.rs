@@ -511,6 +511,7 @@ impl KeyspaceState {
             since: Runs::default(),
             begun_empty: None,
             stepped: BTreeMap::new(),
+            transfers: BTreeMap::new(),
             hosted,
             map,
         };

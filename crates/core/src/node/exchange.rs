@@ -260,6 +260,16 @@ pub struct ReplicationReport {
     /// Of a leader: the in-sync set that it asks for, itself included, in place of the one of this epoch and
     /// configuration. The answer is an order of a later configuration.
     pub wish: Option<Vec<PlacementId>>,
+    /// Of a leader that was ordered to hand over: the replica that has all that there is, while the leader takes no writes. None
+    /// when the hand-over has ended without a change of leader.
+    pub heir_ready: Option<PlacementId>,
+}
+
+impl ReplicationReport {
+    /// Whether the coordinator is to do something about it.
+    pub fn asks(&self) -> bool {
+        self.wish.is_some() || self.leader_silent || self.heir_ready.is_some()
+    }
 }
 
 /// What a worker says of the data of a replica.
@@ -397,6 +407,9 @@ pub struct Order {
     pub had_data: bool,
     /// In `UnloadFinal`: why its data may be deleted.
     pub drop: Option<DropReason>,
+    /// Of the leader in a replicated keyspace: the replica that it is to hand the lead over to. It lets no more writes in for a
+    /// bounded time, and reports when that replica has all of them ([`ReplicationReport::heir_ready`]).
+    pub hand_over_to: Option<PlacementId>,
 }
 
 /// Which cluster a coordinator is of.

@@ -309,18 +309,18 @@ impl Worker {
         }
     }
 
-    /// How the replication of a shard is, as a replica here sees it. What the coordinator waits for, a leader's wish or a
-    /// leader that is silent, goes out at once.
+    /// How the replication of a shard is, as a replica here sees it. What the coordinator waits for, a leader's wish, an heir that
+    /// is ready or a leader that is silent, goes out at once.
     pub fn replicates(&mut self, replica: &ReplicaKey, report: ReplicationReport) {
         if !self.local_replicas.contains_key(replica) {
             return;
         }
-        let asks = report.wish.is_some() || report.leader_silent;
+        let asks = report.asks();
         let before = self.replication.insert(replica.clone(), report.clone());
         if before.as_ref() == Some(&report) {
             return;
         }
-        match asks || before.is_some_and(|before| before.wish.is_some() || before.leader_silent) {
+        match asks || before.is_some_and(|before| before.asks()) {
             true => self.unsaid.insert(replica.clone()),
             false => self.progressing.insert(replica.clone()),
         };

@@ -41,6 +41,7 @@ pub fn order(order: &exchange::Order, node: &NodeId, incarnation: Incarnation) -
         in_sync: in_sync.chain(order.in_sync.then_some(me)).collect(),
         peers: std::iter::once(own).chain(peers).collect(),
         closes: closes(order),
+        hand_over_to: order.hand_over_to,
     })
 }
 
@@ -119,6 +120,7 @@ impl Reporter {
             log_end: status.end.index,
             leader_silent: self.silent.is_some(),
             wish: self.wish.as_ref().map(|wish| wish.in_sync.iter().copied().collect()),
+            heir_ready: status.heir_ready,
         }
     }
 }

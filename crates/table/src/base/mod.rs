@@ -252,7 +252,6 @@ impl LocalBase {
             | Command::Standing(_)
             | Command::Size(_)
             | Command::Median(_)
-            | Command::Transfer(_)
             | Command::WhenFresh(_) => {}
         }
     }

@@ -357,15 +357,6 @@ impl Node {
         }
     }
 
-    /// The lead is to go to that replica; [`crate::Notice`] says how that ends.
-    ///
-    /// # Errors
-    /// The replica is not open, or has many commands to obey.
-    pub fn transfer(&self, replica: &ReplicaKey, heir: PlacementId) -> Result<(), ReplicaError> {
-        let added = self.queue(replica).is_some_and(|queue| queue.add_command(Command::Transfer(heir)));
-        if added { Ok(()) } else { Err(ReplicaError::NotOpen(replica.clone())) }
-    }
-
     /// How a replica stands; none if it is not open.
     pub async fn status(&self, replica: &ReplicaKey) -> Option<Status> {
         let (answer, status) = oneshot::channel();

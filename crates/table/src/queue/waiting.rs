@@ -60,8 +60,6 @@ impl Read {
 /// What the owner wants of a replica.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// The lead is to go there.
-    Transfer(PlacementId),
     /// How it stands.
     Status(oneshot::Sender<Status>),
     /// How it stands, by the clock of now: metrics have the last time that its thread said so.

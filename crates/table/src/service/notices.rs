@@ -85,7 +85,6 @@ impl Owner for Notices {
         match notice {
             Notice::Report(replica, report) => self.reports.report(replica, report),
             Notice::Began(replica, epoch) => self.begins(&replica, epoch),
-            Notice::HeirIsReady(..) | Notice::TransferEnded(..) => {}
             Notice::Damaged(replica, why) => {
                 tracing::error!(keyspace = %replica.keyspace, shard = %replica.shard, "damaged: {why}");
                 self.happens(|happened| drop(happened.stopped.insert(replica, format!("damaged: {why}"))));

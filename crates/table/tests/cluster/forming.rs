@@ -52,6 +52,7 @@ fn child(serves: bool) -> Order {
         peers: (1..=3).map(|node| parent(node, parents)).collect(),
         had_data: true,
         drop: None,
+        hand_over_to: None,
     }
 }
 
@@ -72,6 +73,7 @@ fn close(cluster: &Cluster) {
             peers: others.map(|node| parent(node, ReplicaState::Unload)).collect(),
             had_data: true,
             drop: None,
+            hand_over_to: None,
         };
         cluster.node(me).order(&order);
     }

@@ -102,6 +102,8 @@ pub struct Shard {
     pub leader: u64,
     pub in_sync: BTreeSet<u64>,
     pub had_data: bool,
+    /// By node.
+    pub hand_over_to: Option<u64>,
 }
 
 /// All that the nodes have in common.
@@ -152,6 +154,10 @@ impl World {
                 peers: peers.collect(),
                 had_data: shard.had_data,
                 drop: None,
+                hand_over_to: shard
+                    .hand_over_to
+                    .filter(|_| me == shard.leader)
+                    .map(|heir| replica(number, heir).placement),
             };
             if let Some((node, _)) = nodes.get(&node_id(me)) {
                 node.order(&order);
@@ -360,8 +366,9 @@ impl Cluster {
 
     /// A shard begins, with all three in sync.
     pub async fn add_shard(&self, number: u64) {
-        let shard =
-            Shard { epoch: 1, configuration: 1, leader: 1, in_sync: (1..=3).collect(), had_data: false };
+        let in_sync = (1..=3).collect();
+        let (had_data, hand_over_to) = (false, None);
+        let shard = Shard { epoch: 1, configuration: 1, leader: 1, in_sync, had_data, hand_over_to };
         self.world.shards.lock().unwrap().insert(number, shard);
         for node in 1..=3 {
             self.node(node).open_replica(&replica(number, node), self.replica, true).await.unwrap();
@@ -377,7 +384,7 @@ impl Cluster {
     /// Another replica leads, under a later epoch.
     pub fn lead(&self, number: u64, node: u64) {
         self.world.change(number, |shard| {
-            (shard.leader, shard.had_data) = (node, true);
+            (shard.leader, shard.had_data, shard.hand_over_to) = (node, true, None);
             shard.epoch += 1;
         });
     }

@@ -81,6 +81,7 @@ impl OneReplica {
             peers: Vec::new(),
             had_data: start > 1,
             drop: None,
+            hand_over_to: None,
         });
         OneReplica(node)
     }

@@ -51,6 +51,8 @@ pub struct CoordinatorFile {
     pub load_attempts: Option<u32>,
     /// See [`Settings::handover_ms`].
     pub handover_ms: Option<u64>,
+    /// See [`Settings::transfer_ms`].
+    pub transfer_ms: Option<u64>,
     /// See [`Settings::plans_kept`].
     pub plans_kept: Option<usize>,
     /// See [`Settings::events_kept`].
@@ -95,6 +97,7 @@ impl CoordinatorFile {
             poison_window_ms: self.poison_window_ms.unwrap_or(default.poison_window_ms),
             load_attempts: self.load_attempts.unwrap_or(default.load_attempts),
             handover_ms: self.handover_ms.unwrap_or(default.handover_ms),
+            transfer_ms: self.transfer_ms.unwrap_or(default.transfer_ms),
             plans_kept: self.plans_kept.unwrap_or(default.plans_kept),
             events_kept: self.events_kept.unwrap_or(default.events_kept),
             events_kept_ms: self.events_kept_ms.unwrap_or(default.events_kept_ms),

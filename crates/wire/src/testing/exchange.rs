@@ -59,12 +59,15 @@ fn phases() -> impl Strategy<Value = Phase> {
 }
 
 fn replication() -> impl Strategy<Value = ReplicationReport> {
-    (any::<(u64, u64, bool)>(), option::of(vec(any::<u64>().prop_map(PlacementId), 0..4))).prop_map(
-        |((configuration, log_end, leader_silent), wish)| ReplicationReport {
+    let placement = || any::<u64>().prop_map(PlacementId);
+    let sets = (option::of(vec(placement(), 0..4)), option::of(placement()));
+    (any::<(u64, u64, bool)>(), sets).prop_map(
+        |((configuration, log_end, leader_silent), (wish, heir_ready))| ReplicationReport {
             configuration: Configuration(configuration),
             log_end,
             leader_silent,
             wish,
+            heir_ready,
         },
     )
 }
@@ -134,7 +137,8 @@ fn orders_of_one() -> impl Strategy<Value = Order> {
                     in_sync,
                 }
             });
-    let data = (any::<bool>(), option::of(select(DropReason::ALL.to_vec())));
+    let heir = option::of(any::<u64>().prop_map(PlacementId));
+    let data = (any::<bool>(), option::of(select(DropReason::ALL.to_vec())), heir);
     let what = (any::<(u64, u64, bool)>(), any::<bool>(), vec(peer, 0..4), data);
     (replica_keys(), bounds(), roles(), states(), what).prop_map(
         |(
@@ -142,7 +146,7 @@ fn orders_of_one() -> impl Strategy<Value = Order> {
             bounds,
             role,
             state,
-            ((epoch, configuration, in_sync), granted, peers, (had_data, drop)),
+            ((epoch, configuration, in_sync), granted, peers, (had_data, drop, hand_over_to)),
         )| Order {
             replica,
             bounds,
@@ -155,6 +159,7 @@ fn orders_of_one() -> impl Strategy<Value = Order> {
             peers,
             had_data,
             drop,
+            hand_over_to,
         },
     )
 }

@@ -193,6 +193,7 @@ mod tests {
                 peers: vec![peer],
                 had_data: true,
                 drop: Some(DropReason::Moved),
+                hand_over_to: None,
             }],
             removed: vec![replica.clone()],
             permissions: vec![Permission { replica, reason: DropReason::Superseded, epoch: Epoch(5) }],

@@ -85,6 +85,7 @@ impl Leader {
             peers: vec![],
             had_data: true,
             drop: None,
+            hand_over_to: None,
         }
     }
 

@@ -68,7 +68,16 @@ impl Coordinator {
             let in_sync = peers.iter().filter(|peer| peer.may_join).map(|peer| peer.placement).collect();
             let leader = peers[0].placement;
             let (epoch, configuration) = (Epoch(1), Configuration(1));
-            coordinator.maps.push(Order { epoch, configuration, leader, in_sync, peers, closes: false });
+            let (closes, hand_over_to) = (false, None);
+            coordinator.maps.push(Order {
+                epoch,
+                configuration,
+                leader,
+                in_sync,
+                peers,
+                closes,
+                hand_over_to,
+            });
         }
         coordinator
     }

@@ -27,6 +27,7 @@ mod restored;
 mod serving;
 mod session;
 pub(super) mod test_cluster;
+mod transfers;
 mod unopened;
 
 use super::{Cluster, Moment};

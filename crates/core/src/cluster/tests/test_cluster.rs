@@ -119,6 +119,8 @@ pub struct TestCluster {
     pub clinging_shards: BTreeSet<ShardId>,
     /// Replicated shards whose leaders have begun anew and cannot lead under this epoch again.
     pub unable_to_lead: BTreeMap<ShardId, Epoch>,
+    /// Shards whose leaders never find their heir ready.
+    pub unready_heirs: BTreeSet<ShardId>,
     /// Shards that nobody ever has loaded.
     pub hanging_shards: BTreeSet<ShardId>,
     /// Whoever serves this shard dies.
@@ -207,6 +209,7 @@ impl TestCluster {
             hangs: BTreeMap::new(),
             clinging_shards: BTreeSet::new(),
             unable_to_lead: BTreeMap::new(),
+            unready_heirs: BTreeSet::new(),
             hanging_shards: BTreeSet::new(),
             poison: None,
             cut_off: BTreeSet::new(),
@@ -421,10 +424,13 @@ impl TestCluster {
             let wish = (stuck || leads && *asked != known).then(|| asked.iter().copied().collect());
             let is_away = |peer: &Peer| peer.role == Role::Leader && there(peer).is_none();
             let leader_silent = order.in_sync && peers().any(is_away);
-            (
-                key.clone(),
-                ReplicationReport { configuration: order.configuration, log_end: 0, leader_silent, wish },
-            )
+            let has_all = |heir: &PlacementId| {
+                let heir = peers().find(|peer| peer.placement == *heir);
+                heir.is_some_and(|peer| is_member(&peer)) && !self.unready_heirs.contains(&key.shard)
+            };
+            let heir_ready = order.hand_over_to.filter(|_| leads).filter(has_all);
+            let configuration = order.configuration;
+            (key.clone(), ReplicationReport { configuration, log_end: 0, leader_silent, wish, heir_ready })
         };
         held.map(report).collect()
     }

@@ -47,7 +47,7 @@
 mod replicated;
 mod stored;
 
-pub(crate) use replicated::lacks_member;
+pub(crate) use replicated::{lacks_member, newcomer_to_lead};
 pub(crate) use stored::{handing_over, is_reported_lost};
 
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId};
@@ -74,6 +74,19 @@ pub enum DiskState {
     Damaged,
     /// Its node is back without it, or is forgotten.
     Gone,
+}
+
+/// What comes before another replica may lead a shard that is led.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandOver {
+    /// Nothing, or nothing more.
+    Done,
+    /// Its leader is to be ordered to hand over.
+    Due,
+    /// Its leader hands over.
+    UnderWay,
+    /// That replica's process is silent: it is not to lead.
+    InVain,
 }
 
 /// What the coordinator sees of a keyspace's replicas. Reports of one incarnation only, the one in the map.
@@ -119,6 +132,10 @@ pub trait ReplicaView {
     /// The in-sync set that the leader of a replicated shard asks for, and the configuration that it is to replace.
     fn wish(&self, _leader: PlacementId) -> Option<(Configuration, &[PlacementId])> {
         None
+    }
+    /// What comes before the replica `heir` may lead a replicated shard in the place of its leader.
+    fn hand_over(&self, _shard: &Shard, _heir: PlacementId) -> HandOver {
+        HandOver::Done
     }
     /// Whether the followers of a replicated shard do not hear its leader, and the coordinator does not, either.
     fn is_silenced(&self, _shard: &Shard, _leader: &Replica) -> bool {

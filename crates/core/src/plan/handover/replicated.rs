@@ -13,7 +13,7 @@
 //! | lacks the leader                                     | any             | as it is: refused                            |
 //! | has what does not stay, or has not said that it is ready | any         | as it is                                     |
 //! | has it no more                                       | in the set      | `Load`: it catches up, and is asked in again |
-//! | has it                                               | `Load`, `Ready` | `Live`, in the set; what it replaces leaves, and it leads if that one led |
+//! | has it                                               | `Load`, `Ready` | `Live`, in the set; what it replaces leaves, and it leads if that one led, which has handed over before ([`HandOver`]) |
 //! | is the present set                                   | the leader      | leader under a later epoch: it has begun anew, and cannot lead again under one that it knows |
 //!
 //! The coordinator may also take members out by itself, down to one: those whose processes have ended (see
@@ -43,7 +43,7 @@
 //! | its closer's node takes no writes, and another member acts on one that does | that one is the closer, under a later epoch |
 //! | its closer's process has ended, and none acts    | as in [`super::stored`]: the closer again, under a later epoch, when its node is back |
 
-use super::{DiskState, ReplicaView};
+use super::{DiskState, HandOver, ReplicaView};
 use crate::base::id::{PlacementId, ShardId};
 use crate::base::name::NodeId;
 use crate::keyspace::Ownership;
@@ -68,12 +68,35 @@ pub(super) fn settle_wish(
     if !wish.members.contains(&wish.leader) || (newcomers.is_empty() && left.is_empty()) {
         return edit.configure(id).map(|()| true);
     }
+    match heir(shard, &newcomers, &left).map(|heir| view.hand_over(shard, heir)) {
+        // Its leader counts on the newcomer already, and is answered when it has handed over.
+        Some(HandOver::Due | HandOver::UnderWay) => return Ok(false),
+        Some(HandOver::InVain) => return edit.configure(id).map(|()| true),
+        Some(HandOver::Done) | None => {}
+    }
     newcomers.iter().try_for_each(|placement| admit(edit, id, *placement))?;
     for placement in left {
         leave_behind(edit, id, placement)?;
         edit.go_on_without(id)?;
     }
     Ok(true)
+}
+
+/// The newcomer that takes the place of the leader. Where the leader asks others out as well, it acknowledges nothing until it is
+/// answered, and hands nothing over first.
+fn heir(shard: &Shard, newcomers: &[PlacementId], left: &[PlacementId]) -> Option<PlacementId> {
+    let leader = shard.leader().filter(|_| left.is_empty())?;
+    let replaces_it = |newcomer: &&PlacementId| {
+        shard.replica(**newcomer).is_some_and(|r| r.replaces() == Some(leader.placement))
+    };
+    newcomers.iter().find(replaces_it).copied()
+}
+
+/// The replica that the leader of a serving shard asks for, and that is to take its place.
+pub(crate) fn newcomer_to_lead(shard: &Shard, view: &dyn ReplicaView) -> Option<PlacementId> {
+    let wish = Wish::of(shard, view)?;
+    let is_whole = wish.members.contains(&wish.leader) && !wish.is_for_later_epoch(shard);
+    heir(shard, &wish.newcomers(shard, view), &wish.left(shard)).filter(|_| is_whole)
 }
 
 /// The in-sync set that the leader of a shard asks for, in place of the present one.

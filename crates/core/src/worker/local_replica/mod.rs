@@ -182,6 +182,7 @@ impl LocalReplica {
             peers: vec![],
             had_data: true,
             drop: None,
+            hand_over_to: None,
         };
         LocalReplica {
             at: At::Unloaded,

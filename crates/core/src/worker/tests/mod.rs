@@ -43,6 +43,7 @@ fn order(state: ReplicaState, role: Role, epoch: u64, granted: bool) -> Order {
         peers: if state == ReplicaState::Unload { vec![peer] } else { vec![] },
         had_data: true,
         drop: (state == ReplicaState::UnloadFinal).then_some(DropReason::Moved),
+        hand_over_to: None,
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) enum Phase {
     /// Its closing entry is committed.
     Closed,
     /// Nothing is admitted, until the heir leads or this time is over.
-    HandingOver { heir: PlacementId, until: Millis, told: Option<Millis> },
+    HandingOver { heir: PlacementId, until: Millis, is_ready: bool },
 }
 
 /// What a leader knows under one epoch.
@@ -54,6 +54,8 @@ pub(super) struct Lead {
     pub(super) append_at: Millis,
     /// The followers to which rows are copied, and what the log keeps for each.
     pub(super) copies: BTreeMap<PlacementId, KeptFor>,
+    /// To whom the last hand-over began that the orders under this epoch asked for: once for each time that they ask.
+    pub(super) handed_over_to: Option<PlacementId>,
 }
 
 impl Lead {
@@ -79,12 +81,21 @@ impl Lead {
             uncommitted_bytes,
             append_at: Millis(0),
             copies,
+            handed_over_to: None,
         }
     }
 
     /// Whether it has begun to serve.
     pub(super) fn has_begun(&self) -> bool {
         matches!(self.phase, Phase::Leading | Phase::HandingOver { .. })
+    }
+
+    /// The heir that has all that there is, while nothing is admitted.
+    pub(super) fn heir_ready(&self) -> Option<PlacementId> {
+        match self.phase {
+            Phase::HandingOver { heir, is_ready: true, .. } => Some(heir),
+            _ => None,
+        }
     }
 
     /// Up to which index every peer has the log, and the own disk.
@@ -217,6 +228,7 @@ impl Replica {
             self.send_to_all(now);
         }
         self.consider_wish(now);
+        self.take_up_transfer(now);
         self.hand_over(now);
         self.answer_overdue(now);
     }

@@ -164,6 +164,8 @@ pub struct Order {
     pub peers: Vec<Peer>,
     /// The shard was split or merged: the leader is its closer.
     pub closes: bool,
+    /// The replica that the leader is to hand the lead over to; it says in [`Status::heir_ready`] when it has come to that.
+    pub hand_over_to: Option<PlacementId>,
 }
 
 /// The in-sync set that a leader asks the coordinator for. The coordinator takes it only if epoch and configuration are
@@ -274,8 +276,6 @@ pub enum Event {
     Flushed(LogPosition),
     /// A snapshot up to there, which [`Replica::takes_snapshot`] has said to be of use, is stored and is now what was applied.
     Installed(LogPosition),
-    /// The lead is to go to that replica: the coordinator asks, and changes the map when it hears [`Effect::HeirIsReady`].
-    Transfer(PlacementId),
     /// The disk wants room: entries that are applied and flushed are let go of, also those that a follower which is behind
     /// would need. It gets a snapshot.
     Trim,
@@ -305,9 +305,9 @@ pub enum Effect {
     Closed(Epoch),
     /// The follower needs what was applied as a snapshot: send it one, if none is under way.
     Snapshot(PlacementId),
-    /// Tell the coordinator that the heir has all that there is. Nothing is admitted meanwhile.
+    /// The heir has all that there is, and nothing is admitted meanwhile: [`Status::heir_ready`] says so to the coordinator.
     HeirIsReady(PlacementId),
-    /// The heir did not get ready in time, or the coordinator did not go on: the replica admits again.
+    /// The heir did not get ready in time, or the coordinator did not go on or took its order back: the replica admits again.
     TransferEnded(PlacementId),
     /// The replica takes part in nothing any more: tell the coordinator.
     Damaged(Damage),

@@ -2,7 +2,7 @@
 //!
 //! | event | while it follows, or has no order | while it leads |
 //! |---|---|---|
-//! | an order under which it leads | raises its fence, waits for its promise, appends `Begin` | the same epoch: takes up set and peers; a later one: begins again, and what is in flight stays so |
+//! | an order under which it leads | raises its fence, waits for its promise, appends `Begin` | the same epoch: takes up set and peers, and hands over if the order says so; a later one: begins again, and what is in flight stays so |
 //! | an order under which it closes | the same, with `Close` for `Begin` | begins again so |
 //! | an order under which another leads | takes it up | lets go, says so to the next leader, and follows |
 //! | an append of its fence's epoch | compares, appends, replies | (cannot be: an epoch has one leader) |
@@ -79,6 +79,8 @@ pub struct Status {
     pub applied: u64,
     /// Bytes of log.
     pub log_bytes: usize,
+    /// Of a leader that admits nothing, as it hands over: the replica that has all that there is.
+    pub heir_ready: Option<PlacementId>,
 }
 
 impl Replica {
@@ -153,7 +155,6 @@ impl Replica {
             Event::Read(request, consistency, at_least) => self.on_read(now, request, consistency, at_least),
             Event::Flushed(position) => self.on_flushed(now, position),
             Event::Installed(position) => self.on_installed(position),
-            Event::Transfer(heir) => self.on_transfer(now, heir),
             Event::Trim => self.trim(now, 0),
             Event::Tick => {}
         }
@@ -194,6 +195,7 @@ impl Replica {
             committed: self.committed,
             applied: self.applied,
             log_bytes: self.log.bytes(),
+            heir_ready: self.lead.as_ref().and_then(Lead::heir_ready),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Handing the lead over: rule 10.
 //!
 //! ```text
-//!  leader        stops admitting ─ heir has all ─► HeirIsReady      order: heir leads ─► LetGo ─╮
+//!  leader        stops admitting ─ heir has all ─► `heir_ready`     order: heir leads ─► LetGo ─╮
 //!  coordinator                                        ╰─► commits the heir as the leader ─╯     │
 //!  heir                                                                    raises its fence ◄───╯ begins at once
 //! ```
@@ -17,41 +17,56 @@ use partage_core::base::id::{Epoch, PlacementId};
 use partage_core::base::time::Millis;
 
 impl Replica {
-    pub(super) fn on_transfer(&mut self, now: Millis, heir: PlacementId) {
-        let is_member = self.order.as_ref().is_some_and(|order| order.in_sync.contains(&heir));
+    /// Begins a hand-over when the order asks for one, and ends it when the order asks for it no more. One that ended, as its time
+    /// was over, does not begin again before an order has taken it back.
+    pub(super) fn take_up_transfer(&mut self, now: Millis) {
         let until = now + self.settings.transfer_ms;
-        let is_leading = self.phase() == Some(&Phase::Leading);
-        if let Some(lead) = self.lead.as_mut().filter(|_| is_leading && is_member && heir != self.me) {
-            lead.phase = Phase::HandingOver { heir, until, told: None };
-        } else if !matches!(self.phase(), Some(Phase::HandingOver { heir: other, .. }) if *other == heir) {
-            self.effects.push(Effect::TransferEnded(heir));
+        let heir = self.order.as_ref().filter(|order| self.leads_by(order)).and_then(|one| one.hand_over_to);
+        let may_lead = heir.is_some_and(|heir| self.may_lead_next(heir));
+        let Some(lead) = self.lead.as_mut().filter(|lead| lead.handed_over_to != heir) else { return };
+        if let Phase::HandingOver { heir: former, .. } = lead.phase {
+            lead.phase = Phase::Leading;
+            self.effects.push(Effect::TransferEnded(former));
+        }
+        match heir {
+            Some(heir) if may_lead && lead.phase == Phase::Leading => {
+                lead.handed_over_to = Some(heir);
+                lead.phase = Phase::HandingOver { heir, until, is_ready: false };
+            }
+            // It has not begun, or the heir is not in sync yet: it looks again.
+            Some(_) => {}
+            None => lead.handed_over_to = None,
         }
     }
 
-    /// Says that the heir is ready, when it is; gives up when time is over.
+    /// Whether the lead may go to that replica: it is in sync, or this leader has asked for it to be and acknowledges nothing
+    /// without it.
+    fn may_lead_next(&self, heir: PlacementId) -> bool {
+        heir != self.me && self.required().any(|member| member == heir)
+    }
+
+    /// Notes that the heir is ready, when it is; gives up when time is over.
     pub(super) fn hand_over(&mut self, now: Millis) {
         let end = self.log.end().index;
         let Some(lead) = &mut self.lead else { return };
-        let Phase::HandingOver { heir, until, told } = lead.phase else { return };
+        let Phase::HandingOver { heir, until, is_ready } = lead.phase else { return };
         if now >= until {
             lead.phase = Phase::Leading;
             self.effects.push(Effect::TransferEnded(heir));
             return;
         }
         let has_all = lead.followers.get(&heir).is_some_and(|follower| follower.matched >= end);
-        let is_due = told.is_none_or(|told| now >= told + self.settings.wish_repeat_ms);
-        if has_all && self.committed >= end && is_due {
-            lead.phase = Phase::HandingOver { heir, until, told: Some(now) };
+        if has_all && self.committed >= end && !is_ready {
+            lead.phase = Phase::HandingOver { heir, until, is_ready: true };
             self.effects.push(Effect::HeirIsReady(heir));
         }
     }
 
     /// Nothing is handed over to a replica that is not in sync any more.
     pub(super) fn end_transfer_to_who_left(&mut self) {
-        let (Some(order), Some(lead)) = (&self.order, &mut self.lead) else { return };
-        if let Phase::HandingOver { heir, .. } = lead.phase
-            && !order.in_sync.contains(&heir)
-        {
+        let Some(Phase::HandingOver { heir, .. }) = self.phase().copied() else { return };
+        let may_lead = self.may_lead_next(heir);
+        if let Some(lead) = self.lead.as_mut().filter(|_| !may_lead) {
             lead.phase = Phase::Leading;
             self.effects.push(Effect::TransferEnded(heir));
         }

@@ -266,6 +266,7 @@ impl From<&ReplicationReport> for proto::Replication {
             log_end: report.log_end,
             leader_silent: report.leader_silent,
             wish: report.wish.as_ref().map(set),
+            heir_ready: report.heir_ready.map(|heir| heir.0),
         }
     }
 }
@@ -287,6 +288,7 @@ impl TryFrom<proto::Replication> for ReplicationReport {
             log_end: form.log_end,
             leader_silent: form.leader_silent,
             wish: form.wish.map(|set| wished(set.placements)).transpose()?,
+            heir_ready: form.heir_ready.map(PlacementId),
         })
     }
 }
@@ -472,6 +474,7 @@ impl From<&Order> for proto::Order {
             drop: order.drop.map_or(proto::DropReason::Unspecified, Into::into).into(),
             configuration: order.configuration.0,
             in_sync: order.in_sync,
+            hand_over_to: order.hand_over_to.map(|heir| heir.0),
         }
     }
 }
@@ -491,6 +494,7 @@ impl TryFrom<proto::Order> for Order {
             peers: each(form.peers, "peers", Peer::try_from)?,
             had_data: form.had_data,
             drop: drop_reason(form.drop, "drop")?,
+            hand_over_to: form.hand_over_to.map(PlacementId),
         })
     }
 }

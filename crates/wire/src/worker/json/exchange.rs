@@ -153,6 +153,10 @@ pub struct Replication {
     /// most 128; absent = none. The answer is an order of a later configuration.
     #[serde(default)]
     pub wish: Option<Vec<u64>>,
+    /// The placement id of the replica that a leader is ready to hand the lead over to, as `hand_over_to` of its order asks:
+    /// that replica has every write, and the leader takes none; absent = none.
+    #[serde(default)]
+    pub heir_ready: Option<u64>,
 }
 
 impl TryFrom<Replication> for core::ReplicationReport {
@@ -163,6 +167,7 @@ impl TryFrom<Replication> for core::ReplicationReport {
             log_end: form.log_end,
             leader_silent: form.leader_silent,
             wish: form.wish.map(exchange::wished).transpose()?,
+            heir_ready: form.heir_ready.map(PlacementId),
         })
     }
 }
@@ -343,6 +348,10 @@ pub struct Order {
     /// other states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drop: Option<String>,
+    /// Of the leader in a replicated keyspace: the placement id of the replica that it should hand the lead over to. The leader
+    /// lets no more writes in for a bounded time, and reports `heir_ready` when that replica has every write. Absent = none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hand_over_to: Option<u64>,
 }
 
 /// The coordinator's permission to delete the data of a replica that is `kept`. A worker that has data of a later
@@ -490,6 +499,7 @@ impl From<&core::Order> for Order {
             peers: order.peers.iter().map(peer).collect(),
             had_data: order.had_data,
             drop: order.drop.map(|reason| reason.to_string()),
+            hand_over_to: order.hand_over_to.map(|heir| heir.0),
         }
     }
 }

@@ -93,6 +93,20 @@ impl World {
         Ok(())
     }
 
+    /// The leader of a shard is ordered to hand over, if it is still the leader by what its node was told.
+    pub(super) fn order_hand_over(
+        &mut self,
+        node: usize,
+        placement: PlacementId,
+        heir: PlacementId,
+    ) -> Result<(), String> {
+        let Some(local) = self.nodes[node].replicas.get(&placement) else { return Ok(()) };
+        let (map, status) = (&self.coordinator.maps[local.shard], local.machine.status());
+        let is_told = (status.leads, status.configuration) == (Some(map.epoch), map.configuration);
+        let order = Order { hand_over_to: Some(heir), ..map.clone() };
+        if is_told { self.handle(node, placement, Event::Order(order)) } else { Ok(()) }
+    }
+
     /// Calls a machine, and carries out what it says.
     pub(super) fn handle(&mut self, node: usize, placement: PlacementId, event: Event) -> Result<(), String> {
         let at = &mut self.nodes[node];
@@ -185,11 +199,8 @@ impl World {
             }
             Effect::Began(epoch) => return self.began(node, shard, epoch),
             Effect::Snapshot(to) => self.send_snapshot(node, placement, to),
-            Effect::HeirIsReady(heir) => {
-                local.report.heir = Some(heir);
-                self.after(0, Happening::Beat { node, life, again: false });
-            }
-            Effect::TransferEnded(_) => local.report.heir = None,
+            Effect::HeirIsReady(_) => self.after(0, Happening::Beat { node, life, again: false }),
+            Effect::TransferEnded(_) => {}
             Effect::Closed(epoch) => {
                 return Err(format!("O8: {placement} closes in {epoch}, and nothing is split here"));
             }
@@ -382,7 +393,8 @@ impl World {
         for (placement, local) in &mut at.replicas {
             let silent = local.report.silent.filter(|_| now < local.silent_at + SECOND);
             let wish = local.report.wish.take();
-            reports.insert(*placement, Report { wish, silent, heir: local.report.heir.take() });
+            let heir = local.machine.status().heir_ready;
+            reports.insert(*placement, Report { wish, silent, heir });
         }
         let asks = reports.values().any(|report| report.wish.is_some());
         let beat = super::super::coordinator::Beat { node, incarnation: life, reports };

@@ -381,9 +381,7 @@ impl World {
             Happening::Refused { node, placement, epoch, configuration } => {
                 self.handle(node, placement, Event::WishRefused(epoch, configuration))
             }
-            Happening::Transfer { node, placement, heir } => {
-                self.handle(node, placement, Event::Transfer(heir))
-            }
+            Happening::Transfer { node, placement, heir } => self.order_hand_over(node, placement, heir),
             Happening::Synced { node, life, placement, writes } => self.synced(node, life, placement, writes),
             Happening::Tick { node, life, placement } => self.tick(node, life, placement),
             Happening::Flush { node, life, placement } => self.flush(node, life, placement),

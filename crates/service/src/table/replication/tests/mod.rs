@@ -44,6 +44,7 @@ impl Group {
             in_sync: in_sync.iter().copied().collect(),
             peers: peers.iter().map(peer).collect(),
             closes: false,
+            hand_over_to: None,
         };
         let now = Millis(10_000);
         let new = |placement: &PlacementId| {
@@ -86,6 +87,12 @@ impl Group {
             order.leader = leader;
             order.epoch = order.epoch.next();
         });
+    }
+
+    /// The leader hears that it is to hand over, or not any more.
+    fn hand_over(&mut self, heir: Option<PlacementId>) {
+        let leader = self.order.leader;
+        self.tell(leader, Event::Order(Order { hand_over_to: heir, ..self.order.clone() }));
     }
 
     fn tell(&mut self, to: PlacementId, event: Event) {

@@ -125,7 +125,7 @@ fn a_lead_is_handed_over_without_a_wait_when_the_heir_has_all() {
     let mut group = Group::of_three();
     group.slow = set(&[P2]);
     group.write(P1, 1);
-    group.tell(P1, Event::Transfer(P2));
+    group.hand_over(Some(P2));
     group.write(P1, 2);
     assert_eq!(group.ended(2), Some(Err(Failed::HandingOver)));
     assert!(!group.heard(P1, &Effect::HeirIsReady(P2)));
@@ -141,7 +141,7 @@ fn a_lead_is_handed_over_without_a_wait_when_the_heir_has_all() {
 #[test]
 fn a_transfer_that_the_coordinator_does_not_end_is_given_up() {
     let mut group = Group::of_three();
-    group.tell(P1, Event::Transfer(P3));
+    group.hand_over(Some(P3));
     group.pass(1_950);
     group.write(P1, 1);
     assert_eq!(group.ended(1), Some(Err(Failed::HandingOver)));
@@ -149,6 +149,47 @@ fn a_transfer_that_the_coordinator_does_not_end_is_given_up() {
     assert!(group.heard(P1, &Effect::TransferEnded(P3)));
     group.write(P1, 2);
     assert!(matches!(group.ended(2), Some(Ok(_))));
+    // The same order again begins nothing; one that was taken back in between does.
+    group.hand_over(Some(P3));
+    group.write(P1, 3);
+    assert!(matches!(group.ended(3), Some(Ok(_))));
+    group.hand_over(None);
+    group.hand_over(Some(P3));
+    assert_eq!(group.replicas[&P1].status().heir_ready, Some(P3));
+}
+
+#[test]
+fn a_transfer_that_the_coordinator_takes_back_ends_at_once() {
+    let mut group = Group::of_three();
+    group.hand_over(Some(P2));
+    assert_eq!(group.replicas[&P1].status().heir_ready, Some(P2));
+    group.hand_over(None);
+    assert!(group.heard(P1, &Effect::TransferEnded(P2)));
+    assert_eq!(group.replicas[&P1].status().heir_ready, None);
+    group.write(P1, 1);
+    assert!(matches!(group.ended(1), Some(Ok(_))));
+    // Another heir takes the place of the first.
+    group.hand_over(Some(P2));
+    group.hand_over(Some(P3));
+    assert_eq!(group.replicas[&P1].status().heir_ready, Some(P3));
+}
+
+/// The one that takes the leader's place in a move is not in sync by the map before it leads.
+#[test]
+fn a_lead_is_handed_over_to_a_replica_that_the_leader_has_asked_into_the_set() {
+    let mut group = Group::new(Settings::default(), &[P1, P2, P3], &[P1, P2]);
+    let asked = |effect: &Effect| matches!(effect, Effect::Wish(wish) if wish.in_sync.contains(&P3));
+    group.pass(1_000);
+    assert!(group.said.iter().any(|(from, effect)| *from == P1 && asked(effect)));
+    group.hand_over(Some(P3));
+    assert_eq!(group.replicas[&P1].status().heir_ready, Some(P3));
+    // One that nothing waits for gets no lead.
+    let mut group = Group::new(Settings::default(), &[P1, P2, P3], &[P1, P2]);
+    group.cut = set(&[P3]);
+    group.pass(1_000);
+    group.hand_over(Some(P3));
+    group.write(P1, 1);
+    assert!(matches!(group.ended(1), Some(Ok(_))), "{:?}", group.said);
 }
 
 #[test]

@@ -1,0 +1,228 @@
+//! Before the coordinator gives the lead of a replicated shard to another replica, it has the present leader hand over: then no
+//! write is under way at the change, and none ends with an unknown outcome.
+//!
+//! ```text
+//!  coordinator   order: hand over to B ─╮                      ╭─► commits B as the leader, as without a hand-over
+//!  leader A                             ╰─► lets no write in ──╯   reports that B has all (`heir_ready`)
+//! ```
+//!
+//! | a planned change of the leader: a person's, a plan's, or a move of the leader's replica | what the coordinator does |
+//! |---------------------------------------------------------------|-----------------------------------------------------|
+//! | the leader serves under the shard's epoch, and is heard       | orders it to hand over, and waits                   |
+//! | the leader reports that the heir is ready                     | commits the change                                  |
+//! | `transfer_ms` are over                                        | commits the change all the same: the in-sync set loses nothing |
+//! | the leader is silent, does not serve, or its disk takes no writes | commits the change at once                      |
+//! | the heir is silent                                            | gives the change up                                 |
+//! | nothing asks for the change any more                          | takes the order back, so that the leader goes on    |
+//!
+//! The leader itself lets writes in again after a while, whatever becomes of its coordinator. Nothing of this is stored: the next
+//! coordinator takes the order back with its first orders, and begins the hand-over anew.
+
+use super::decide::Transition;
+use super::members::Members;
+use super::stored::Seen;
+use super::{Cluster, KeyspaceState, Moment, Outbox};
+use crate::base::id::{Epoch, PlacementId, ShardId};
+use crate::base::name::KeyspaceName;
+use crate::base::settings::Settings;
+use crate::base::time::Millis;
+use crate::keyspace::Ownership;
+use crate::keyspace::map::{Edit, Replica, Shard};
+use crate::node::Health;
+use crate::node::exchange::Phase;
+use crate::plan::handover::{self, HandOver};
+use std::collections::BTreeSet;
+
+/// The leader of a shard was ordered to hand over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeadTransfer {
+    from: PlacementId,
+    to: PlacementId,
+    epoch: Epoch,
+    /// Until when the coordinator waits for the leader.
+    until: Millis,
+    /// That time is over.
+    is_over: bool,
+}
+
+impl LeadTransfer {
+    /// Whether that leader still leads, and has led all the time.
+    fn is_current(&self, shard: &Shard) -> bool {
+        let leader = shard.leader().map(|leader| leader.placement);
+        (leader, shard.epoch) == (Some(self.from), self.epoch)
+    }
+
+    /// When it is looked at again, if nothing happens.
+    fn due(&self, settings: &Settings) -> Millis {
+        if self.is_over { self.until + settings.transfer_ms } else { self.until }
+    }
+}
+
+impl KeyspaceState {
+    /// What comes before `heir` may lead a shard in the place of its leader.
+    pub(super) fn hand_over(&self, shard: &Shard, heir: PlacementId, seen: Seen<'_>) -> HandOver {
+        let leader = shard.leader().filter(|leader| leader.placement != heir);
+        let is_replicated = self.record.keyspace.ownership == Ownership::Replicated;
+        let (Some(leader), Some(next), true) = (leader, shard.replica(heir), is_replicated) else {
+            return HandOver::Done;
+        };
+        if !is_heard(next, seen) {
+            return HandOver::InVain;
+        }
+        if !is_heard(leader, seen) || !self.can_hand_over(shard, leader, seen) {
+            return HandOver::Done;
+        }
+        match self.transfers.get(&shard.id).filter(|transfer| transfer.is_current(shard)) {
+            None => HandOver::Due,
+            // One after the other.
+            Some(other) if other.to != heir => match other.is_over {
+                true => HandOver::Due,
+                false => HandOver::UnderWay,
+            },
+            Some(transfer) if transfer.is_over || self.heir_is_ready(leader, heir) => HandOver::Done,
+            Some(_) => HandOver::UnderWay,
+        }
+    }
+
+    /// Whether the leader serves under the present epoch, on a disk that takes writes.
+    fn can_hand_over(&self, shard: &Shard, leader: &Replica, (nodes, ..): Seen<'_>) -> bool {
+        let takes_writes = nodes.get(&leader.node).is_some_and(|node| node.disk.takes_writes());
+        let serves = self
+            .observed
+            .get(&leader.placement)
+            .is_some_and(|seen| *seen.phase() == Phase::Serving && seen.epoch() >= shard.epoch);
+        takes_writes && serves
+    }
+
+    fn heir_is_ready(&self, leader: &Replica, heir: PlacementId) -> bool {
+        self.replication.get(&leader.placement).is_some_and(|said| said.heir_ready == Some(heir))
+    }
+
+    /// The replica that the leader of a shard is to hand over to, if it is to.
+    pub(super) fn heir_of(&self, shard: &Shard) -> Option<PlacementId> {
+        self.transfers
+            .get(&shard.id)
+            .filter(|transfer| transfer.is_current(shard))
+            .map(|transfer| transfer.to)
+    }
+
+    /// The leaders of these shards are ordered to hand over.
+    pub(super) fn begin_transfers(
+        &mut self,
+        at: Moment,
+        transfers: &[(ShardId, PlacementId)],
+        settings: &Settings,
+        members: &mut Members,
+        outbox: &mut Outbox,
+    ) {
+        let mut begun = Vec::new();
+        for (id, heir) in transfers {
+            let Some(shard) = self.map.shard(*id) else { continue };
+            let Some(leader) = shard.leader().filter(|leader| leader.placement != *heir) else { continue };
+            let (from, to, epoch) = (leader.placement, *heir, shard.epoch);
+            let until = at.now + settings.transfer_ms;
+            self.transfers.insert(*id, LeadTransfer { from, to, epoch, until, is_over: false });
+            begun.push(*id);
+        }
+        if !begun.is_empty() {
+            members.refresh_orders(self, begun, outbox);
+        }
+    }
+}
+
+/// Whether the process of a replica sends heartbeats.
+fn is_heard(replica: &Replica, (nodes, now, settings): Seen<'_>) -> bool {
+    nodes.get(&replica.node).is_some_and(|node| {
+        node.runs_replica(replica)
+            && matches!(node.signs.health(now, settings), Health::Up | Health::Unreachable)
+    })
+}
+
+impl Cluster {
+    /// The shards, of those that are looked at, whose leaders ask for the replica that is to take their place, and are to hand over
+    /// to it first.
+    pub(super) fn transfers_to_newcomers(
+        &self,
+        keyspace: &KeyspaceState,
+        edit: &Edit<'_>,
+        awake: &BTreeSet<ShardId>,
+        at: Moment,
+    ) -> Vec<(ShardId, PlacementId)> {
+        if keyspace.record.keyspace.ownership != Ownership::Replicated {
+            return Vec::new();
+        }
+        let view = self.view(keyspace, at.now);
+        let seen = (&self.members.nodes, at.now, &self.settings);
+        let due = |id: &ShardId| {
+            let shard = edit.shard(*id).ok().filter(|shard| shard.is_serving())?;
+            let heir = handover::newcomer_to_lead(shard, &view)?;
+            (keyspace.hand_over(shard, heir, seen) == HandOver::Due).then_some((*id, heir))
+        };
+        awake.iter().filter_map(due).collect()
+    }
+
+    /// Whether the leader of a replicated shard is not heard yet, and soon will be, as this coordinator has just begun.
+    pub(super) fn awaits_leader(&self, keyspace: &KeyspaceState, shard: &Shard, at: Moment) -> bool {
+        let is_unheard = |leader: &Replica| self.replica_health(at, leader) == Health::Unknown;
+        keyspace.record.keyspace.ownership == Ownership::Replicated
+            && self.is_beginning(at)
+            && shard.leader().is_some_and(is_unheard)
+    }
+
+    /// When a hand-over is looked at again, if nothing happens.
+    pub(super) fn next_transfer_due(&self) -> Millis {
+        let transfers = self.keyspaces.by_name.values().flat_map(|keyspace| keyspace.transfers.values());
+        transfers.map(|transfer| transfer.due(&self.settings)).min().unwrap_or(Millis::NEVER)
+    }
+}
+
+/// What becomes of hand-overs whose time is over, or whose leader leads no more.
+pub(super) struct EndedTransfers {
+    ended: Vec<(KeyspaceName, ShardId, Ending)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// The coordinator waits no longer: the change is made without it.
+    Over,
+    /// No change was made, and the order is taken back.
+    Unused,
+    /// Another leads.
+    Gone,
+}
+
+impl Transition for EndedTransfers {
+    fn find(cluster: &Cluster, at: Moment) -> EndedTransfers {
+        let mut ended = Vec::new();
+        for (name, keyspace) in &cluster.keyspaces.by_name {
+            for (id, transfer) in &keyspace.transfers {
+                let is_current = keyspace.map.shard(*id).is_some_and(|shard| transfer.is_current(shard));
+                let ending = match (is_current, at.now >= transfer.due(&cluster.settings)) {
+                    (false, _) => Ending::Gone,
+                    (true, true) if transfer.is_over => Ending::Unused,
+                    (true, true) => Ending::Over,
+                    (true, false) => continue,
+                };
+                ended.push((name.clone(), *id, ending));
+            }
+        }
+        EndedTransfers { ended }
+    }
+
+    fn apply(self, cluster: &mut Cluster, _: Moment) -> Millis {
+        let Cluster { members, keyspaces, outbox, .. } = cluster;
+        for (name, id, ending) in self.ended {
+            let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
+            if ending == Ending::Over {
+                keyspace.transfers.entry(id).and_modify(|transfer| transfer.is_over = true);
+                keyspace.wake([id]);
+                continue;
+            }
+            keyspace.transfers.remove(&id);
+            if ending == Ending::Unused {
+                members.refresh_orders(keyspace, [id], outbox);
+            }
+        }
+        Millis::NEVER
+    }
+}
