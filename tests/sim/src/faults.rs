@@ -181,6 +181,8 @@ pub enum Mend {
     Stay(usize),
     /// A table's shard was split or merged: that is disturbed.
     Disturb(KeyspaceName, ShardId),
+    /// The leader of a table's shard hands over: that is disturbed.
+    DisturbHandOver(KeyspaceName, ShardId),
 }
 
 impl World {
@@ -396,6 +398,7 @@ impl World {
             Mend::CrashAgain(node, times) => self.crash_again(node, times),
             Mend::Stay(node) => self.stays(node),
             Mend::Disturb(name, parent) => self.disturb(&name, parent),
+            Mend::DisturbHandOver(name, shard) => self.disturb_hand_over(&name, shard),
         }
     }
 }

@@ -123,9 +123,11 @@ fn hunt_of(bug: Planted) -> Hunt {
         | Planted::LostOutcomes
         | Planted::SkippedAside => Hunt::Seeds(TABLES, &["D1", "D2", "D3", "D10"]),
         Planted::DrainedLeader => Hunt::Seeds(TABLES, &["L1"]),
-        Planted::AnyLetGo | Planted::ExpiryBack | Planted::OwnClock | Planted::FeedByIndex => {
-            Hunt::Scenario(scenario_of_tables(bug))
-        }
+        Planted::AnyLetGo
+        | Planted::HastyHeir
+        | Planted::ExpiryBack
+        | Planted::OwnClock
+        | Planted::FeedByIndex => Hunt::Scenario(scenario_of_tables(bug)),
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
         Planted::NoShares => Hunt::Floods,
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
@@ -159,6 +161,7 @@ fn scenario_of_stored(bug: Planted) -> Option<fn() -> Result<(), String>> {
 fn scenario_of_tables(bug: Planted) -> fn() -> Result<(), String> {
     match bug {
         Planted::AnyLetGo => scenarios::a_promise_to_a_later_leader_is_waited_out,
+        Planted::HastyHeir => scenarios::an_heir_is_ready_when_no_write_is_under_way,
         Planted::ExpiryBack => rows::what_has_ended_stays_gone_under_a_leader_whose_clock_is_behind,
         Planted::OwnClock => rows::replicas_have_the_same_rows_whatever_their_clocks_show,
         _ => rows::a_feed_goes_on_with_what_a_later_leader_has_written,

@@ -24,7 +24,7 @@ use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{KeyspaceBrief, LeaseRenewal, Order, Orders, ReplicaKey};
 use partage_core::worker::gates::Verdict;
 use partage_core::worker::{Callback, CallbackTimeouts, Worker};
-use partage_service::table::replication::message::Append;
+use partage_service::table::replication::message::{Append, Reply};
 use partage_service::table::replication::{
     self as replication, Effect, EntryKind, LogPosition, LogWrite, Message, Replica,
 };
@@ -286,6 +286,41 @@ fn begins(replica: &mut Replica, now: Millis, event: replication::Event) -> bool
         }
     }
     begins
+}
+
+/// A leader of a table is ordered to hand over while a write is under way: its heir is ready when all in-sync replicas have the
+/// write, and not before, so that no client is left without an outcome by the change (T16).
+pub fn an_heir_is_ready_when_no_write_is_under_way() -> Outcome {
+    let (now, settings) = (Millis(10_000), replication::Settings::default());
+    let [me, heir, other] = [1, 2, 3].map(PlacementId);
+    let mut leader = Replica::recover((me, Incarnation(1)), settings, Default::default(), now, true);
+    let reply = |matched| {
+        let (epoch, incarnation) = (Epoch(1), Incarnation(1));
+        Message::Reply(Reply { epoch, fence: epoch, incarnation, sent: now, clock: now, matched, ends: None })
+    };
+    let mut hand_over = told_to_follow(1, me)?;
+    if let replication::Event::Order(order) = &mut hand_over {
+        order.hand_over_to = Some(heir);
+    }
+    let received = [
+        told_to_follow(1, me)?,
+        replication::Event::Message(heir, reply(1)),
+        replication::Event::Message(other, reply(1)),
+        replication::Event::Write(vec![(1, std::sync::Arc::from(&b"a"[..]))]),
+        replication::Event::Message(heir, reply(2)),
+        hand_over,
+    ];
+    for event in received {
+        begins(&mut leader, now, event);
+    }
+    if leader.status().end.index != 2 || leader.status().heir_ready.is_some() {
+        return Err(format!("T16: its heir is ready while a write is under way: {:?}", leader.status()));
+    }
+    begins(&mut leader, now, replication::Event::Message(other, reply(2)));
+    match leader.status().heir_ready {
+        Some(ready) if ready == heir => Ok(()),
+        ready => Err(format!("L1: all have the write, and {ready:?} is ready")),
+    }
 }
 
 /// A replica of a table has promised to the leader of epoch 5; the leader of epoch 4 says late that it has let go; and the

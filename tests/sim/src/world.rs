@@ -290,6 +290,7 @@ impl World {
         let event = self.scene.advance();
         let Some(event) = event else { return false };
         self.happen(event);
+        self.watch_hand_overs();
         let stale = self.nodes.iter().find_map(|node| node.reads_stale(&self.scene));
         stale.into_iter().for_each(|text| self.scene.violate("D2", text));
         true

@@ -345,6 +345,11 @@ fn d2_a_planted_promise_of_a_table_that_any_leader_ends_is_found() {
 }
 
 #[test]
+fn t16_a_planted_heir_of_a_table_that_is_said_to_be_ready_too_early_is_found() {
+    is_found(Planted::HastyHeir);
+}
+
+#[test]
 fn d3_a_planted_clock_of_a_table_that_goes_back_is_found() {
     is_found(Planted::ExpiryBack);
 }

@@ -219,6 +219,8 @@ pub enum Planted {
     LostOutcomes,
     /// D2: a replica's promise to a later leader ends when an earlier one says that it has let go.
     AnyLetGo,
+    /// T16: a leader of a table that hands over says that its heir is ready while writes are under way.
+    HastyHeir,
     /// D3: the clock of a table's shard goes back to that of a leader which is behind, and rows come back whose time had come.
     ExpiryBack,
     /// D1: each replica of a table takes its own clock for that of the shard.
@@ -323,7 +325,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of the cluster must catch.
-    pub const CLUSTER: [Planted; 64] = [
+    pub const CLUSTER: [Planted; 65] = [
         Planted::O2,
         Planted::O4,
         Planted::O5,
@@ -385,6 +387,7 @@ impl Planted {
         Planted::DrainedLeader,
         Planted::ForgottenNode,
         Planted::AnyLetGo,
+        Planted::HastyHeir,
         Planted::ExpiryBack,
         Planted::OwnClock,
         Planted::FeedByIndex,

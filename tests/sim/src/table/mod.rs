@@ -222,6 +222,12 @@ impl Node {
             let ordered = process.worker.local_replicas().get(replica);
             let order = ordered.and_then(|held| member::order(&held.order, &self.id, incarnation));
             if let Some(order) = order.filter(|order| local.order.as_ref() != Some(order)) {
+                let before = local.order.as_ref().and_then(|before| before.hand_over_to);
+                if order.hand_over_to.is_some() && order.hand_over_to != before {
+                    scene.count("hand-overs of tables");
+                    let shard = (replica.keyspace.clone(), replica.shard);
+                    scene.oracles.storage.tables.hand_overs.push(shard);
+                }
                 local.order = Some(order.clone());
                 news.push((replica.clone(), order));
             }
@@ -375,7 +381,8 @@ impl Node {
                 let snapshot = Box::new(local.applied.clone());
                 self.tell_replica(scene, replica, to, |to| Message::TableSnapshot(to, snapshot));
             }
-            Effect::HeirIsReady(_) | Effect::TransferEnded(_) => {}
+            Effect::HeirIsReady(_) => scene.count("hand-overs of tables whose heir was ready"),
+            Effect::TransferEnded(_) => scene.count("hand-overs of tables that ended without"),
             Effect::Damaged(damage) => scene.violate("D1", format!("{replica:?} is damaged: {damage}")),
         }
     }

@@ -76,6 +76,8 @@ pub struct Tables {
     forgotten: BTreeSet<Op>,
     /// Shards that have closed.
     pub watched: BTreeSet<(KeyspaceName, ShardId)>,
+    /// Shards whose leaders have just been ordered to hand over.
+    pub hand_overs: Vec<(KeyspaceName, ShardId)>,
 }
 
 impl Tables {
