@@ -153,7 +153,7 @@ impl Cluster {
     }
 
     fn under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
-        let mut told = Vec::from_iter(hands_over(keyspace, shard));
+        let mut told = Vec::from_iter(hand_over_told(keyspace, shard));
         for replica in &shard.replicas {
             let seen = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
             let node = &replica.node;
@@ -245,7 +245,7 @@ impl Cluster {
 }
 
 /// That the leader hands the lead over.
-fn hands_over(keyspace: &KeyspaceState, shard: &Shard) -> Option<String> {
+fn hand_over_told(keyspace: &KeyspaceState, shard: &Shard) -> Option<String> {
     let (leader, heir) = (shard.leader()?, shard.replica(keyspace.heir_of(shard)?)?);
     Some(format!("{} hands the lead over to {}: writes wait for that", leader.node, heir.node))
 }

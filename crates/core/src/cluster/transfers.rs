@@ -139,8 +139,8 @@ fn is_heard(replica: &Replica, (nodes, now, settings): Seen<'_>) -> bool {
 }
 
 impl Cluster {
-    /// The shards, of those that are looked at, whose leaders ask for the replica that is to take their place, and are to hand over
-    /// to it first.
+    /// The shards, of those that are looked at, whose leaders ask for the replica that is to take their place, and are to hand
+    /// over to it first.
     pub(super) fn transfers_to_newcomers(
         &self,
         keyspace: &KeyspaceState,

@@ -309,8 +309,8 @@ impl Worker {
         }
     }
 
-    /// How the replication of a shard is, as a replica here sees it. What the coordinator waits for, a leader's wish, an heir that
-    /// is ready or a leader that is silent, goes out at once.
+    /// How the replication of a shard is, as a replica here sees it. What the coordinator waits for, a leader's wish, an heir
+    /// that is ready or a leader that is silent, goes out at once.
     pub fn replicates(&mut self, replica: &ReplicaKey, report: ReplicationReport) {
         if !self.local_replicas.contains_key(replica) {
             return;

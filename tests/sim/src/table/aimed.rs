@@ -1,8 +1,8 @@
 //! Faults that are made for the moments of a split or merge: when parents have closed in the map, and their children have not
 //! opened, everything is killed, or the closer, or a leader of a child, or one of them stands still.
 //!
-//! And for those of a hand-over: while the leader lets no write in, it is killed, or one of its followers, or the coordinator; or a
-//! node stands still, or is cut off.
+//! And for those of a hand-over: while the leader lets no write in, it is killed, or one of its followers, or the coordinator; or
+//! a node stands still, or links are cut.
 
 use crate::clock::{MS, SECOND};
 use crate::faults::{Kind, Mend};

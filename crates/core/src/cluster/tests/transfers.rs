@@ -29,7 +29,7 @@ fn a_follower(test: &TestCluster) -> Replica {
 }
 
 /// Which replica the leader is ordered to hand over to.
-fn hands_over_to(test: &TestCluster) -> Option<PlacementId> {
+fn ordered_heir(test: &TestCluster) -> Option<PlacementId> {
     let leader = leader(test);
     let orders = test.cluster.orders_since(&leader.node, 0, None).unwrap();
     let order = orders.changed.into_iter().find(|order| order.replica.placement == leader.placement);
@@ -59,13 +59,13 @@ fn o11_a_leader_hands_over_before_another_leads() {
     let (before, heir) = (only(&test), a_follower(&test));
     transfer(&mut test, before.id, &heir.node);
     test.run(BEAT_MS);
-    assert_eq!((only(&test).epoch, hands_over_to(&test)), (before.epoch, Some(heir.placement)));
+    assert_eq!((only(&test).epoch, ordered_heir(&test)), (before.epoch, Some(heir.placement)));
     let key = Key::new(b"a").unwrap();
     let told = test.cluster.explain(test.at(), &name(), &key).unwrap().under_way;
     assert!(told.iter().any(|told| told.contains("hands the lead over to")), "{told:#?}");
     test.run(2 * BEAT_MS);
     assert_eq!((only(&test).epoch, leader(&test).placement), (before.epoch.next(), heir.placement));
-    assert_eq!(hands_over_to(&test), None);
+    assert_eq!(ordered_heir(&test), None);
     assert_eq!(last_progress(&test), (Status::Finished, Progress::Done));
 }
 
@@ -77,7 +77,7 @@ fn l1_a_leader_whose_heir_is_never_ready_is_waited_for_so_long_and_no_longer() {
     test.unready_heirs.insert(before.id);
     transfer(&mut test, before.id, &heir.node);
     test.run(settings().transfer_ms - 2 * BEAT_MS);
-    assert_eq!((only(&test).epoch, hands_over_to(&test)), (before.epoch, Some(heir.placement)));
+    assert_eq!((only(&test).epoch, ordered_heir(&test)), (before.epoch, Some(heir.placement)));
     test.run(5 * BEAT_MS);
     assert_eq!(leader(&test).placement, heir.placement);
 }
@@ -104,7 +104,7 @@ fn l1_an_heir_that_dies_does_not_lead() {
     test.run(2 * BEAT_MS);
     kill(&mut test, number(&heir.node));
     test.run(settings().transfer_ms + 10 * BEAT_MS);
-    assert_eq!((leader(&test).placement, hands_over_to(&test)), (stays.placement, None));
+    assert_eq!((leader(&test).placement, ordered_heir(&test)), (stays.placement, None));
     let (status, progress) = last_progress(&test);
     assert!(status == Status::Finished && matches!(progress, Progress::Dropped(_)), "{progress:?}");
     assert_eq!(test.served().len(), 1, "{:#?}", test.notices);
@@ -117,16 +117,16 @@ fn o9_the_next_coordinator_has_the_leader_hand_over_anew() {
     test.unready_heirs.insert(before.id);
     transfer(&mut test, before.id, &heir.node);
     test.run(2 * BEAT_MS);
-    assert_eq!(hands_over_to(&test), Some(heir.placement));
+    assert_eq!(ordered_heir(&test), Some(heir.placement));
     let mut test = test.restart_coordinator();
-    assert_eq!(hands_over_to(&test), None);
+    assert_eq!(ordered_heir(&test), None);
     test.run(10 * BEAT_MS);
     assert_eq!(leader(&test).placement, heir.placement);
 }
 
 /// The replica that takes the leader's place leads when the leader has handed over, and not before.
 #[test]
-fn o11_a_leader_that_moves_hands_over_to_the_replica_that_takes_its_place() {
+fn o11_a_leader_that_moves_ordered_heir_the_replica_that_takes_its_place() {
     for is_ready in [true, false] {
         let mut test = table(4);
         let (before, from) = (only(&test), leader(&test));
@@ -142,8 +142,8 @@ fn o11_a_leader_that_moves_hands_over_to_the_replica_that_takes_its_place() {
         for beat in 0..60 {
             test.run(BEAT_MS);
             let newcomer = only(&test).replicas.iter().find(|r| r.node == to).map(|r| r.placement);
-            if hands_over_to(&test).is_some() {
-                assert_eq!(hands_over_to(&test), newcomer);
+            if ordered_heir(&test).is_some() {
+                assert_eq!(ordered_heir(&test), newcomer);
                 asked_at = asked_at.or(Some(beat));
             } else if asked_at.is_some() {
                 let waited_ms = (beat - asked_at.unwrap()) * BEAT_MS;

@@ -18,8 +18,8 @@ use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 
 impl Replica {
-    /// Begins a hand-over when the order asks for one, and ends it when the order asks for it no more. One that ended, as its time
-    /// was over, does not begin again before an order has taken it back.
+    /// Begins a hand-over when the order asks for one, and ends it when the order asks for it no more. One that ended, as its
+    /// time was over, does not begin again before an order has taken it back.
     pub(super) fn take_up_transfer(&mut self, now: Millis) {
         let until = now + self.settings.transfer_ms;
         let heir = self.order.as_ref().filter(|order| self.leads_by(order)).and_then(|one| one.hand_over_to);

@@ -184,10 +184,8 @@ fn a_lead_is_handed_over_to_a_replica_that_the_leader_has_asked_into_the_set() {
     group.hand_over(Some(P3));
     assert_eq!(group.replicas[&P1].status().heir_ready, Some(P3));
     // One that nothing waits for gets no lead.
-    let mut group = Group::new(Settings::default(), &[P1, P2, P3], &[P1, P2]);
-    group.cut = set(&[P3]);
-    group.pass(1_000);
-    group.hand_over(Some(P3));
+    let mut group = Group::of_three();
+    group.hand_over(Some(PlacementId(9)));
     group.write(P1, 1);
     assert!(matches!(group.ended(1), Some(Ok(_))), "{:?}", group.said);
 }
