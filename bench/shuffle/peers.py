@@ -19,21 +19,27 @@ import time
 
 KEY, RECORD = 10, 100
 ROUNDS = 3
-PACKAGES = {"polars": ["polars"], "duckdb": ["duckdb"], "spark": ["pyspark>=4,<5"]}
+PACKAGES = {"polars": ["polars"], "duckdb": ["duckdb"], "spark": ["pyspark>=4,<5"], "hail": ["hail==0.2.139"]}
+# An installation that takes longer, in seconds, is given up.
+PATIENCE = 900
 
 
 def install(venv, names):
     """The Python of the environment, and why a peer is not in it."""
     python = venv / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=PATIENCE)
     lacks = {}
     for name in ["", *names]:
         packages = PACKAGES.get(name, ["pyarrow", "numpy"])
-        done = subprocess.run(
-            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )
+        try:
+            done = subprocess.run(
+                [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages],
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE,
+            )
+        except subprocess.TimeoutExpired:
+            lacks[name] = f"pip takes more than {PATIENCE} s"
+            continue
         if done.returncode:
             lacks[name] = (done.stderr.strip().splitlines() or ["pip fails"])[-1]
     return python, lacks

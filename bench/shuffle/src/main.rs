@@ -2,6 +2,7 @@
 //! is measured.
 
 mod client_process;
+mod flight_floor;
 mod floor;
 mod ours;
 mod peers;
@@ -14,9 +15,10 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const USAGE: &str = "bench-shuffle [all | floor | ours | peers | shapes | balance | memory | faults | joins | many | flood] \
+const USAGE: &str = "bench-shuffle [all | floor | ours | peers | shapes | balance | memory | faults | joins | many | flood | flight | hail] \
     [--gb GB] [--rounds N] [--ranges N] [--unix] [--only NAME,NAME] [--folder FOLDER] [--quick] [--memory SIZE] [--times N] \
-    [--seed N] [--seconds N] [--shuffles N] [--at-once N] [--lone N] [--mb N]";
+    [--seed N] [--seconds N] [--shuffles N] [--at-once N] [--lone N] [--mb N] \
+    [--integers N] [--rows N]";
 
 /// Of the records of the floor, of ours and of the peers.
 const SEED: u64 = 18;
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     let command = words.first().map(String::as_str).filter(|word| !word.starts_with("--"));
     let command = command.unwrap_or("all");
     let done = match command {
+        "flight-floor" => flight_floor::process(&words),
         "floor-node" => floor::node(&words),
         "floor-client" => floor::client(&words),
         "floor-reader" => floor::reader(&words),
@@ -62,6 +65,8 @@ fn bench(run: &Run, command: &str) -> Done {
         "joins" => ours::joins(run),
         "many" => ours::many(run),
         "flood" => ours::flood(run),
+        "flight" => ours::flight(run),
+        "hail" => ours::hail(run),
         other => Err(format!("there is no command {other:?}: {USAGE}").into()),
     }
 }
@@ -81,6 +86,7 @@ fn usual_gb(command: &str, words: &[String]) -> (f64, f64) {
     match command {
         "memory" => (10.0, 0.5),
         "balance" => (0.2, 0.02),
+        "flight" => (1.0, 0.02),
         // Random ones are many shuffles.
         "faults" if words.iter().any(|word| word == "--times") => (0.1, 0.02),
         "faults" => (1.0, 0.1),

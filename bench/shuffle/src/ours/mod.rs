@@ -5,7 +5,7 @@
 //!     crate partage-shuffle-client          same crate
 //! ```
 //!
-//! Nothing is used but the command line, HTTP, and the client that a user has. What must hold is an error if it does not; times
+//! Nothing is used but the command line, HTTP, and the client that a user has, which is pyarrow in `hail` and `mixed`. What must hold is an error if it does not; times
 //! are only printed.
 
 mod balance;
@@ -14,10 +14,13 @@ mod cluster;
 mod control;
 mod faults;
 mod flood;
+mod hail;
 mod job;
 mod joins;
 mod many;
 mod memory;
+mod mixed;
+mod pyarrow;
 mod reader;
 mod shapes;
 mod shuffle;
@@ -27,9 +30,11 @@ mod writer;
 pub use balance::bench as balance;
 pub use faults::bench as faults;
 pub use flood::bench as flood;
+pub use hail::bench as hail;
 pub use joins::bench as joins;
 pub use many::{bench as many, process as many_process};
 pub use memory::bench as memory;
+pub use mixed::bench as flight;
 pub use reader::process as reader_process;
 pub use shapes::bench as shapes;
 pub use trickle::process as trickle_process;
