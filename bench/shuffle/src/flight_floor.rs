@@ -6,7 +6,8 @@
 //!            └────► kept ─► DoGet
 //! ```
 //!
-//! A descriptor and an end mark are those of a shuffle, so that the clients are the same; a ticket is the name of an input partition.
+//! A descriptor and an end mark are those of a shuffle, so that the clients are the same; a ticket is the name of an input
+//! partition.
 
 use crate::Done;
 use arrow_array::RecordBatch;
