@@ -649,7 +649,7 @@ def shuffle_cases():
 # ── Frames of shuffles ──────────────────────────────────────────────────────────────────────────────────
 
 FRAME_SHUFFLE = bytes(range(1, 17))
-TERMS = ["fixed 0000001e", "fixed 00000280", "fixed 0003", "fixed 01", "fixed 02"]
+TERMS = ["fixed 0000001e", "fixed 00000280", "fixed 0003", "fixed 01", "fixed 02", "fixed 02"]
 NO_OPTIONS = ["fixed 01", "fixed 00", "fixed 00", "text "]
 # Of rows of Arrow, with all that may be left out.
 OPTIONS = [
@@ -720,6 +720,10 @@ SHUFFLE_FRAMES = [
     frame_case("batch with a mark", 16, [
         *STREAM, *OF_BUFFER, *BATCH_NUMBER, "fixed 02", *MARK,
     ]),
+    frame_case("batch in memory", 16, [
+        *STREAM, *OF_BUFFER, *BATCH_NUMBER, "fixed 03", "count 0", "count 1", "fixed 00000000", "fixed 0000000000000001", "count 0",
+    ]),
+    frame_case("batch in memory with a mark", 16, [*STREAM, *OF_BUFFER, *BATCH_NUMBER, "fixed 04", *MARK]),
     frame_case("stored", 17, [*STREAM, *OF_BUFFER, *BATCH_NUMBER]),
     frame_case("inventory", 19, [
         "fixed 00000009", "fixed 0000000000000002", "fixed 01", "count 1", *STREAM, *OF_BUFFER,
@@ -771,6 +775,7 @@ SHUFFLE_FRAMES = [
     frame_case("not appended, lacks", 23, ["fixed 00000009", "fixed 0000000000000005", "fixed 02"], False),
     frame_case("word of a plan", 25, ["fixed 02", *PLAN]),
     frame_case("word of a failure", 25, ["fixed 03", *FAILURE]),
+    frame_case("word of a loss", 25, ["fixed 03", "fixed 02"]),
     frame_case("word of an end", 25, ["fixed 04", "fixed 01"]),
     frame_case("dropped", 26, []),
     frame_case("ask for marks", 27, ["fixed 00"]),
@@ -821,7 +826,7 @@ SHUFFLE_FRAMES = [
         "fixed 0000000000000008", "fixed 02", "count 3", "fixed 00000000", "fixed 00000001", "fixed 00000007",
     ]),
     frame_case("an overview for a client", 35, [
-        "fixed 0000000000000008", "fixed 01", "fixed 06", "fixed " + FRAME_SHUFFLE.hex(), *OPTIONS, "fixed 01", "fixed 07", "fixed 02",
+        "fixed 0000000000000008", "fixed 01", "fixed 06", "fixed " + FRAME_SHUFFLE.hex(), *OPTIONS, "fixed 01", "fixed 07", "fixed 01", "fixed 02",
         "fixed 0000000000000002", "fixed 0000000000000003", "fixed 0000000000000028", "fixed 0000000000000fa0",
         "fixed 00000001", "fixed 0000005a", "fixed 00000000000005dc", "fixed 00000005", "fixed 00000001", "count 1", "fixed 00000007",
     ], False),

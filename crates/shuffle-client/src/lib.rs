@@ -78,6 +78,7 @@
 //! | keys of several columns, numbers, nulls, descending order | [`key`] |
 //! | partitions of equal records or bytes, or between keys, and keys heavier than one | [`Client::read`], [`Client::heavy_keys`] |
 //! | sums, counts, least and largest values of equal keys | [`StartOptions::combine`], [`Client::read_combined`] |
+//! | records that are in memory, and not on disk yet, when they are acknowledged | [`StartOptions::durability`] |
 //! | what can go wrong, and what to do | [`Error`] |
 //! | waits, sizes, retries | [`Settings`] |
 //!
@@ -103,6 +104,7 @@ pub use client::{Client, HeavyKeys, Sealed};
 pub use combined::CombinedReading;
 pub use error::Error;
 pub use partage_service::shuffle::combine::{BadCombine, Combine, NoNumber, TotalTooLarge};
+pub use partage_service::shuffle::durability::{BadDurability, Durability};
 pub use partage_service::shuffle::options::BadShuffleOptions;
 pub use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 pub use partage_shuffle_wire::client::{

@@ -1,6 +1,6 @@
 //! What a client knows of a shuffle: its handle, and with what it is started.
 
-use crate::{BadShuffleOptions, Combine, ShuffleId, Terms};
+use crate::{BadShuffleOptions, Combine, Durability, ShuffleId, Terms};
 use partage_core::limits::SHUFFLE_WEIGHT;
 use partage_shuffle_wire::client::{RecordKind, ShuffleOptions};
 use std::fmt;
@@ -29,13 +29,17 @@ pub struct Shuffle {
 
 impl fmt::Display for Shuffle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Terms { stashes, ranges, weight, combine } = self.terms;
+        let Terms { stashes, ranges, weight, combine, durability } = self.terms;
         write!(f, "{}-{stashes}-{ranges}", self.id)?;
         // A weight of 1 is not said, so that each handle has one form.
         if weight != 1 {
             write!(f, "-{weight}")?;
         }
-        combine.map_or(Ok(()), |how| write!(f, "-{how}"))
+        combine.map_or(Ok(()), |how| write!(f, "-{how}"))?;
+        match durability {
+            Durability::Disk => Ok(()),
+            other => write!(f, "-{other}"),
+        }
     }
 }
 
@@ -65,7 +69,11 @@ impl FromStr for Shuffle {
         let id = shuffle_id(text)?;
         let parts: Vec<&str> = text.split('-').skip(1).collect();
         let numbers: Vec<u32> = parts.iter().map_while(|part| part.parse().ok()).collect();
-        let combine = match parts.get(numbers.len()..).unwrap_or_default() {
+        let (names, durability) = match parts.get(numbers.len()..).unwrap_or_default() {
+            [names @ .., last] if *last == Durability::Memory.as_str() => (names, Durability::Memory),
+            names => (names, Durability::Disk),
+        };
+        let combine = match names {
             [] => None,
             name => Some(name.join("-").parse::<Combine>().map_err(|_| bad())?),
         };
@@ -78,7 +86,7 @@ impl FromStr for Shuffle {
         if !(1..=SHUFFLE_WEIGHT).contains(&weight) {
             return Err(bad());
         }
-        Ok(Shuffle { id, terms: Terms { stashes, ranges, weight, combine } })
+        Ok(Shuffle { id, terms: Terms { stashes, ranges, weight, combine, durability } })
     }
 }
 
@@ -96,6 +104,9 @@ pub struct StartOptions {
     pub weight: u16,
     /// How records of equal keys become one, of raw records: see [`Combine`]. None: they all remain.
     pub combine: Option<Combine>,
+    /// Where its records are when an attempt is acknowledged: on the disks of several nodes, or in the memory of several machines.
+    /// What is in memory alone is lost if these machines end at once; then the shuffle fails, or a read of it does.
+    pub durability: Durability,
     /// What its records are.
     pub kind: RecordKind,
     /// It ends when it is not sealed and no client has asked for it for so long, 10 s to 30 days; none: what its pool says.
@@ -114,6 +125,7 @@ impl Default for StartOptions {
             nodes: 0,
             weight: 1,
             combine: None,
+            durability: Durability::Disk,
             kind: RecordKind::Raw,
             ttl: None,
             sealed_ttl: None,
@@ -131,8 +143,8 @@ impl StartOptions {
             .max(self.partitions.saturating_mul(RANGES_A_PARTITION))
             .max(self.bytes.div_ceil(RANGE_BYTES));
         let bounded = |ranges: u64| ranges.clamp(1, MOST_RANGES) as u32;
-        let (weight, combine) = (self.weight, self.combine);
-        Terms { stashes: bounded(stashes), ranges: bounded(ranges), weight, combine }
+        let StartOptions { weight, combine, durability, .. } = *self;
+        Terms { stashes: bounded(stashes), ranges: bounded(ranges), weight, combine, durability }
     }
 
     /// Looks whether a shuffle may be started with them, as [`crate::Client::start`] does first.
@@ -178,13 +190,20 @@ mod tests {
                 let one = Shuffle { terms: Terms { combine: Some(how), ..heavy.terms }, ..heavy };
                 assert_eq!(one.to_string(), format!("{heavy}-{how}"));
                 assert_eq!(one.to_string().parse(), Ok(one));
+                let in_memory =
+                    Shuffle { terms: Terms { durability: Durability::Memory, ..one.terms }, ..one };
+                assert_eq!(in_memory.to_string(), format!("{one}-memory"));
+                assert_eq!(in_memory.to_string().parse(), Ok(in_memory));
             }
         }
+        let in_memory = format!("{text}-memory").parse::<Shuffle>().unwrap();
+        assert_eq!((in_memory.terms.durability, in_memory.terms.combine), (Durability::Memory, None));
         let behind = ["-sum", "-count-2", "-count-count", "-i64", "-0", "-1001", "-70000", "-1-1", "-", "-x"];
+        let twice = ["-disk", "-memory-memory", "-memory-count"].map(|more| format!("{text}{more}"));
         let behind = behind.map(|more| format!("{text}{more}"));
         let letters = text.replace('6', "x");
         let others = ["", "ab-1-2", &text[..32], letters.as_str()];
-        for bad in behind.iter().map(String::as_str).chain(others) {
+        for bad in behind.iter().chain(&twice).map(String::as_str).chain(others) {
             assert!(bad.parse::<Shuffle>().is_err(), "{bad:?}");
         }
         assert!(shuffle_id("+00000000000000000000000000000ab").is_err());
@@ -212,6 +231,8 @@ mod tests {
         assert_eq!(options(u64::MAX, 0).terms(3).ranges, 65_536);
         assert_eq!(StartOptions { nodes: 7, ..options(1, 0) }.terms(3).stashes, 70);
         assert_eq!(StartOptions { weight: 9, ..options(1, 0) }.terms(3).weight, 9);
+        let in_memory = StartOptions { durability: Durability::Memory, ..options(1, 0) };
+        assert_eq!(in_memory.terms(3), Terms { durability: Durability::Memory, ..Terms::new(30, 30) });
     }
 
     #[test]

@@ -19,7 +19,7 @@ use arrow_schema::Schema;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use partage_service::shuffle::{ColumnCombine, Combine, CombinedColumn, RecordKind, SortColumn};
+use partage_service::shuffle::{ColumnCombine, Combine, CombinedColumn, Durability, RecordKind, SortColumn};
 use partage_shuffle::network::LocalSeal;
 use partage_shuffle_client::{Shuffle, StartOptions};
 use partage_shuffle_wire::client::RefusalWord;
@@ -34,7 +34,7 @@ use tonic::Status;
 const ACTIONS: [(&str, &str); 6] = [
     (
         "start",
-        r#"start a shuffle: {"schema": base64 of the schema as IPC message, "by": [{"column", "descending", "nulls_first"}]}, or {"kind": "raw"}; "combine": {column: "count" | "sum" | "min" | "max"} of all other columns, or "sum-i64" and the like of raw records; "partitions", "bytes", "owner", "weight", "ttl_s", "sealed_ttl_s" if wanted. Answers {"shuffle", "handle"}"#,
+        r#"start a shuffle: {"schema": base64 of the schema as IPC message, "by": [{"column", "descending", "nulls_first"}]}, or {"kind": "raw"}; "combine": {column: "count" | "sum" | "min" | "max"} of all other columns, or "sum-i64" and the like of raw records; "partitions", "bytes", "owner", "weight", "ttl_s", "sealed_ttl_s", "durability": "disk" | "memory" if wanted. Answers {"shuffle", "handle"}"#,
     ),
     (
         "seal",
@@ -64,6 +64,7 @@ struct StartForm {
     by: Vec<ByForm>,
     kind: Option<KindForm>,
     combine: Option<CombineForm>,
+    durability: Option<String>,
     partitions: Option<u64>,
     #[serde(default)]
     bytes: u64,
@@ -222,7 +223,8 @@ impl StartForm {
 
     fn options(self) -> Result<StartOptions, Status> {
         let StartForm { schema, by, kind, combine, partitions, bytes, .. } = self;
-        let StartForm { owner, weight, ttl_s, sealed_ttl_s, .. } = self;
+        let StartForm { owner, weight, ttl_s, sealed_ttl_s, durability, .. } = self;
+        let durability = durability.as_deref().map_or(Ok(Durability::Disk), str::parse::<Durability>);
         let (raw, columns) = match combine {
             None => (None, BTreeMap::new()),
             Some(CombineForm::Raw(text)) => {
@@ -235,6 +237,7 @@ impl StartForm {
             bytes,
             kind: StartForm::kind(schema, by, kind, &columns)?,
             combine: raw,
+            durability: durability.map_err(status::malformed)?,
             ttl: ttl_s.map(Duration::from_secs),
             sealed_ttl: sealed_ttl_s.map(Duration::from_secs),
             owner,
@@ -342,6 +345,9 @@ mod tests {
         let options = started(r#"{"kind":"raw","partitions":16,"owner":"etl","ttl_s":60}"#).unwrap();
         assert_eq!((options.kind, options.partitions), (RecordKind::Raw, 16));
         assert_eq!((options.owner.as_str(), options.ttl), ("etl", Some(Duration::from_secs(60))));
+        assert_eq!(options.durability, Durability::Disk);
+        let in_memory = started(r#"{"kind":"raw","durability":"memory"}"#).unwrap();
+        assert_eq!(in_memory.durability, Durability::Memory);
     }
 
     #[test]
@@ -356,6 +362,7 @@ mod tests {
             r#"{"schema":"AAAA","by":["a"]}"#,
             r#"{"kind":"raw","unknown":1}"#,
             r#"{"kind":"raw","combine":"sum"}"#,
+            r#"{"kind":"raw","durability":"ram"}"#,
             r#"{"kind":"raw","combine":{"value":"sum"}}"#,
         ];
         for body in bad {

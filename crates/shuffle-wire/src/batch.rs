@@ -3,6 +3,7 @@
 //! ```text
 //!  batch    key of the batch · 1 · attempts · tags            records of attempts
 //!           key of the batch · 2 · end mark                   an attempt is whole
+//!           key of the batch · 3 or 4 · …                     the same of a shuffle of durability `memory`
 //!  attempts count · ( number · input partition · buffer: 0 = the writer's own, else 1 and it )*
 //!  tags     count · ( version · range · segments )*           ascending
 //!  segments count · ( attempt, by its place above · frame · records · bytes of them · records )*
@@ -17,17 +18,22 @@ use crate::records::{PackedRecords, put_record};
 use bytes::Bytes;
 use partage_service::shuffle::bounds::Tag;
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment};
-use partage_service::shuffle::{AttemptKey, BufferId, Writer};
+use partage_service::shuffle::{AttemptKey, BufferId, Durability, Writer};
 use std::collections::BTreeMap;
 
 const RECORDS: u8 = 1;
 const MARK: u8 = 2;
+
+/// What is added to these of a batch that need not be synced.
+const IN_MEMORY: u8 = 2;
 
 /// A batch whose records lie in the bytes in which it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedBatch {
     /// Which one it is.
     pub key: BatchKey,
+    /// Where it is when its holder says that it is stored.
+    pub durability: Durability,
     /// What it carries.
     pub body: PackedBody,
 }
@@ -71,15 +77,18 @@ impl PackedBatch {
                 Body::Records(tags.collect())
             }
         };
-        Batch { key: self.key.clone(), body }
+        Batch { key: self.key.clone(), durability: self.durability, body }
     }
 
     /// The form of it. Records are copied once, into it.
     pub fn put(&self, out: &mut Vec<u8>) {
         self.key.put(out);
         match &self.body {
-            PackedBody::Mark(mark) => put_mark(mark, out),
-            PackedBody::Records(tagged) => put_tagged(tagged, writer_of(&self.key), out),
+            PackedBody::Mark(mark) => put_mark(mark, self.durability, out),
+            PackedBody::Records(tagged) => {
+                out.push(code(RECORDS, self.durability));
+                put_tagged(tagged, writer_of(&self.key), out);
+            }
         }
     }
 }
@@ -90,12 +99,17 @@ impl PackedBatch {
 
     pub(crate) fn take(from: &mut Cursor<'_>) -> Result<PackedBatch, Malformed> {
         let key = BatchKey::take(from)?;
-        let body = match u8::take(from)? {
+        let found = u8::take(from)?;
+        let kinds = [RECORDS, MARK].into_iter();
+        let mut all = kinds.flat_map(|kind| Durability::ALL.map(|durability| (kind, durability)));
+        let (kind, durability) = all
+            .find(|(kind, durability)| code(*kind, *durability) == found)
+            .ok_or(Malformed::Choice { what: "kind of batch", found })?;
+        let body = match kind {
             MARK => PackedBody::Mark(EndMark::take(from)?),
-            RECORDS => PackedBody::Records(take_tagged(from, writer_of(&key))?),
-            found => return Err(Malformed::Choice { what: "kind of batch", found }),
+            _ => PackedBody::Records(take_tagged(from, writer_of(&key))?),
         };
-        Ok(PackedBatch { key, body })
+        Ok(PackedBatch { key, durability, body })
     }
 
     /// Reads a batch, and nothing behind it. Records stay where they lie.
@@ -107,6 +121,14 @@ impl PackedBatch {
         let batch = PackedBatch::take(&mut from)?;
         from.end()?;
         Ok(batch)
+    }
+}
+
+/// The byte that says what a batch carries, and whether it need be synced.
+fn code(kind: u8, durability: Durability) -> u8 {
+    match durability {
+        Durability::Disk => kind,
+        Durability::Memory => kind + IN_MEMORY,
     }
 }
 
@@ -161,18 +183,20 @@ impl AnySegment for PackedSegment {
 pub(crate) fn put(batch: &Batch, out: &mut Vec<u8>) {
     batch.key.put(out);
     match &batch.body {
-        Body::Mark(mark) => put_mark(mark, out),
-        Body::Records(tagged) => put_tagged(tagged, writer_of(&batch.key), out),
+        Body::Mark(mark) => put_mark(mark, batch.durability, out),
+        Body::Records(tagged) => {
+            out.push(code(RECORDS, batch.durability));
+            put_tagged(tagged, writer_of(&batch.key), out);
+        }
     }
 }
 
-fn put_mark(mark: &EndMark, out: &mut Vec<u8>) {
-    out.push(MARK);
+fn put_mark(mark: &EndMark, durability: Durability, out: &mut Vec<u8>) {
+    out.push(code(MARK, durability));
     mark.put(out);
 }
 
 fn put_tagged<S: AnySegment>(tagged: &BTreeMap<Tag, Vec<S>>, writer: &BufferId, out: &mut Vec<u8>) {
-    out.push(RECORDS);
     let mut places: BTreeMap<(&AttemptKey, u32), u64> =
         tagged.values().flatten().map(|segment| (segment.attempt(), 0)).collect();
     places.values_mut().zip(0..).for_each(|(place, at)| *place = at);

@@ -12,7 +12,7 @@ use partage_service::shuffle::leader::{Answer, Failed, QuotaUsedUp, Request, Shu
 use partage_service::shuffle::partition::{CutAt, HeavyKey};
 use partage_service::shuffle::plan::Placed;
 use partage_service::shuffle::seek::{Found, SeekFor};
-use partage_service::shuffle::{Bytes, Combine, ShuffleId, ShuffleOptions};
+use partage_service::shuffle::{Bytes, Combine, Durability, ShuffleId, ShuffleOptions};
 use std::sync::Arc;
 
 /// A part of a range of a sealed shuffle.
@@ -63,6 +63,7 @@ fields! {
         shuffle: ShuffleId,
         options: Arc<ShuffleOptions>,
         combine: Option<Combine>,
+        durability: Durability,
         stage: ShuffleStage,
         partitions: u64,
         attempts: u64,
@@ -267,6 +268,7 @@ mod tests {
             shuffle: SHUFFLE,
             options: options(),
             combine: Some(Combine::MaxF64),
+            durability: Durability::Memory,
             stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,

@@ -12,8 +12,9 @@ use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, ColumnCombine, Combine, CombinedColumn, Ended,
-    Failure, PoolSlot, RangeId, RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
+    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, ColumnCombine, Combine, CombinedColumn, Durability,
+    Ended, Failure, PoolSlot, RangeId, RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms,
+    Writer,
 };
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
@@ -78,12 +79,18 @@ fn tags() -> impl Strategy<Value = Tag> + Clone {
 
 fn terms() -> impl Strategy<Value = Terms> + Clone {
     let combine = option::of(proptest::sample::select(Combine::ALL.to_vec()));
-    (any::<u32>(), any::<u32>(), any::<u16>(), combine).prop_map(|(stashes, ranges, weight, combine)| Terms {
+    let all = (any::<u32>(), any::<u32>(), any::<u16>(), combine, durabilities());
+    all.prop_map(|(stashes, ranges, weight, combine, durability)| Terms {
         stashes,
         ranges,
         weight,
         combine,
+        durability,
     })
+}
+
+fn durabilities() -> impl Strategy<Value = Durability> + Clone {
+    proptest::sample::select(Durability::ALL.to_vec())
 }
 
 fn options() -> impl Strategy<Value = ShuffleOptions> {
@@ -113,12 +120,10 @@ fn ends() -> impl Strategy<Value = Ended> + Clone {
 }
 
 fn failures() -> impl Strategy<Value = Failure> + Clone {
-    any::<[u64; 4]>().prop_map(|[found, found_bytes, acknowledged, acknowledged_bytes]| Failure::Differs {
-        found,
-        found_bytes,
-        acknowledged,
-        acknowledged_bytes,
-    })
+    let differs = any::<[u64; 4]>().prop_map(|[found, found_bytes, acknowledged, acknowledged_bytes]| {
+        Failure::Differs { found, found_bytes, acknowledged, acknowledged_bytes }
+    });
+    prop_oneof![differs, Just(Failure::Lost)]
 }
 
 fn bounds() -> impl Strategy<Value = Arc<Bounds>> + Clone {
@@ -207,7 +212,7 @@ pub fn batches() -> impl Strategy<Value = Batch> {
     let segment = (any::<bool>(), attempts(), any::<u32>(), any::<u64>(), vec(records(), FEW));
     let tagged = btree_map(tags(), vec(segment, FEW), FEW);
     let body = prop_oneof![tagged.prop_map(Ok), marks().prop_map(Err)];
-    (keys(), body).prop_map(|(key, body)| {
+    (keys(), durabilities(), body).prop_map(|(key, durability, body)| {
         let (Writer::Buffer(writer) | Writer::Division(_, writer)) = key.stream.writer.clone();
         let body = match body {
             Err(mark) => Body::Mark(mark),
@@ -223,7 +228,7 @@ pub fn batches() -> impl Strategy<Value = Batch> {
                 Body::Records(tagged.into_iter().map(segments).collect())
             }
         };
-        Batch { key, body }
+        Batch { key, durability, body }
     })
 }
 

@@ -28,6 +28,9 @@ pub struct ShuffleForm {
     /// How raw records of equal keys are combined, if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub combine: Option<String>,
+    /// `disk` or `memory`: where its records are when they are acknowledged.
+    #[serde(default)]
+    pub durability: String,
     /// Whose it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
@@ -96,6 +99,7 @@ mod tests {
             kind: "arrow".to_owned(),
             order: vec![SortColumnForm { column: 3, descends: true, nulls_first: false }],
             combine: Some("sum-i64".to_owned()),
+            durability: "memory".to_owned(),
             owner: Some("etl".to_owned()),
             unsealed_ttl_ms: None,
             sealed_ttl_ms: Some(90_000),
@@ -115,7 +119,7 @@ mod tests {
         let text = serde_json::to_string(&list).unwrap();
         assert_eq!(
             text,
-            r#"{"shuffles":[{"shuffle":"00000000000000000000000000000000","stage":"open","kind":"arrow","order":[{"column":3,"descends":true,"nulls_first":false}],"combine":"sum-i64","owner":"etl","sealed_ttl_ms":90000,"ends_in_ms":7000,"winners":1,"attempts":2,"records":3,"bytes":4,"bounds_version":0,"ranges":30,"dividing":0,"short_slots":0}]}"#
+            r#"{"shuffles":[{"shuffle":"00000000000000000000000000000000","stage":"open","kind":"arrow","order":[{"column":3,"descends":true,"nulls_first":false}],"combine":"sum-i64","durability":"memory","owner":"etl","sealed_ttl_ms":90000,"ends_in_ms":7000,"winners":1,"attempts":2,"records":3,"bytes":4,"bounds_version":0,"ranges":30,"dividing":0,"short_slots":0}]}"#
         );
         assert_eq!(serde_json::from_str::<ShuffleList>(&text).unwrap(), list);
         let gone = ShuffleDeleted { shuffle: "ab".to_owned(), deleted: true };

@@ -7,7 +7,7 @@ use crate::client::DryRun;
 use crate::output::{Failure, Output};
 use clap::Args;
 use partage_core::limits::SHUFFLE_WEIGHT;
-use partage_shuffle_client::{Combine, Sealed, ShuffleId, Stage, StartOptions, Status};
+use partage_shuffle_client::{Combine, Durability, Sealed, ShuffleId, Stage, StartOptions, Status};
 use serde_json::json;
 use std::time::Duration;
 
@@ -42,6 +42,10 @@ pub struct StartArgs {
     /// Combine records of equal keys: count, or sum-, min- or max- of i64 or f64, as values of 8 bytes, the lowest byte first
     #[arg(long, value_name = "HOW")]
     combine: Option<Combine>,
+    /// Where records are when they are acknowledged: on the disks of several nodes (disk), or in the memory of several machines
+    /// (memory), and lost if these lose power at once
+    #[arg(long, default_value_t = Durability::Disk, value_name = "disk|memory")]
+    durability: Durability,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -57,6 +61,7 @@ impl StartArgs {
             nodes: self.pool,
             weight: self.weight,
             combine: self.combine,
+            durability: self.durability,
             ttl: self.ttl.map(Duration::from_secs),
             sealed_ttl: self.sealed_ttl.map(Duration::from_secs),
             owner: self.owner,
@@ -77,6 +82,7 @@ impl StartArgs {
                 "dry_run": false, "shuffle": started.id.to_string(), "handle": started.to_string(),
                 "stashes": started.terms.stashes, "ranges": started.terms.ranges, "weight": started.terms.weight,
                 "combine": started.terms.combine.map(Combine::as_str),
+                "durability": started.terms.durability.as_str(),
             }));
         }
         output.text(&started.to_string());

@@ -158,6 +158,9 @@ fn lines(told: &Value) -> Vec<(&'static str, String)> {
         if told["combine"].is_string() {
             lines.push(("combined by", of("combine")));
         }
+        if told["durability"].is_string() {
+            lines.push(("durability", of("durability")));
+        }
         lines.push(("owner", of("owner")));
     }
     if !told["ends_in_ms"].is_null() {
@@ -219,6 +222,7 @@ mod tests {
             "shuffle": "ab", "stage": "open", "winners": 2, "attempts": 3, "records": 7, "bytes": 70,
             "bounds_version": 1, "ranges": 30, "dividing": 0, "short_slots": 4, "waits_for": "a whole attempt of 3",
             "kind": "arrow", "combine": "count", "owner": "etl", "ends_in_ms": 89_001, "sealed_ttl_ms": 7_200_000,
+            "durability": "memory",
             "order": [{ "column": 3, "descends": true, "nulls_first": false }, { "column": 0, "nulls_first": true }],
         }));
         for line in [
@@ -229,6 +233,7 @@ mod tests {
             "waits for: a whole attempt of 3\n",
             "records are: arrow, ordered by column 3 descending, column 0 nulls first\n",
             "combined by: count\n",
+            "durability: memory\n",
             "owner: etl\n",
             "ends: in 90 s, if no client asks for it; 7200 s when sealed\n",
         ] {

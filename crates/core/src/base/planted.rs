@@ -229,6 +229,8 @@ pub enum Planted {
     FeedByIndex,
     /// X6: a buffer says that an attempt is stored when one node fewer than needed has it.
     AckedBelowR,
+    /// X6: batches of a shuffle on disk are said to be stored before they are synced.
+    AckedUnsynced,
     /// X7: a shuffle is sealed with each whole attempt of a partition.
     TwoWinners,
     /// D6: a holder stores a batch that it has once more.
@@ -288,8 +290,9 @@ impl Planted {
     ];
 
     /// Those that the simulator of shuffles must catch.
-    pub const SHUFFLES: [Planted; 13] = [
+    pub const SHUFFLES: [Planted; 14] = [
         Planted::AckedBelowR,
+        Planted::AckedUnsynced,
         Planted::TwoWinners,
         Planted::StoredTwice,
         Planted::GapUnnoticed,

@@ -27,6 +27,7 @@
 //! | 11. Shuffles share the memory of a buffer by weight; one that writes alone has all of it (X15, R1) | `buffer/share` |
 //! | 12. A start says what a shuffle is, whose it is and how long it lives without a client; an owner has no more than its quota | [`options`], `leader/quota` |
 //! | 13. Records of equal keys are combined within one attempt, and over attempts only when they are read | [`combine`], `buffer` |
+//! | 14. A shuffle says whether its batches are stored when they are synced, or when R machines have them in memory | [`durability`] |
 //!
 //! [`sketch`] is the sample of keys that bounds come from, [`settings`] has the numbers, [`message`] what nodes say to each
 //! other.
@@ -34,7 +35,8 @@
 //! The driver, in numbered sentences:
 //! 1. It gives each process an incarnation of its own, and each leader of a slot an epoch of its own: a process that starts leads
 //!    nothing before the map has given it a later epoch. A leader begins with the copy that [`log::Replicas::lead`] gives it.
-//! 2. It says that something is stored after it is on disk, and hands in what is on disk when a process starts.
+//! 2. It says that something is stored after it is on disk: synced, but for batches of [`Durability::Memory`], which are written at
+//!    least, so that the end of the process loses none. It hands in what is on disk when a process starts.
 //! 3. It drops what overtaken maps say, and hands in later ones to all machines of the node.
 //! 4. It calls with a tick at `wake_at`.
 //! 5. It reads the batches that an effect names from disk, checks their checksums, and says when one is damaged.
@@ -53,6 +55,7 @@ use std::sync::Arc;
 pub mod bounds;
 pub mod buffer;
 pub mod combine;
+pub mod durability;
 pub mod holder;
 pub mod leader;
 pub mod log;
@@ -70,6 +73,7 @@ pub mod settings;
 pub mod sketch;
 
 pub use combine::Combine;
+pub use durability::Durability;
 pub use options::{ArrowKind, ColumnCombine, CombinedColumn, RecordKind, ShuffleOptions, SortColumn};
 
 /// Bytes that are shared and never changed.
@@ -145,6 +149,8 @@ pub struct Terms {
     pub weight: u16,
     /// How records of equal keys become one within an attempt; none: they all remain.
     pub combine: Option<Combine>,
+    /// Where its records are when an attempt is acknowledged.
+    pub durability: Durability,
 }
 
 impl Default for Terms {
@@ -154,9 +160,9 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// Of weight 1; records remain as they are.
+    /// Of weight 1, on disk; records remain as they are.
     pub const fn new(stashes: u32, ranges: u32) -> Terms {
-        Terms { stashes, ranges, weight: 1, combine: None }
+        Terms { stashes, ranges, weight: 1, combine: None, durability: Durability::Disk }
     }
 
     /// Whether the ranges are within [`limits::SHUFFLE_RANGES`], and the weight within [`limits::SHUFFLE_WEIGHT`]: who takes
@@ -205,4 +211,9 @@ pub enum Failure {
         /// Their bytes.
         acknowledged_bytes: u64,
     },
+    /// Records that were acknowledged in memory are nowhere.
+    #[error(
+        "no node gives some records of the shuffle that were acknowledged: it has durability memory, and their machines have ended at once: start another shuffle, with durability disk if this must not happen"
+    )]
+    Lost,
 }

@@ -146,6 +146,8 @@ pub enum OptionDifference {
     Owner,
     /// In how records of equal keys are combined.
     Combine,
+    /// In where records are when they are acknowledged.
+    Durability,
 }
 
 impl std::fmt::Display for OptionDifference {
@@ -156,6 +158,7 @@ impl std::fmt::Display for OptionDifference {
             OptionDifference::SealedTtl => "time to live after it is sealed",
             OptionDifference::Owner => "owner",
             OptionDifference::Combine => "way to combine records",
+            OptionDifference::Durability => "durability",
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Records, and how they travel: a client's frame becomes segments, segments of a slot become a batch, batches are a stream.
 
 use super::bounds::{Bounds, Tag};
-use super::{AttemptId, AttemptKey, Bytes, PoolSlot, ShuffleId, Writer};
+use super::{AttemptId, AttemptKey, Bytes, Durability, PoolSlot, ShuffleId, Writer};
 use partage_core::limits;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -146,6 +146,8 @@ pub struct BatchKey {
 pub struct Batch {
     /// Which one it is.
     pub key: BatchKey,
+    /// Where it is when its holder says that it is stored.
+    pub durability: Durability,
     /// What it carries.
     pub body: Body,
 }
@@ -417,7 +419,7 @@ mod tests {
             let stream = Stream { shuffle: ShuffleId(1), slot: PoolSlot(1), writer };
             let tag = Tag { version: 1, range: RangeId(1) };
             let body = Body::Records([(tag, vec![segment])].into());
-            Batch { key: BatchKey { stream, number: 1 }, body }.memory()
+            Batch { key: BatchKey { stream, number: 1 }, durability: Durability::Disk, body }.memory()
         };
         assert_eq!(memory(1_001, 0) - memory(1, 0), 1_000 * MEMORY_OF_RECORD);
         assert_eq!(memory(10, 7) - memory(10, 0), 70);

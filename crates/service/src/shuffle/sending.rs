@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::shuffle::pool::SlotPlace;
     use crate::shuffle::record::{Body, Tagged};
-    use crate::shuffle::{BufferId, PoolSlot, Writer};
+    use crate::shuffle::{BufferId, Durability, PoolSlot, Writer};
     use partage_core::base::id::{Epoch, Incarnation};
 
     fn node(name: &str) -> NodeId {
@@ -272,7 +272,8 @@ mod tests {
     fn batch(number: u64) -> Batch {
         let writer = Writer::Buffer(BufferId { node: node("a"), incarnation: Incarnation(1) });
         let stream = Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer };
-        Batch { key: BatchKey { stream, number }, body: Body::Records(Tagged::new()) }
+        let body = Body::Records(Tagged::new());
+        Batch { key: BatchKey { stream, number }, durability: Durability::Disk, body }
     }
 
     /// Whether a stand-in got something.

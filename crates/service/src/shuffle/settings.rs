@@ -54,6 +54,9 @@ pub struct Settings {
     pub counts_at_once: usize,
     /// A leader that asked for end marks lists partitions as lacking after this time.
     pub gather_ms: u64,
+    /// The seal of a shuffle of durability `memory` that gets nothing more of what it needs for so long fails the shuffle: nobody has
+    /// that any more. Long against the time that a machine takes to start again, whose disk may have it.
+    pub lost_ms: u64,
     /// A shuffle that is not sealed and nobody asks for ends after this time.
     pub unsealed_ttl_ms: u64,
     /// A sealed one after this.
@@ -99,6 +102,7 @@ impl Default for Settings {
             task_ms: 30_000,
             counts_at_once: 32,
             gather_ms: 2_000,
+            lost_ms: 300_000,
             unsealed_ttl_ms: 600_000,
             sealed_ttl_ms: 3_600_000,
             ended_kept: 4_096,

@@ -184,7 +184,9 @@ impl From<AttemptFailed> for Refusal {
                 (RefusalWord::RecordTooLarge, Again::No)
             }
             AttemptFailed::NoNumber(_) => (RefusalWord::NoNumber, Again::No),
-            AttemptFailed::CombinesOtherwise => (RefusalWord::StartDiffers, Again::No),
+            AttemptFailed::CombinesOtherwise | AttemptFailed::OtherDurability => {
+                (RefusalWord::StartDiffers, Again::No)
+            }
             AttemptFailed::Unknown => (RefusalWord::AttemptUnknown, Again::Attempt),
             AttemptFailed::TooFewNodes { .. } => (RefusalWord::TooFewNodes, Again::Attempt),
             AttemptFailed::Silent { .. } => (RefusalWord::ClientSilent, Again::Attempt),

@@ -13,8 +13,9 @@ use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, EndMark, Numbers, Stream};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, ColumnCombine, Combine, CombinedColumn, Ended,
-    Failure, PoolSlot, RangeId, RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms, Writer,
+    ArrowKind, AttemptId, AttemptKey, BufferId, Bytes, ColumnCombine, Combine, CombinedColumn, Durability,
+    Ended, Failure, PoolSlot, RangeId, RecordKind, ShuffleId, ShuffleOptions, SortColumn, TaskId, Terms,
+    Writer,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -70,7 +71,9 @@ fields! {
     BufferId, "a buffer", { node: NodeId, incarnation: Incarnation };
     AttemptKey, "an attempt of a buffer", { buffer: BufferId, number: u64 };
     TaskId, "a task", { epoch: Epoch, number: u64 };
-    Terms, "the terms of a shuffle", { stashes: u32, ranges: u32, weight: u16, combine: Option<Combine> };
+    Terms, "the terms of a shuffle", {
+        stashes: u32, ranges: u32, weight: u16, combine: Option<Combine>, durability: Durability
+    };
     ArrowKind, "a kind of rows", { encoding: u16, schema: Bytes, order: Vec<SortColumn>, combine: Vec<CombinedColumn> };
     CombinedColumn, "a combined column", { column: u32, by: ColumnCombine };
     SortColumn, "a column", { column: u32, descends: bool, nulls_first: bool };
@@ -121,14 +124,19 @@ fields! {
 
 choices! {
     RecordKind, "kind of records", { 1 => Raw, 2 => Arrow(kind) };
-    OptionDifference, "difference of options", { 1 => Kind, 2 => UnsealedTtl, 3 => SealedTtl, 4 => Owner, 5 => Combine };
+    OptionDifference, "difference of options", {
+        1 => Kind, 2 => UnsealedTtl, 3 => SealedTtl, 4 => Owner, 5 => Combine, 6 => Durability
+    };
     ColumnCombine, "way to combine a column", { 1 => Count, 2 => Sum, 3 => Min, 4 => Max };
     Combine, "way to combine records", {
         1 => Count, 2 => SumI64, 3 => MinI64, 4 => MaxI64, 5 => SumF64, 6 => MinF64, 7 => MaxF64
     };
+    Durability, "durability", { 1 => Disk, 2 => Memory };
     Writer, "kind of writer", { 1 => Buffer(buffer), 2 => Division(task, buffer) };
     Ended, "end of a shuffle", { 1 => Deleted, 2 => Expired, 3 => Unknown };
-    Failure, "failure of a shuffle", { 1 => Differs { found, found_bytes, acknowledged, acknowledged_bytes } };
+    Failure, "failure of a shuffle", {
+        1 => Differs { found, found_bytes, acknowledged, acknowledged_bytes }, 2 => Lost
+    };
     Decision, "decision", {
         1 => Start(terms, options), 2 => Bounds(bounds), 3 => Superseded(what), 4 => Sealed(plan), 5 => Failed(why), 6 => Ended(how)
     };

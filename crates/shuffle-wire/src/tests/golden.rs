@@ -25,8 +25,8 @@ use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, 
 use partage_service::shuffle::seek::{Found, SeekFor};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
-    AttemptId, AttemptKey, BufferId, Bytes as Shared, ColumnCombine, Combine, CombinedColumn, Ended, Failure,
-    PoolSlot, RangeId, ShuffleId, TaskId, Terms, Writer,
+    AttemptId, AttemptKey, BufferId, Bytes as Shared, ColumnCombine, Combine, CombinedColumn, Durability,
+    Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId, Terms, Writer,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -196,9 +196,16 @@ fn of_nodes() -> Vec<(&'static str, Said)> {
             ],
         ),
     ];
-    let batch =
-        Batch { key: key(Writer::Division(task(), own.clone())), body: Body::Records(records.into()) };
-    let marked = Batch { key: key(Writer::Buffer(own.clone())), body: Body::Mark(mark()) };
+    let batch = Batch {
+        key: key(Writer::Division(task(), own.clone())),
+        durability: Durability::Disk,
+        body: Body::Records(records.into()),
+    };
+    let of_own = key(Writer::Buffer(own.clone()));
+    let marked = Batch { key: of_own.clone(), durability: Durability::Disk, body: Body::Mark(mark()) };
+    let (in_memory, tagged) = (Durability::Memory, [(tag(0, 1), Vec::new())].into());
+    let unsynced = Batch { key: of_own.clone(), durability: in_memory, body: Body::Records(tagged) };
+    let unsynced_mark = Batch { key: of_own, durability: in_memory, body: Body::Mark(mark()) };
     let numbers = Numbers::of_parts(4, BTreeSet::from([7, 8])).unwrap();
     let inventory = Message::Inventory {
         slot: PoolSlot(9),
@@ -215,6 +222,8 @@ fn of_nodes() -> Vec<(&'static str, Said)> {
     vec![
         ("batch of records", Message::Batch(batch.into())),
         ("batch with a mark", Message::Batch(marked.into())),
+        ("batch in memory", Message::Batch(unsynced.into())),
+        ("batch in memory with a mark", Message::Batch(unsynced_mark.into())),
         ("stored", Message::Stored(key(Writer::Buffer(own.clone())))),
         ("inventory", inventory),
         ("append", Message::Append(append)),
@@ -255,6 +264,7 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
         ("not appended, lacks", not_appended(Refused::Lacks)),
         ("word of a plan", word(Word::Sealed(plan()))),
         ("word of a failure", word(Word::Failed(failure()))),
+        ("word of a loss", word(Word::Failed(Failure::Lost))),
         ("word of an end", word(Word::Ended(Ended::Deleted))),
         ("dropped", Message::Dropped(SHUFFLE)),
         ("ask for marks", Message::AskMarks(SHUFFLE, None)),
@@ -270,7 +280,13 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
 }
 
 fn terms() -> Terms {
-    Terms { stashes: 30, ranges: 640, weight: 3, combine: Some(Combine::SumI64) }
+    Terms {
+        stashes: 30,
+        ranges: 640,
+        weight: 3,
+        combine: Some(Combine::SumI64),
+        durability: Durability::Memory,
+    }
 }
 
 /// Of rows of Arrow, with all that may be left out.
@@ -356,6 +372,7 @@ fn of_relays() -> Vec<(&'static str, Said)> {
         shuffle: SHUFFLE,
         options: options().into(),
         combine: Some(Combine::MaxF64),
+        durability: Durability::Disk,
         stage: ShuffleStage::Sealing,
         partitions: 2,
         attempts: 3,

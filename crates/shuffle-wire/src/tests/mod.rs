@@ -129,6 +129,7 @@ fn refusals_of_core_say_whether_to_run_the_attempt_again() {
         (buffer::Failed::FrameTooLarge { bytes: 1 }.into(), "record-too-large", Again::No),
         (buffer::Failed::NoNumber(NoNumber { how: Combine::Count, bytes: 1 }).into(), "no-number", Again::No),
         (buffer::Failed::CombinesOtherwise.into(), "start-differs", Again::No),
+        (buffer::Failed::OtherDurability.into(), "start-differs", Again::No),
         (buffer::Failed::Unknown.into(), "attempt-unknown", Again::Attempt),
         (buffer::Failed::TooFewNodes { replicas: 2 }.into(), "too-few-nodes", Again::Attempt),
         (buffer::Failed::Silent { silent_ms: 1 }.into(), "client-silent", Again::Attempt),

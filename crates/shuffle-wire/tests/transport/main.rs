@@ -184,7 +184,9 @@ async fn what_is_sent_comes_in_order_over_tcp_and_unix_sockets() {
 #[tokio::test]
 async fn batches_of_every_size_come_whole_beside_short_messages() {
     use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment, Stream};
-    use partage_service::shuffle::{AttemptKey, BufferId, PoolSlot, RangeId, Writer, bounds::Tag};
+    use partage_service::shuffle::{
+        AttemptKey, BufferId, Durability, PoolSlot, RangeId, Writer, bounds::Tag,
+    };
     let folder = TempDir::new().unwrap();
     let mut running = Running::start("b", &unix(&folder)).await;
     let (peers, to) = (sender(&running.at), peer("b").node);
@@ -207,7 +209,8 @@ async fn batches_of_every_size_come_whole_beside_short_messages() {
             }),
             _ => Body::Records([(tag, vec![segment])].into()),
         };
-        Message::Batch(Arc::new(Batch { key: BatchKey { stream, number }, body }))
+        let (key, durability) = (BatchKey { stream, number }, Durability::Disk);
+        Message::Batch(Arc::new(Batch { key, durability, body }))
     };
     // Below and above what is copied beside a header, what gets its room at once, and what is written at a time.
     let sizes = [0, 100, 16 << 10, 300 << 10, 4 << 20, 9 << 20];

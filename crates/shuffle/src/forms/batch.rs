@@ -4,6 +4,7 @@
 //! batch    version 1 | kind 1 | shuffle 16 | slot 4 | writer | number 8 | records or mark
 //! records  tags 4 | ( version of the bounds 4 | range 8 | segments 4 | segment … ) for each
 //! segment  attempt | partition 4 | frame 8 | records 4 | ( key | value ) for each
+//! kind     1 of records, 2 of a mark; 3 and 4 the same of a shuffle of durability `memory`
 //! mark     attempt | partition 4 | attempt id 16 | records 8 | bytes 8 | slots 4 | ( slot 4 | last batch 8 ) for each
 //! ```
 
@@ -14,18 +15,25 @@ use super::{
 use bytes::BufMut;
 use partage_service::shuffle::bounds::Tag;
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment, Stream, Tagged};
-use partage_service::shuffle::{AttemptId, RangeId, ShuffleId};
+use partage_service::shuffle::{AttemptId, Durability, RangeId, ShuffleId};
 
 const RECORDS: u8 = 1;
 const MARK: u8 = 2;
+
+/// What is added to these of a batch that need not be synced.
+const IN_MEMORY: u8 = 2;
 
 /// Adds the stored form.
 pub(crate) fn encode(batch: &Batch, out: &mut Vec<u8>) {
     let BatchKey { stream, number } = &batch.key;
     out.put_u8(VERSION);
-    out.put_u8(match batch.body {
+    let kind = match batch.body {
         Body::Records(_) => RECORDS,
         Body::Mark(_) => MARK,
+    };
+    out.put_u8(match batch.durability {
+        Durability::Disk => kind,
+        Durability::Memory => kind + IN_MEMORY,
     });
     out.put_u128(stream.shuffle.0);
     out.put_u32(stream.slot.0);
@@ -72,7 +80,7 @@ fn put_mark(out: &mut Vec<u8>, mark: &EndMark) {
 /// The name of a batch, and the mark that it carries; records are not looked at.
 pub(crate) fn decode_name(form: &[u8]) -> Option<(BatchKey, Option<EndMark>)> {
     let from = &mut &form[..];
-    let (kind, key) = head(from)?;
+    let (kind, _, key) = head(from)?;
     let mark = if kind == MARK { Some(mark(from)?) } else { None };
     Some((key, mark))
 }
@@ -80,18 +88,24 @@ pub(crate) fn decode_name(form: &[u8]) -> Option<(BatchKey, Option<EndMark>)> {
 /// A batch.
 pub(crate) fn decode(form: &[u8]) -> Option<Batch> {
     let from = &mut &form[..];
-    let (kind, key) = head(from)?;
+    let (kind, durability, key) = head(from)?;
     let body = if kind == MARK { Body::Mark(mark(from)?) } else { Body::Records(tagged(from)?) };
-    from.is_empty().then_some(Batch { key, body })
+    from.is_empty().then_some(Batch { key, durability, body })
 }
 
-fn head(from: &mut &[u8]) -> Option<(u8, BatchKey)> {
+fn head(from: &mut &[u8]) -> Option<(u8, Durability, BatchKey)> {
     if u8(from)? != VERSION {
         return None;
     }
-    let kind = u8(from).filter(|kind| [RECORDS, MARK].contains(kind))?;
+    let (kind, durability) = match u8(from)? {
+        kind @ (RECORDS | MARK) => (kind, Durability::Disk),
+        code => (code.checked_sub(IN_MEMORY)?, Durability::Memory),
+    };
+    if ![RECORDS, MARK].contains(&kind) {
+        return None;
+    }
     let stream = Stream { shuffle: ShuffleId(u128(from)?), slot: slot(from)?, writer: writer(from)? };
-    Some((kind, BatchKey { stream, number: u64(from)? }))
+    Some((kind, durability, BatchKey { stream, number: u64(from)? }))
 }
 
 fn tagged(from: &mut &[u8]) -> Option<Tagged> {
@@ -144,11 +158,41 @@ mod tests {
         vec![
             Batch {
                 key: key(Writer::Buffer(buffer.clone()), 1),
+                durability: Durability::Memory,
                 body: Body::Records([(tag, vec![segment])].into()),
             },
-            Batch { key: key(Writer::Division(task, buffer.clone()), 2), body: Body::Records(Tagged::new()) },
-            Batch { key: key(Writer::Buffer(buffer), 3), body: Body::Mark(mark) },
+            Batch {
+                key: key(Writer::Division(task, buffer.clone()), 2),
+                durability: Durability::Disk,
+                body: Body::Records(Tagged::new()),
+            },
+            Batch {
+                key: key(Writer::Buffer(buffer.clone()), 3),
+                durability: Durability::Disk,
+                body: Body::Mark(mark.clone()),
+            },
+            Batch {
+                key: key(Writer::Buffer(buffer), 4),
+                durability: Durability::Memory,
+                body: Body::Mark(mark),
+            },
         ]
+    }
+
+    #[test]
+    fn the_byte_of_the_kind_says_how_durable_a_batch_is() {
+        let kinds = batches().into_iter().map(|batch| {
+            let mut form = Vec::new();
+            encode(&batch, &mut form);
+            form[1]
+        });
+        assert_eq!(kinds.collect::<Vec<u8>>(), [3, 1, 2, 4]);
+        let mut form = Vec::new();
+        encode(&batches()[0], &mut form);
+        for bad in [0, 5, 255] {
+            form[1] = bad;
+            assert_eq!(decode_name(&form), None, "{bad}");
+        }
     }
 
     #[test]

@@ -5,10 +5,11 @@
 //!           | ended 4 | ( shuffle 16 | how 1 ) for each
 //! lost      version 1 | 3
 //! after     version 1 | 2 | sequence before 8 | decisions 4 | ( shuffle 16 | decision ) for each
-//! decision  kind 1 | stashes 4, ranges 4, weight 2, combine 1 and options; or bounds, superseded, plan, failure or how
+//! decision  kind 1 | stashes 4, ranges 4, weight 2, combine 1, durability 1 and options; or bounds, superseded, plan, failure,
+//!           how, or nothing of a loss
 //! ```
 
-use super::options::{combine, options, put_combine, put_options};
+use super::options::{combine, durability, options, put_combine, put_durability, put_options};
 use super::plan::{bounds, plan, put_bounds, put_plan, put_upto, upto};
 use super::{VERSION, items, put_count, put_writer, slot, u8, u16, u32, u64, u128, writer};
 use bytes::BufMut;
@@ -27,6 +28,7 @@ const SUPERSEDED: u8 = 3;
 const SEALED: u8 = 4;
 const FAILED: u8 = 5;
 const ENDED: u8 = 6;
+const ALL_LOST: u8 = 7;
 
 const DELETED: u8 = 1;
 const EXPIRED: u8 = 2;
@@ -110,6 +112,7 @@ fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
             out.put_u32(terms.ranges);
             out.put_u16(terms.weight);
             put_combine(out, terms.combine);
+            put_durability(out, terms.durability);
             put_options(out, options);
         }
         Decision::Bounds(bounds) => {
@@ -130,6 +133,7 @@ fn put_decision(out: &mut Vec<u8>, decision: &Decision) {
                 out.put_u64(*number);
             }
         }
+        Decision::Failed(Failure::Lost) => out.put_u8(ALL_LOST),
         Decision::Ended(how) => {
             out.put_u8(ENDED);
             put_ended(out, *how);
@@ -141,7 +145,8 @@ fn decision(from: &mut &[u8]) -> Option<Decision> {
     Some(match u8(from)? {
         START => {
             let (stashes, ranges, weight) = (u32(from)?, u32(from)?, u16(from)?);
-            let terms = Terms { stashes, ranges, weight, combine: combine(from)? };
+            let (combine, durability) = (combine(from)?, durability(from)?);
+            let terms = Terms { stashes, ranges, weight, combine, durability };
             Decision::Start(terms, options(from)?.into())
         }
         BOUNDS => Decision::Bounds(bounds(from)?.into()),
@@ -153,6 +158,7 @@ fn decision(from: &mut &[u8]) -> Option<Decision> {
             acknowledged: u64(from)?,
             acknowledged_bytes: u64(from)?,
         }),
+        ALL_LOST => Decision::Failed(Failure::Lost),
         ENDED => Decision::Ended(ended(from)?),
         _ => return None,
     })
@@ -208,7 +214,9 @@ mod tests {
     use partage_core::base::name::NodeId;
     use partage_service::shuffle::bounds::Bounds;
     use partage_service::shuffle::plan::{Plan, PlanRange, Winner};
-    use partage_service::shuffle::{ArrowKind, AttemptKey, BufferId, PoolSlot, RecordKind, ShuffleOptions};
+    use partage_service::shuffle::{
+        ArrowKind, AttemptKey, BufferId, Durability, PoolSlot, RecordKind, ShuffleOptions,
+    };
     use partage_service::shuffle::{ColumnCombine, CombinedColumn, SortColumn, TaskId, Writer};
     use std::sync::Arc;
 
@@ -254,11 +262,15 @@ mod tests {
         };
         let differs = Failure::Differs { found: 1, found_bytes: 2, acknowledged: 3, acknowledged_bytes: 4 };
         vec![
-            Decision::Start(Terms { weight: 500, ..Terms::new(3, 8) }, started_with.into()),
+            Decision::Start(
+                Terms { weight: 500, durability: Durability::Memory, ..Terms::new(3, 8) },
+                started_with.into(),
+            ),
             Decision::Bounds(Bounds::stashes(2).into()),
             Decision::Superseded(superseded.into()),
             Decision::Sealed(plan().into()),
             Decision::Failed(differs),
+            Decision::Failed(Failure::Lost),
             Decision::Ended(Ended::Deleted),
             Decision::Ended(Ended::Expired),
             Decision::Ended(Ended::Unknown),

@@ -1,4 +1,4 @@
-//! The stored form of what a shuffle was started with besides its terms, and of how it combines records.
+//! The stored form of what a shuffle was started with besides its terms, of how it combines records, and how durable it is.
 //!
 //! ```text
 //! options  kind | time to live 1 or 9, before it is sealed and then | owner 4 …
@@ -6,12 +6,13 @@
 //!          2 | encoding 2 | schema 4 … | columns 4 | ( column 4 | descends 1 | nulls first 1 ) for each
 //!            | combined columns 4 | ( column 4 | by 1 ) for each
 //! combine  0, of none; or 1 to 7, in the order of `Combine::ALL`
+//! durability  1, on disk; or 2, in memory
 //! ```
 
 use super::{bytes, items, put_bytes, put_count, u8, u16, u32, u64};
 use bytes::BufMut;
 use partage_service::shuffle::{
-    ArrowKind, ColumnCombine, Combine, CombinedColumn, RecordKind, ShuffleOptions, SortColumn,
+    ArrowKind, ColumnCombine, Combine, CombinedColumn, Durability, RecordKind, ShuffleOptions, SortColumn,
 };
 
 const RAW: u8 = 1;
@@ -78,6 +79,21 @@ pub(super) fn put_combine(out: &mut Vec<u8>, combine: Option<Combine>) {
     });
 }
 
+pub(super) fn put_durability(out: &mut Vec<u8>, durability: Durability) {
+    out.put_u8(match durability {
+        Durability::Disk => 1,
+        Durability::Memory => 2,
+    });
+}
+
+pub(super) fn durability(from: &mut &[u8]) -> Option<Durability> {
+    match u8(from)? {
+        1 => Some(Durability::Disk),
+        2 => Some(Durability::Memory),
+        _ => None,
+    }
+}
+
 /// In the order of their codes.
 pub(super) fn combine(from: &mut &[u8]) -> Option<Option<Combine>> {
     match u8(from)? {
@@ -124,6 +140,16 @@ mod tests {
         }
         assert_eq!(combine(&mut &[8_u8][..]), None);
         assert_eq!(combine(&mut &b""[..]), None);
+    }
+
+    #[test]
+    fn each_durability_has_its_code() {
+        for (code, one) in (1_u8..).zip(Durability::ALL) {
+            let mut out = Vec::new();
+            put_durability(&mut out, one);
+            assert_eq!((&out[..], durability(&mut &out[..])), (&[code][..], Some(one)));
+        }
+        assert_eq!((durability(&mut &[0_u8][..]), durability(&mut &[3_u8][..])), (None, None));
     }
 
     #[test]

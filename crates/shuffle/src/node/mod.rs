@@ -13,14 +13,15 @@
 //! | numbered sentence of core | who keeps it |
 //! |---|---|
 //! | 1. incarnations, epochs | [`NodeConfig::id`] is the caller's; [`DecisionLog::may_lead`] refuses an epoch that an earlier process has heard of |
-//! | 2. stored after it is on disk; what is there at a start | [`Store`], [`DecisionLog`] |
+//! | 2. stored after it is on disk, or in the memory of the system; what is there at a start | [`Store`], [`DecisionLog`] |
 //! | 3. overtaken maps | [`Node::set_map`] drops them |
 //! | 4. ticks | the thread of the node |
 //! | 5. batches are read and checked | `reading/` |
 //!
 //! A node whose disk fails, or of which a thread panics, ends by itself; [`NodeStatus::ended`] says why, and clients hear
 //! [`client::ClientError::Stopped`].
-//! What was not done: a shuffle with durability `memory`, as the machines' terms do not have it.
+//! What was not done: a batch of durability `memory` is written before its holder answers, too. The memory of the node then holds
+//! no batch that it has acknowledged, so its bound holds for such shuffles, and the end of the process loses nothing.
 
 pub mod client;
 pub(crate) mod counters;

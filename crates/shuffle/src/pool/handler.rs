@@ -238,7 +238,8 @@ mod tests {
     fn batch(from: &NodeId) -> Packet {
         let writer = Writer::Buffer(BufferId { node: from.clone(), incarnation: Incarnation(1) });
         let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: SLOT, writer }, number: 1 };
-        Packet::Message(Message::Batch(Arc::new(Batch { key, body: Body::Records(Tagged::new()) })))
+        let (durability, body) = (Durability::Disk, Body::Records(Tagged::new()));
+        Packet::Message(Message::Batch(Arc::new(Batch { key, durability, body })))
     }
 
     #[tokio::test]

@@ -74,6 +74,7 @@ pub(super) fn form(overview: &ShuffleOverview) -> ShuffleForm {
         kind: kind.to_owned(),
         order,
         combine: overview.combine.map(|how| how.to_string()),
+        durability: overview.durability.to_string(),
         owner: Some(options.owner.clone()).filter(|owner| !owner.is_empty()),
         unsealed_ttl_ms: options.unsealed_ttl_ms,
         sealed_ttl_ms: options.sealed_ttl_ms,
@@ -227,7 +228,7 @@ fn error(status: StatusCode, body: &ErrorBody) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_service::shuffle::{ArrowKind, Combine};
+    use partage_service::shuffle::{ArrowKind, Combine, Durability};
 
     #[test]
     fn a_number_is_32_hexadecimal_digits() {
@@ -261,6 +262,7 @@ mod tests {
             shuffle: ShuffleId(255),
             options: options.into(),
             combine: Some(Combine::Count),
+            durability: Durability::Memory,
             stage: ShuffleStage::Sealing,
             partitions: 2,
             attempts: 3,
@@ -280,7 +282,7 @@ mod tests {
             (told.kind.as_str(), told.owner.as_deref(), told.ends_in_ms),
             ("arrow", Some("etl"), 90_000)
         );
-        assert_eq!(told.combine.as_deref(), Some("count"));
+        assert_eq!((told.combine.as_deref(), told.durability.as_str()), (Some("count"), "memory"));
         assert_eq!(told.order, [SortColumnForm { column: 3, descends: true, nulls_first: false }]);
         assert_eq!(told.waits_for.as_deref(), Some("a whole attempt of each of the partitions 7, 9"));
         let open = form(&ShuffleOverview { stage: ShuffleStage::Open, lacking: Vec::new(), ..overview });

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The room is not taken ahead, as it is in a log: each byte would be written twice. So a group of frames is written behind the
-//! end of the file, and synced. A crash can tear any frame of the last group, and leave a later one of it whole. Each frame
-//! therefore says how much of the file was synced when its group began. What a start finds at the place of a frame:
+//! end of the file, and synced, unless each batch of it is of durability `memory`. A crash can tear any frame behind the last sync,
+//! and leave a later one of them whole. Each frame therefore says how much of the file was synced when its group began. What a
+//! start finds at the place of a frame:
 //!
 //! | found there | verdict |
 //! |---|---|
@@ -69,10 +70,14 @@ pub(crate) enum AppendError {
 pub(crate) struct BatchFile {
     pub(crate) number: u64,
     path: PathBuf,
-    /// None: it is closed, as files of other shuffles were added to since. All of it is synced.
+    /// None: it is closed, as files of other shuffles were added to since.
     file: Option<Box<dyn DiskFile>>,
-    /// What is synced.
+    /// What is written.
     pub(crate) end: u64,
+    /// What of it is synced.
+    synced: u64,
+    /// The folder was synced after the file was made.
+    pub(crate) is_named: bool,
     next_frame: u64,
 }
 
@@ -92,7 +97,15 @@ impl BatchFile {
         match made {
             Ok(file) => {
                 let end = header.len() as u64;
-                Ok(BatchFile { number, path, file: Some(file), end, next_frame: 1 })
+                Ok(BatchFile {
+                    number,
+                    path,
+                    file: Some(file),
+                    end,
+                    synced: end,
+                    is_named: false,
+                    next_frame: 1,
+                })
             }
             Err(error) if is_full(&error) => match disk.remove(&path) {
                 Ok(()) => Err(AppendError::Full),
@@ -103,16 +116,18 @@ impl BatchFile {
         }
     }
 
-    /// Writes a group and syncs it. The answer says where each batch lies, in their order.
+    /// Writes a group, and syncs it with all that was written before, if it is told to. The answer says where each batch lies, in
+    /// their order.
     pub(crate) fn append(
         &mut self,
         disk: &dyn Disk,
         group: &[Arc<Batch>],
+        syncs: bool,
     ) -> Result<Vec<Place>, AppendError> {
         let (mut bytes, mut places) = (Vec::new(), Vec::new());
         for batch in group {
             let mut payload = Vec::with_capacity(BEFORE + batch.bytes() as usize);
-            payload.put_u64(self.end);
+            payload.put_u64(self.synced);
             batch::encode(batch, &mut payload);
             let number = self.next_frame + places.len() as u64;
             let frame = frame::encode(self.number, number, payload);
@@ -134,7 +149,10 @@ impl BatchFile {
                 _ => unknown(&self.path, "writing", &error),
             });
         }
-        file.sync().map_err(|error| unknown(&self.path, "syncing", &error))?;
+        if syncs {
+            file.sync().map_err(|error| unknown(&self.path, "syncing", &error))?;
+            self.synced = self.end + bytes.len() as u64;
+        }
         self.end += bytes.len() as u64;
         self.next_frame += places.len() as u64;
         Ok(places)

@@ -10,10 +10,11 @@
 //!
 //! # What is promised
 //!
-//! - When [`Store::store`] names a batch as stored, the batch is on stable storage. A full disk is a definite answer: nothing of
+//! - When [`Store::store`] names a batch as stored, the batch is on stable storage; one of durability `memory` is written, so that
+//!   it is in the memory of the system and outlives the process, and the system brings it to the disk when it likes. A full disk is a definite answer: nothing of
 //!   these batches is there, and the next call may succeed. After any other error the process must end ([`StoreError::Ends`]): a
 //!   failed sync is never tried again, as the kernel may have dropped what it says it has.
-//! - A start finds every batch that was stored. It cuts an unfinished last group off, and reports each place that is damaged by
+//! - A start finds every batch that was stored; after the power was gone, every one that was synced. It cuts what is unfinished off, and reports each place that is damaged by
 //!   file and offset; the batches behind such a place are found (`file.rs`). A batch of the last group may be there that was
 //!   never acknowledged: a batch never changes, so that does no harm.
 //! - A read checks the sum of the frame.
@@ -22,7 +23,7 @@
 //! - Of files that are added to so many are open as [`StoreSettings::open_files`] says; the others are opened again when a batch
 //!   comes. Of each the store keeps some numbers in memory, less than of one batch.
 //! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the
-//!   file.
+//!   file; batches of durability `memory` are then not synced, be it that they were on the disk before.
 //! - Batches of a later version of the program are not damage: the store is not opened, and nothing of them is removed.
 //! - Two processes cannot open one folder.
 
@@ -43,7 +44,7 @@ use file::{AppendError, BatchFile};
 use index::Index;
 use partage_journal::Disk;
 use partage_service::shuffle::record::{Batch, BatchKey, EndMark};
-use partage_service::shuffle::{PoolSlot, ShuffleId};
+use partage_service::shuffle::{Durability, PoolSlot, ShuffleId};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -84,7 +85,7 @@ pub struct Found {
 /// What became of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Written {
-    /// On stable storage.
+    /// As their durability says.
     pub stored: Vec<BatchKey>,
     /// Not there, as the disk is full.
     pub refused: Vec<BatchKey>,
@@ -205,7 +206,7 @@ impl Store {
         lock(&self.index).bytes()
     }
 
-    /// Writes a group, with one sync for each shuffle in it.
+    /// Writes a group, with one sync for each shuffle in it that has a batch which is to be on disk.
     ///
     /// # Errors
     /// The disk failed: the process must end.
@@ -215,26 +216,35 @@ impl Store {
         for batch in group {
             of_shuffles.entry(batch.key.stream.shuffle).or_default().push(Arc::clone(batch));
         }
-        let (mut written, mut is_new) = (Written::default(), false);
+        let (mut written, mut wants_name) = (Written::default(), false);
         for (shuffle, batches) in of_shuffles {
-            is_new |= !self.heads.contains_key(&shuffle);
-            let appended = self.append(shuffle, &batches);
+            let syncs = batches.iter().any(|batch| batch.durability == Durability::Disk);
+            let appended = self.append(shuffle, &batches, syncs);
             let keys = batches.iter().map(|batch| batch.key.clone());
             match appended {
-                Ok(()) => written.stored.extend(keys),
+                Ok(is_named) => {
+                    wants_name |= syncs && !is_named;
+                    written.stored.extend(keys);
+                }
                 Err(AppendError::Full) => written.refused.extend(keys),
                 Err(AppendError::Unknown(why)) => return Err(self.ends(StoreError::Ends(why))),
             }
         }
-        if is_new {
+        if wants_name {
             let synced = self.disk.sync_dir(&self.dir).map_err(failed("syncing", &self.dir));
             synced.map_err(|error| self.ends(error))?;
         }
         Ok(written)
     }
 
-    /// Puts batches into the file of their shuffle.
-    fn append(&mut self, shuffle: ShuffleId, batches: &[Arc<Batch>]) -> Result<(), AppendError> {
+    /// Puts batches into the file of their shuffle. The answer says whether the folder was synced after that file was made; if
+    /// these are synced, the caller syncs it.
+    fn append(
+        &mut self,
+        shuffle: ShuffleId,
+        batches: &[Arc<Batch>],
+        syncs: bool,
+    ) -> Result<bool, AppendError> {
         let mut head = match self.heads.remove(&shuffle) {
             Some(head) => head,
             None => {
@@ -245,7 +255,9 @@ impl Store {
                 head
             }
         };
-        let appended = head.append(self.disk.as_ref(), batches);
+        let appended = head.append(self.disk.as_ref(), batches, syncs);
+        let is_named = head.is_named;
+        head.is_named |= syncs && appended.is_ok();
         if let Ok(places) = &appended {
             let mut index = lock(&self.index);
             batches.iter().zip(places).for_each(|(batch, place)| index.insert(&batch.key, *place));
@@ -261,7 +273,7 @@ impl Store {
             // It may have gone with its shuffle.
             self.heads.get_mut(&shuffle).into_iter().for_each(BatchFile::close);
         }
-        appended.map(drop)
+        appended.map(|_| is_named)
     }
 
     /// All batches of a shuffle go, and its files.

@@ -29,7 +29,7 @@ use clap::Args;
 use folder::PartFolder;
 use indicatif::ProgressBar;
 use layout::{Format, Layout, Piece, Wanted};
-use partage_shuffle_client::{Client, Shuffle, StartOptions};
+use partage_shuffle_client::{Client, Durability, Shuffle, StartOptions};
 use serde_json::json;
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -86,6 +86,10 @@ pub struct SortArgs {
     /// Maximum number of input partitions that are written at once, and of parts that are read at once
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     parallel: u16,
+    /// Where records are while they are sorted: on the disks of several nodes (disk), or in the memory of several machines
+    /// (memory), and the sort fails if these lose power at once
+    #[arg(long, default_value_t = Durability::Disk, value_name = "disk|memory")]
+    durability: Durability,
     #[command(flatten)]
     dry: DryRun,
     #[command(flatten)]
@@ -127,7 +131,8 @@ impl SortArgs {
         }
         let mut signals = StopSignals::listen()?;
         let parts = PartFolder::create(&self.out, self.extension().as_deref())?;
-        let options = StartOptions { partitions: self.partitions, bytes, ..StartOptions::default() };
+        let (partitions, durability) = (self.partitions, self.durability);
+        let options = StartOptions { partitions, bytes, durability, ..StartOptions::default() };
         let shuffle = client.start(&options).await.map_err(failure)?;
         let sort = Sort {
             client,

@@ -6,7 +6,7 @@ use crate::shuffle::bounds::Tag;
 use crate::shuffle::message::Message;
 use crate::shuffle::plan::Division;
 use crate::shuffle::record::{Batch, BatchKey, Body, Segment, Stream, Tagged, divide, in_batches};
-use crate::shuffle::{PoolSlot, TaskId, Terms, Writer};
+use crate::shuffle::{Durability, PoolSlot, TaskId, Terms, Writer};
 use partage_core::base::time::Millis;
 use std::sync::Arc;
 
@@ -60,7 +60,10 @@ impl Buffer {
         let parts: Vec<(PoolSlot, Vec<Tagged>)> =
             parts.into_iter().map(|(slot, tagged)| (slot, in_batches(tagged, most))).collect();
         let last = parts.iter().map(|(slot, batches)| (*slot, batches.len() as u64)).collect();
+        // A buffer that has no attempt of the shuffle does not know how durable it must be, and syncs.
+        let mut durability = Durability::Disk;
         if let Some(open) = self.shuffles.get_mut(shuffle) {
+            durability = open.batch_durability();
             open.divisions.insert(*task, Divided { leader, last });
             self.counts.divisions += 1;
         }
@@ -68,7 +71,7 @@ impl Buffer {
             let stream = Stream { shuffle: *shuffle, slot, writer: Writer::Division(*task, self.id.clone()) };
             for (number, tagged) in (1..).zip(batches) {
                 let key = BatchKey { stream: stream.clone(), number };
-                let batch = Batch { key, body: Body::Records(tagged) };
+                let batch = Batch { key, durability, body: Body::Records(tagged) };
                 self.sending.send(now, &self.map, batch, &mut self.out);
             }
         }

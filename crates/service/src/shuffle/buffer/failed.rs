@@ -55,6 +55,11 @@ pub enum Failed {
         "the attempt was opened with another way to combine records than others of its shuffle: give the handle that the start has printed; do not run the attempt again with this one"
     )]
     CombinesOtherwise,
+    /// Another attempt of the shuffle says another durability.
+    #[error(
+        "the attempt was opened with another durability than others of its shuffle: give the handle that the start has printed; do not run the attempt again with this one"
+    )]
+    OtherDurability,
     /// The buffer knows no such attempt.
     #[error(
         "the buffer has no such attempt, as it was restarted or the attempt failed: run the attempt again"

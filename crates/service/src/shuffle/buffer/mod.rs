@@ -27,7 +27,7 @@ use super::record::{
 use super::sending::Sending;
 use super::settings::Settings;
 use super::sketch::Sketch;
-use super::{AttemptId, AttemptKey, BufferId, Ended, PoolSlot, ShuffleId, Terms, Writer};
+use super::{AttemptId, AttemptKey, BufferId, Durability, Ended, PoolSlot, ShuffleId, Terms, Writer};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::limits;
@@ -213,6 +213,7 @@ impl Buffer {
             segments: 0,
             weight: 1,
             combine: None,
+            durability: Durability::Disk,
             writing: 0,
             heard: now,
             flush_at: Millis::NEVER,
@@ -232,11 +233,9 @@ impl Buffer {
         if open.plan.is_some() {
             return self.answer_sealed(attempt);
         }
-        // Without attempts nothing is held that was combined otherwise.
-        if !open.attempts.is_empty() && open.combine != terms.combine {
-            return self.answer(attempt, Err(Failed::CombinesOtherwise));
+        if let Err(why) = open.takes(terms) {
+            return self.answer(attempt, Err(why));
         }
-        (open.weight, open.combine) = (u64::from(terms.bounded().weight), terms.combine);
         open.heard = now;
         let key = (attempt.partition, attempt.id);
         match open.attempts.get(&key).map(|held| held.state.clone()) {
@@ -355,6 +354,7 @@ impl Buffer {
         open.flush_at = Millis::NEVER;
         self.counts.flushes += u64::from(open.records > 0);
         (open.bytes, open.records, open.segments) = (0, 0, 0);
+        let durability = open.batch_durability();
         let (writer, most) = (Writer::Buffer(self.id.clone()), self.settings.batch_bytes);
         let chunks = std::mem::take(&mut open.chunks).into_iter();
         // One batch for each slot, unless it is larger than holders read at once.
@@ -369,7 +369,7 @@ impl Buffer {
                 held.last.insert(slot, number);
             }
             let key = BatchKey { stream: Stream { shuffle, slot, writer: writer.clone() }, number };
-            let batch = Batch { key, body: Body::Records(tagged) };
+            let batch = Batch { key, durability, body: Body::Records(tagged) };
             self.sending.send(now, &self.map, batch, &mut self.out);
         }
         for (attempt, held) in &mut open.attempts {
@@ -385,7 +385,7 @@ impl Buffer {
     fn progress(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         let writer = Writer::Buffer(self.id.clone());
-        let home = self.map.home(shuffle);
+        let (home, durability) = (self.map.home(shuffle), open.batch_durability());
         let out: Vec<(u32, AttemptId)> = open.out.iter().copied().collect();
         for attempt in out {
             let Some(held) = open.attempts.get_mut(&attempt) else {
@@ -408,7 +408,8 @@ impl Buffer {
             held.state = State::Marking { at, mark: key.clone() };
             open.out.remove(&attempt);
             open.marking.insert(key.clone(), attempt);
-            self.sending.send(now, &self.map, Batch { key, body: Body::Mark(mark) }, &mut self.out);
+            let batch = Batch { key, durability, body: Body::Mark(mark) };
+            self.sending.send(now, &self.map, batch, &mut self.out);
         }
     }
 

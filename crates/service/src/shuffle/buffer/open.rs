@@ -1,11 +1,13 @@
 //! What a buffer has of one shuffle.
 
+use super::Failed;
 use crate::shuffle::bounds::Bounds;
 use crate::shuffle::plan::Plan;
 use crate::shuffle::record::{BatchKey, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Tagged, segments_of};
 use crate::shuffle::sketch::Sketch;
-use crate::shuffle::{AttemptId, Combine, PoolSlot, TaskId};
+use crate::shuffle::{AttemptId, Combine, Durability, PoolSlot, TaskId, Terms};
 use partage_core::base::name::NodeId;
+use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,6 +70,8 @@ pub(super) struct Open {
     pub(super) weight: u64,
     /// As its attempts say, and all of them the same.
     pub(super) combine: Option<Combine>,
+    /// The same, also of those that are gone and have written batches.
+    pub(super) durability: Durability,
     /// Attempts that have not ended.
     pub(super) writing: usize,
     /// When a client opened an attempt or sent a frame last.
@@ -83,6 +87,30 @@ pub(super) struct Open {
 }
 
 impl Open {
+    /// Goes by the terms of an attempt that is being opened.
+    ///
+    /// # Errors
+    /// Others that are here were opened with terms that these do not go with.
+    pub(super) fn takes(&mut self, terms: Terms) -> Result<(), Failed> {
+        // Without attempts nothing is held that was combined otherwise.
+        if !self.attempts.is_empty() && self.combine != terms.combine {
+            return Err(Failed::CombinesOtherwise);
+        }
+        // A stream is as durable as the least durable of its batches: a reader needs each of them.
+        let has_written = !self.attempts.is_empty() || !self.last.is_empty();
+        if has_written && self.durability != terms.durability {
+            return Err(Failed::OtherDurability);
+        }
+        (self.weight, self.combine) = (u64::from(terms.bounded().weight), terms.combine);
+        self.durability = terms.durability;
+        Ok(())
+    }
+
+    /// How durable its batches are.
+    pub(super) fn batch_durability(&self) -> Durability {
+        if planted::is(Planted::AckedUnsynced) { Durability::Memory } else { self.durability }
+    }
+
     /// What is held takes in memory, in bytes.
     pub(super) fn memory(&self) -> u64 {
         self.bytes + MEMORY_OF_RECORD * self.records + MEMORY_OF_SEGMENT * self.segments

@@ -180,6 +180,26 @@ fn what_a_client_does_wrong_is_named_and_each_error_says_what_to_do() {
 }
 
 #[test]
+fn x6_batches_are_as_durable_as_the_attempts_of_their_shuffle_say_and_all_say_the_same() {
+    let [disk, memory] = Durability::ALL;
+    for (durability, other) in [(disk, memory), (memory, disk)] {
+        let open = |durability| Input::Open(Terms { durability, ..Terms::new(1, 1) });
+        let mut buffer = buffer(Settings::default());
+        buffer.client(0, 1, open(durability));
+        buffer.client(0, 1, Input::Frame(1, vec![record("k")]));
+        let mut effects = buffer.client(0, 1, Input::End(1, 2));
+        effects.extend(buffer.handle(Millis(5), Event::Tick));
+        let batches = effects.iter().filter_map(|effect| match effect {
+            Effect::Send(_, Message::Batch(batch)) => Some(batch.durability),
+            _ => None,
+        });
+        assert_eq!(batches.collect::<Vec<_>>(), [durability; 2], "one batch, to two nodes");
+        assert_eq!(answers(&buffer.client(6, 2, open(other))), [Err(Failed::OtherDurability)]);
+        assert_eq!(answers(&buffer.client(9, 4, open(durability))), []);
+    }
+}
+
+#[test]
 fn r1_a_frame_beyond_the_limit_waits_and_is_taken_when_there_is_room() {
     let mut buffer = buffer(Settings { buffer_bytes: 3, ..Settings::default() });
     buffer.writes(1);

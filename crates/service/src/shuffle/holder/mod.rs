@@ -64,7 +64,7 @@ pub enum NotRead {
 pub enum Event {
     /// From another node, or this one.
     Message(NodeId, Message),
-    /// A batch is on disk.
+    /// A batch is stored, as its [`Durability`](super::Durability) says.
     Stored(BatchKey),
     /// A batch was not put on disk, as there is no room. Its sender hears nothing: it sends it again, or to a stand-in.
     NotStored(BatchKey),
@@ -90,7 +90,7 @@ pub enum Event {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Put it on disk, and say so.
+    /// Store it as its [`Durability`](super::Durability) says, and say so.
     Store(Arc<Batch>),
     /// Send to a node.
     Send(NodeId, Message),

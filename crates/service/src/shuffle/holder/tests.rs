@@ -1,7 +1,7 @@
 use super::*;
-use crate::shuffle::BufferId;
 use crate::shuffle::pool::SlotPlace;
 use crate::shuffle::record::Tagged;
+use crate::shuffle::{BufferId, Durability};
 
 fn holder() -> (Holder, NodeId) {
     let [me, other] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
@@ -18,7 +18,11 @@ fn a_batch_that_found_no_room_is_stored_when_it_comes_again() {
     let (mut holder, sender) = holder();
     let writer = Writer::Buffer(BufferId { node: sender.clone(), incarnation: Incarnation(1) });
     let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer }, number: 1 };
-    let batch = Arc::new(Batch { key: key.clone(), body: Body::Records(Tagged::new()) });
+    let batch = Arc::new(Batch {
+        key: key.clone(),
+        durability: Durability::Disk,
+        body: Body::Records(Tagged::new()),
+    });
     let comes = Event::Message(sender.clone(), Message::Batch(batch.clone()));
     assert_eq!(holder.handle(Millis(1), comes.clone()), [Effect::Store(batch.clone())]);
     assert_eq!(holder.handle(Millis(2), comes.clone()), [], "it is being stored");
@@ -64,7 +68,11 @@ fn a_slot_of_a_pool_that_was_deleted_goes_though_nobody_else_has_it() {
     let (mut holder, sender) = holder();
     let writer = Writer::Buffer(BufferId { node: sender.clone(), incarnation: Incarnation(1) });
     let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer }, number: 1 };
-    let batch = Arc::new(Batch { key: key.clone(), body: Body::Records(Tagged::new()) });
+    let batch = Arc::new(Batch {
+        key: key.clone(),
+        durability: Durability::Disk,
+        body: Body::Records(Tagged::new()),
+    });
     holder.handle(Millis(1), Event::Message(sender, Message::Batch(batch)));
     holder.handle(Millis(1), Event::Stored(key));
     let effects = holder.handle(Millis(2), Event::SlotDeleted(PoolSlot(0)));
@@ -79,7 +87,11 @@ fn d7_a_former_replica_has_the_slot_until_each_replica_in_live_has_all_of_it() {
     assert!(!holder.has_slot(slot) && !holder.has_slots());
     let writer = Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(1) });
     let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot, writer }, number: 1 };
-    let batch = Arc::new(Batch { key: key.clone(), body: Body::Records(Tagged::new()) });
+    let batch = Arc::new(Batch {
+        key: key.clone(),
+        durability: Durability::Disk,
+        body: Body::Records(Tagged::new()),
+    });
     holder.handle(Millis(1), Event::Message(other.clone(), Message::Batch(batch)));
     assert!(holder.has_slot(slot) && holder.has_slots(), "it is being stored");
     holder.handle(Millis(1), Event::Stored(key.clone()));

@@ -348,8 +348,14 @@ impl Leader {
                 return self.decide(now, shuffle, Decision::Start(terms, options.into()));
             }
             (Request::Start(asked, options), Some((terms, own, _))) => match own.difference(&options) {
-                None if asked.combine == terms.combine => Ok(Answer::Started(terms)),
-                difference => Err(Failed::StartDiffers(difference.unwrap_or(OptionDifference::Combine))),
+                Some(difference) => Err(Failed::StartDiffers(difference)),
+                None if asked.combine != terms.combine => {
+                    Err(Failed::StartDiffers(OptionDifference::Combine))
+                }
+                None if asked.durability != terms.durability => {
+                    Err(Failed::StartDiffers(OptionDifference::Durability))
+                }
+                None => Ok(Answer::Started(terms)),
             },
             (Request::Delete, Some(_)) => {
                 self.waits(shuffle, number, Request::Delete);
@@ -571,6 +577,7 @@ impl Leader {
         if gap > self.settings.resend_ms.saturating_mul(4) {
             for led in self.shuffles.values_mut() {
                 led.touched = now.min(led.touched + gap);
+                led.forgive_seal(now, gap);
             }
         }
     }

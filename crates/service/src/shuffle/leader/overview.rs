@@ -1,7 +1,7 @@
 //! What a leader tells people of the shuffles that it leads.
 
 use super::{Leader, Led, State};
-use crate::shuffle::{Combine, Failure, PoolSlot, ShuffleId, ShuffleOptions};
+use crate::shuffle::{Combine, Durability, Failure, PoolSlot, ShuffleId, ShuffleOptions};
 use partage_core::base::time::Millis;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub struct ShuffleOverview {
     pub options: Arc<ShuffleOptions>,
     /// How it combines records.
     pub combine: Option<Combine>,
+    /// Where its records are when they are acknowledged.
+    pub durability: Durability,
     /// How far it is.
     pub stage: ShuffleStage,
     /// Input partitions with a whole attempt; of a sealed one, those that are read.
@@ -108,6 +110,7 @@ impl Leader {
             shuffle,
             options: led.options.clone(),
             combine: led.terms.combine,
+            durability: led.terms.durability,
             stage: led.stage(),
             partitions,
             attempts,

@@ -7,6 +7,9 @@
 //! | counting | records and bytes of each range, from a replica of each slot, some slots at a time |
 //! | deciding | if the counts are those of the winners: the plan. Else the shuffle fails by name (D6) |
 //!
+//! While it divides or counts, a seal waits for holders of what the winners need, without end if the shuffle is on disk. One of
+//! durability `memory` fails by name when nothing more has come for long ([`Settings::lost_ms`]): R machines may have ended at once.
+//!
 //! A later request to seal that names a partition more than the first one is refused, in any of these steps and after them.
 
 use super::dividing::need;
@@ -16,7 +19,7 @@ use crate::shuffle::message::Message;
 use crate::shuffle::plan::{Needed, Plan, PlanRange, Winner};
 use crate::shuffle::record::EndMark;
 use crate::shuffle::settings::Settings;
-use crate::shuffle::{AttemptKey, Failure, PoolSlot, RangeId, ShuffleId};
+use crate::shuffle::{AttemptKey, Durability, Failure, PoolSlot, RangeId, ShuffleId};
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
@@ -114,6 +117,22 @@ pub(super) struct Sealing {
     chosen: Option<Chosen>,
     draft: Option<Draft>,
     counts: BTreeMap<PoolSlot, Counts>,
+    /// How many streams are needed and how many slots are not counted, and since when these are the numbers.
+    left: (usize, usize),
+    left_since: Millis,
+}
+
+impl Sealing {
+    /// Whether it has come no further for so long.
+    fn is_stuck(&mut self, now: Millis, most_ms: u64) -> bool {
+        let needed = self.chosen.iter().flat_map(|chosen| chosen.needed.values());
+        let streams = needed.map(BTreeMap::len).sum::<usize>();
+        let left = (streams, self.draft.as_ref().map_or(usize::MAX, |draft| draft.open.len()));
+        if self.left != left {
+            (self.left, self.left_since) = (left, now);
+        }
+        now.since(self.left_since) >= most_ms
+    }
 }
 
 impl Led {
@@ -132,6 +151,13 @@ impl Led {
         if let Some(chosen) = self.seal.as_mut().and_then(|sealing| sealing.chosen.as_mut()) {
             let last = superseded.last.iter();
             last.for_each(|(slot, last)| need(&mut chosen.needed, *slot, &superseded.writer, *last));
+        }
+    }
+
+    /// While the leader was paused nobody could give it anything.
+    pub(super) fn forgive_seal(&mut self, now: Millis, gap: u64) {
+        if let Some(sealing) = &mut self.seal {
+            sealing.left_since = now.min(sealing.left_since + gap);
         }
     }
 
@@ -196,6 +222,8 @@ impl Leader {
             chosen: None,
             draft: None,
             counts: BTreeMap::new(),
+            left: (0, 0),
+            left_since: now,
         });
         sealing.requests.push(number);
         if sealing.requests.len() > WAITING {
@@ -216,7 +244,18 @@ impl Leader {
                 if led.versions.current().version > 0 && !self.has_to_divide(shuffle, led, needed) {
                     self.ask_counts(now, shuffle);
                 }
+                self.fail_if_lost(now, shuffle);
             }
+        }
+    }
+
+    /// What was acknowledged in memory may be nowhere. Then nothing comes any more.
+    fn fail_if_lost(&mut self, now: Millis, shuffle: ShuffleId) {
+        let most_ms = self.settings.lost_ms;
+        let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
+        let may_be_lost = led.terms.durability == Durability::Memory && led.deciding == 0;
+        if may_be_lost && led.seal.as_mut().is_some_and(|sealing| sealing.is_stuck(now, most_ms)) {
+            self.decide(now, shuffle, Decision::Failed(Failure::Lost));
         }
     }
 

@@ -7,7 +7,7 @@ use crate::shuffle::plan::Winner;
 use crate::shuffle::pool::SlotPlace;
 use crate::shuffle::record::{BatchKey, EndMark, Stream};
 use crate::shuffle::sketch::Sketch;
-use crate::shuffle::{AttemptId, AttemptKey, BufferId, RangeId, TaskId, Writer};
+use crate::shuffle::{AttemptId, AttemptKey, BufferId, Durability, RangeId, TaskId, Writer};
 use partage_core::base::id::Incarnation;
 use partage_core::limits;
 
@@ -341,6 +341,11 @@ fn a_start_with_the_same_number_is_the_same_shuffle_or_says_in_what_it_differs()
 
 /// A leader that seals a shuffle of one attempt, in so many stashes, and the orders to divide them. `a` has all 256 slots.
 fn dividing(stashes: u32) -> (Leader, Vec<TaskId>) {
+    dividing_as(stashes, Durability::Disk)
+}
+
+/// The same of a shuffle of that durability.
+fn dividing_as(stashes: u32, durability: Durability) -> (Leader, Vec<TaskId>) {
     let place = SlotPlace { epoch: Epoch(1), live: vec![node("a")], loading: Vec::new() };
     let nodes = vec![node("a")];
     let map = Arc::new(PoolMap {
@@ -354,7 +359,7 @@ fn dividing(stashes: u32) -> (Leader, Vec<TaskId>) {
     let mut leader = Leader::begin(Millis(0), SLOT, settings(), map.clone(), decisions);
     leader.handle(Millis(0), Event::Tick);
     leader.synced(0);
-    let terms = Terms::new(stashes, 100);
+    let terms = Terms { durability, ..Terms::new(stashes, 100) };
     leader.handle(Millis(0), Event::Request(1, SHUFFLE, Request::Start(terms, ShuffleOptions::default())));
     leader.synced(1);
     let mut sketch = Sketch::new(1_600, 1);
@@ -393,6 +398,24 @@ fn counts(effects: &[Effect]) -> Vec<(PoolSlot, Arc<Plan>)> {
         _ => None,
     };
     effects.iter().filter_map(count).collect()
+}
+
+#[test]
+fn d6_a_seal_that_gets_nothing_more_fails_what_was_in_memory_by_name_and_waits_for_disks() {
+    let (lost_ms, step) = (settings().lost_ms, settings().resend_ms);
+    for durability in Durability::ALL {
+        let (mut leader, tasks) = dividing_as(2, durability);
+        assert!(!tasks.is_empty());
+        assert_eq!(decided(&leader.ticks(step, lost_ms - step)), []);
+        let decisions = decided(&leader.ticks(lost_ms - step, lost_ms));
+        if durability == Durability::Disk {
+            assert_eq!(decisions, []);
+            continue;
+        }
+        assert_eq!(decisions, [Decision::Failed(Failure::Lost)]);
+        let answered = Effect::Answer(2, Err(Failed::Failed(Failure::Lost)));
+        assert!(leader.synced(3).contains(&answered));
+    }
 }
 
 #[test]

@@ -2,13 +2,13 @@ use super::*;
 use partage_core::base::id::Incarnation;
 use partage_service::shuffle::partition::CutAt;
 use partage_service::shuffle::record::{Body, Stream, Tagged};
-use partage_service::shuffle::{BufferId, Writer};
+use partage_service::shuffle::{BufferId, Durability, Writer};
 
 fn held(number: u64) -> Arc<Batch> {
     let node = NodeId::new("a").unwrap();
     let writer = Writer::Buffer(BufferId { node, incarnation: Incarnation(1) });
     let key = BatchKey { stream: Stream { shuffle: ShuffleId(1), slot: PoolSlot(0), writer }, number };
-    Arc::new(Batch { key, body: Body::Records(Tagged::new()) })
+    Arc::new(Batch { key, durability: Durability::Disk, body: Body::Records(Tagged::new()) })
 }
 
 fn batch(number: u64) -> Packet {

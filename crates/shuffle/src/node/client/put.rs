@@ -46,6 +46,7 @@ impl PutError {
                 | Failed::FrameTooLarge { .. }
                 | Failed::NoNumber(_)
                 | Failed::CombinesOtherwise
+                | Failed::OtherDurability
                 | Failed::Sealed
                 | Failed::Over(_)
                 | Failed::ShuffleFailed => false,

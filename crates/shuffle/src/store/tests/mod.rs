@@ -2,6 +2,7 @@
 
 mod damage;
 mod faults;
+mod memory;
 
 use super::{BatchError, Found, Store, StoreError, StoreSettings, is_locked};
 use partage_core::base::id::Incarnation;
@@ -10,7 +11,7 @@ use partage_journal::faulty_disk::FaultyDisk;
 use partage_journal::{Disk, RealDisk};
 use partage_service::shuffle::bounds::Tag;
 use partage_service::shuffle::record::{Batch, BatchKey, Body, Record, Segment, Stream};
-use partage_service::shuffle::{AttemptKey, BufferId, PoolSlot, RangeId, ShuffleId, Writer};
+use partage_service::shuffle::{AttemptKey, BufferId, Durability, PoolSlot, RangeId, ShuffleId, Writer};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +35,14 @@ pub(crate) fn batch(shuffle: u128, slot: u32, number: u64, bytes: usize) -> Arc<
     let attempt = AttemptKey { buffer: buffer(), number };
     let segment = Segment { attempt, partition: 0, frame: 1, records: vec![record] };
     let tag = Tag { version: 0, range: RangeId(1) };
-    Arc::new(Batch { key, body: Body::Records([(tag, vec![segment])].into()) })
+    let body = Body::Records([(tag, vec![segment])].into());
+    Arc::new(Batch { key, durability: Durability::Disk, body })
+}
+
+/// The same of a shuffle of durability `memory`.
+fn unsynced(shuffle: u128, slot: u32, number: u64, bytes: usize) -> Arc<Batch> {
+    let Batch { key, body, .. } = batch(shuffle, slot, number, bytes).as_ref().clone();
+    Arc::new(Batch { key, durability: Durability::Memory, body })
 }
 
 pub(crate) fn open(disk: &FaultyDisk) -> Result<(Store, Found), StoreError> {

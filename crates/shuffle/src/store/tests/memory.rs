@@ -1,0 +1,88 @@
+//! Batches of durability `memory`: no sync before the answer, and what is there after each kind of end.
+
+use super::{batch, files, key, keys, open_with, unsynced};
+use crate::store::Store;
+use partage_journal::faulty_disk::{Fault, FaultyDisk};
+use partage_service::shuffle::ShuffleId;
+use partage_service::shuffle::record::{Batch, BatchKey};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+fn names(batches: &[Arc<Batch>]) -> BTreeSet<BatchKey> {
+    batches.iter().map(|batch| batch.key.clone()).collect()
+}
+
+fn write(store: &mut Store, batches: &[Arc<Batch>]) {
+    for group in batches.chunks(3) {
+        let written = store.store(group).unwrap();
+        assert_eq!((written.stored.len(), written.refused.len()), (group.len(), 0));
+    }
+}
+
+#[test]
+fn what_was_written_outlives_the_process() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open_with(&disk, 2_000).unwrap();
+    let all: Vec<Arc<Batch>> = (1..=20).map(|number| unsynced(1, 1, number, 300)).collect();
+    write(&mut store, &all);
+    assert!(files(&disk).len() > 2, "{:?}", files(&disk));
+    disk.kill();
+    let (store, found) = open_with(&disk, 2_000).unwrap();
+    assert_eq!(keys(&found), names(&all));
+    assert_eq!((found.damages, found.unfinished), (vec![], 0));
+    assert!(all.iter().all(|batch| store.reader().read(&batch.key).unwrap() == *batch));
+}
+
+#[test]
+fn no_sync_is_waited_for_unless_a_batch_is_to_be_on_disk() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open_with(&disk, 1 << 20).unwrap();
+    // The first sync fails.
+    disk.arm(0, Fault::SyncFails);
+    write(&mut store, &[unsynced(1, 1, 1, 50), unsynced(1, 1, 2, 50)]);
+    assert!(!disk.fired());
+    assert!(store.store(&[unsynced(1, 1, 3, 50), batch(2, 1, 1, 50)]).is_err());
+    assert!(disk.fired());
+}
+
+#[test]
+fn power_that_goes_takes_only_what_was_not_synced_and_nothing_of_it_is_taken_for_a_batch() {
+    let (mut lost, mut kept) = (0, 0);
+    for seed in 1..200_u64 {
+        let disk = FaultyDisk::default();
+        let (mut store, _) = open_with(&disk, 4_000).unwrap();
+        let before: Vec<Arc<Batch>> = (1..=3).map(|number| unsynced(1, 1, number, 300)).collect();
+        write(&mut store, &before);
+        // A batch that is synced takes those before it along, as it lies in the same file.
+        let synced = batch(1, 1, 4, 100);
+        write(&mut store, std::slice::from_ref(&synced));
+        let other = batch(2, 1, 1, 300);
+        write(&mut store, std::slice::from_ref(&other));
+        let after: Vec<Arc<Batch>> = (5..=9).map(|number| unsynced(1, 1, number, 300)).collect();
+        write(&mut store, &after);
+        drop(store);
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        disk.lose_power(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % 2 == 0
+        });
+        let (mut store, found) = open_with(&disk, 4_000).unwrap();
+        assert_eq!(found.damages, [], "seed {seed}");
+        let there = keys(&found);
+        assert!(names(&before).is_subset(&there), "seed {seed}: {there:?}");
+        assert!(there.contains(&synced.key) && there.contains(&other.key), "seed {seed}: {there:?}");
+        for batch in &after {
+            let is_there = there.contains(&batch.key);
+            let read = store.reader().read(&batch.key);
+            assert_eq!(read.is_ok_and(|found| found == *batch), is_there, "seed {seed}: {:?}", batch.key);
+            if is_there { kept += 1 } else { lost += 1 }
+        }
+        // It goes on with what is there.
+        write(&mut store, &[unsynced(1, 1, 10, 50)]);
+        assert!(store.reader().read(&key(1, 1, 10)).is_ok());
+        store.drop_shuffle(ShuffleId(1)).unwrap();
+    }
+    assert!(lost > 100 && kept > 20, "{lost} lost, {kept} kept");
+}
