@@ -5,7 +5,8 @@ use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::Stored;
 use partage_service::shuffle::log::{Decisions, Replicas};
 use partage_service::shuffle::record::{Batch, BatchKey, Body};
-use partage_service::shuffle::{PoolSlot, ShuffleId};
+use partage_service::shuffle::{Durability, PoolSlot, ShuffleId};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A write.
@@ -21,6 +22,8 @@ pub struct Disk {
     /// In the order in which they were written. One that is stored twice is there twice.
     pub batches: Vec<Arc<Batch>>,
     pub damaged: Vec<BatchKey>,
+    /// Those of durability `memory` that are there, and go with the power of the machine.
+    pub unsynced: BTreeSet<BatchKey>,
     pub replicas: Replicas,
     /// Not synced.
     pub pending: Vec<(u64, Write)>,
@@ -36,9 +39,19 @@ impl Disk {
 
     pub fn apply(&mut self, write: Write) {
         match write {
+            // It was written before, unless it was dropped meanwhile.
+            Write::Batch(batch) if batch.durability == Durability::Memory => {
+                self.unsynced.remove(&batch.key);
+            }
             Write::Batch(batch) => self.batches.push(batch),
             Write::Decisions(slot, decisions, _) => drop(self.replicas.copies.insert(slot, decisions)),
         }
+    }
+
+    /// A batch of durability `memory` is in the memory of the machine.
+    pub fn write(&mut self, batch: Arc<Batch>) {
+        self.unsynced.insert(batch.key.clone());
+        self.batches.push(batch);
     }
 
     pub fn stored(&self) -> Stored {
@@ -55,6 +68,11 @@ impl Disk {
         !self.damaged.contains(key) && self.batches.iter().any(|batch| batch.key == *key)
     }
 
+    /// Whether a copy is here that only goes with the disk.
+    pub fn has_synced(&self, key: &BatchKey) -> bool {
+        self.has_intact(key) && !self.unsynced.contains(key)
+    }
+
     pub fn get(&self, key: &BatchKey) -> Option<&Arc<Batch>> {
         self.batches.iter().find(|batch| batch.key == *key)
     }
@@ -62,6 +80,7 @@ impl Disk {
     pub fn forget(&mut self, key: &BatchKey) {
         self.batches.retain(|batch| batch.key != *key);
         self.damaged.retain(|damaged| damaged != key);
+        self.unsynced.remove(key);
     }
 
     /// The first damaged batch among those of a shuffle in a slot.
@@ -73,6 +92,7 @@ impl Disk {
     pub fn drop_if(&mut self, is_gone: impl Fn(&BatchKey) -> bool) {
         self.batches.retain(|batch| !is_gone(&batch.key));
         self.damaged.retain(|key| !is_gone(key));
+        self.unsynced.retain(|key| !is_gone(key));
         self.pending.retain(|(_, write)| match write {
             Write::Batch(batch) => !is_gone(&batch.key),
             Write::Decisions(..) => true,

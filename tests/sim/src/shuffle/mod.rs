@@ -9,6 +9,11 @@
 //! is dropped is on R disks elsewhere; a shuffle is sealed once, with one whole attempt of each partition; what is read is these
 //! attempts' records as a multiset, in order, stable, and the same at every read, with partitions that differ by one record, or
 //! from their share by one record's bytes, or of which no two have the same key; no shuffle fails (D6, X6, X7, X8, X12, X13).
+//!
+//! One shuffle in four has durability `memory`: its batches are stored when they are written, and synced some seconds later. A
+//! crash takes the process, or the machine with most of what it has not synced. Such a shuffle may fail, or not be read, only if
+//! R machines have lost their copies of a batch that it needs; else it is as exact as all others.
+//!
 //! Then faults stop: every shuffle comes to its end, and nothing of it is left on any disk, in memory, in a log; nodes that the
 //! map does not name have nothing.
 //!

@@ -98,12 +98,20 @@ pub struct Oracle {
     acknowledged: BTreeSet<BatchKey>,
     /// Copies that went with disks, or were damaged.
     pub lost: BTreeMap<BatchKey, usize>,
+    /// Shuffles of durability `memory`, and those of them that have failed.
+    in_memory: BTreeSet<ShuffleId>,
+    failed: BTreeSet<ShuffleId>,
     plans: BTreeMap<ShuffleId, Arc<Plan>>,
     outputs: BTreeMap<ShuffleId, Vec<Placed>>,
     ended: BTreeSet<ShuffleId>,
 }
 
 impl Oracle {
+    /// Of these shuffles an attempt is acknowledged in the memory of machines.
+    pub fn new(in_memory: BTreeSet<ShuffleId>) -> Oracle {
+        Oracle { in_memory, ..Oracle::default() }
+    }
+
     pub fn opens(&mut self, attempt: Attempt, records: Vec<Record>) {
         self.attempts.insert(attempt, records);
     }
@@ -131,6 +139,9 @@ impl Oracle {
         });
         let marks: Vec<(BatchKey, EndMark)> = marks.collect();
         let Some((key, mark)) = marks.first() else {
+            if self.is_lost(attempt.shuffle, (nodes, replicas), |_| true) {
+                return Ok(());
+            }
             return Err(format!("X6: {attempt:?} is acknowledged, and its mark is on no disk"));
         };
         let writer = Writer::Buffer(mark.attempt.buffer.clone());
@@ -151,7 +162,11 @@ impl Oracle {
     }
 
     fn copies(&self, key: &BatchKey, nodes: &[Node]) -> usize {
-        let here = nodes.iter().filter(|node| node.disk.has_intact(key)).count();
+        let is_here = |node: &&Node| match self.in_memory.contains(&key.stream.shuffle) {
+            true => node.disk.has_intact(key),
+            false => node.disk.has_synced(key),
+        };
+        let here = nodes.iter().filter(is_here).count();
         here + self.lost.get(key).copied().unwrap_or(0)
     }
 
@@ -191,8 +206,33 @@ impl Oracle {
             keys.iter().filter(|key| !self.ended.contains(&key.stream.shuffle) && is_needed(key));
         needed.all(|key| {
             (0..nodes.len())
-                .any(|other| other != node && is_live(other, key) && nodes[other].disk.has_intact(key))
+                .any(|other| other != node && is_live(other, key) && nodes[other].disk.has_synced(key))
         })
+    }
+
+    /// Whether R machines have lost their copy of something that is needed of a shuffle in memory, and none is left.
+    pub fn is_lost(
+        &self,
+        shuffle: ShuffleId,
+        (nodes, replicas): (&[Node], usize),
+        is_needed: impl Fn(&BatchKey) -> bool,
+    ) -> bool {
+        let of_shuffle = self.lost.iter().filter(|(key, _)| key.stream.shuffle == shuffle);
+        let mut gone = of_shuffle.filter(|(key, copies)| **copies >= replicas && is_needed(key));
+        self.in_memory.contains(&shuffle)
+            && gone.any(|(key, _)| !nodes.iter().any(|node| node.disk.get(key).is_some()))
+    }
+
+    /// A leader says that some of a shuffle is lost: so it is (D6).
+    pub fn fails(&mut self, shuffle: ShuffleId, all: (&[Node], usize)) -> Result<(), String> {
+        if self.failed.contains(&shuffle) || self.ended.contains(&shuffle) {
+            return Ok(());
+        }
+        if !self.is_lost(shuffle, all, |_| true) {
+            return Err(format!("D6: {shuffle} fails, and R machines have not lost anything of it"));
+        }
+        self.failed.insert(shuffle);
+        Ok(())
     }
 
     /// A division says that all it has written is on R disks (X6).

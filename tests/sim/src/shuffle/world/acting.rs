@@ -11,7 +11,9 @@ use partage_service::shuffle::log::Append;
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::record::{Batch, BatchKey, Record};
 use partage_service::shuffle::seek::{Found, Seek};
-use partage_service::shuffle::{PoolSlot, ShuffleId, Writer, buffer, holder, leader, plan, reader};
+use partage_service::shuffle::{
+    Durability, Failure, PoolSlot, ShuffleId, Writer, buffer, holder, leader, plan, reader,
+};
 use std::sync::Arc;
 
 type Result<T = ()> = std::result::Result<T, String>;
@@ -23,6 +25,7 @@ impl World {
             Happening::Deliver { from, to, message } => return self.delivered(from, to, message),
             Happening::Called { node, life } => return self.called(node, life),
             Happening::Synced { node, life, number } => return self.synced(node, life, number),
+            Happening::Written { node, life, key } => return self.written(node, life, key),
             Happening::Input { node, attempt, input } => {
                 let event = buffer::Event::Client(attempt, input);
                 return self.if_up(node, |world| world.buffer(node, event));
@@ -156,10 +159,32 @@ impl World {
         let number = self.writes;
         let takes = self.draw.around(self.weather.sync);
         let one = &mut self.nodes[node];
+        let unsynced = match &write {
+            Write::Batch(batch) if batch.durability == Durability::Memory => Some(batch.clone()),
+            _ => None,
+        };
         one.disk.pending.push((number, write));
-        one.synced_at = one.synced_at.max(self.now + takes);
-        let (at, life) = (one.synced_at, one.incarnation);
-        self.at(at, Happening::Synced { node, life, number });
+        let life = one.incarnation;
+        let Some(batch) = unsynced else {
+            one.synced_at = one.synced_at.max(self.now + takes);
+            let at = one.synced_at;
+            return self.at(at, Happening::Synced { node, life, number });
+        };
+        let key = batch.key.clone();
+        one.disk.write(batch);
+        let (soon, later) = (self.draw.between(1, 200), self.draw.between(10, 5_000) * MS);
+        self.after(soon, Happening::Written { node, life, key });
+        // The system brings it to the disk when it likes.
+        self.after(later, Happening::Synced { node, life, number });
+    }
+
+    /// Its holder says so at once: nobody waits until it is synced.
+    fn written(&mut self, node: usize, life: Incarnation, key: BatchKey) -> Result {
+        let one = &self.nodes[node];
+        if one.incarnation != life || one.process.is_none() || one.disk.get(&key).is_none() {
+            return Ok(());
+        }
+        self.holder(node, holder::Event::Stored(key))
     }
 
     fn synced(&mut self, node: usize, life: Incarnation, number: u64) -> Result {
@@ -168,6 +193,8 @@ impl World {
             return Ok(());
         }
         match one.disk.sync(number) {
+            // Its holder has said so when it was written.
+            Some(Write::Batch(batch)) if batch.durability == Durability::Memory => Ok(()),
             Some(Write::Batch(batch)) => self.holder(node, holder::Event::Stored(batch.key.clone())),
             Some(Write::Decisions(slot, copy, (leader, epoch))) => {
                 self.holder(node, holder::Event::Logged(slot, copy.epoch))?;
@@ -281,8 +308,8 @@ impl World {
                     if let Message::Word(_, Word::Sealed(plan)) = &message {
                         self.oracle.decided(plan)?;
                     }
-                    if let Message::Word(_, Word::Failed(failure)) = &message {
-                        return Err(format!("D6: {failure}"));
+                    if let Message::Word(shuffle, Word::Failed(failure)) = &message {
+                        self.may_fail(*shuffle, *failure)?;
                     }
                     if let Message::Word(shuffle, Word::Ended(_)) = &message {
                         self.may_end(*shuffle)?;
@@ -299,6 +326,15 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// D6: a shuffle fails only if it was in memory, and R machines have lost something of it.
+    pub(in crate::shuffle) fn may_fail(&mut self, shuffle: ShuffleId, failure: Failure) -> Result {
+        let all = (&self.nodes[..], self.weather.replicas);
+        match failure {
+            Failure::Lost => self.oracle.fails(shuffle, all),
+            Failure::Differs { .. } => Err(format!("D6: {failure}")),
+        }
     }
 
     /// D7: a leader says that a shuffle is over: nobody wants it any more.

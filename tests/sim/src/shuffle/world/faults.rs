@@ -160,6 +160,17 @@ impl World {
         for (_, write) in pending.into_iter().take(kept) {
             self.nodes[node].disk.apply(write);
         }
+        // Either the process has ended or the machine, which takes along most of what was not synced.
+        let unsynced: Vec<BatchKey> = self.nodes[node].disk.unsynced.iter().cloned().collect();
+        if !unsynced.is_empty() && self.draw.chance(500) {
+            for key in unsynced {
+                if self.draw.chance(800) {
+                    self.nodes[node].disk.forget(&key);
+                    *self.oracle.lost.entry(key).or_default() += 1;
+                    self.outcome.unsynced_lost += 1;
+                }
+            }
+        }
         self.nodes[node].down_since = self.now;
         self.nodes[node].synced_at = self.now;
         self.after(down, Happening::Start(node));
@@ -202,7 +213,8 @@ impl World {
         }
         self.outcome.lost_disks += 1;
         self.crash(node, lasts);
-        for key in keys {
+        // What the crash has taken is counted.
+        for key in keys.into_iter().filter(|key| self.nodes[node].disk.get(key).is_some()) {
             *self.oracle.lost.entry(key).or_default() += 1;
         }
         self.nodes[node].disk = Default::default();
@@ -215,7 +227,7 @@ impl World {
         let keys: Vec<BatchKey> =
             self.nodes[node].disk.batches.iter().map(|batch| batch.key.clone()).collect();
         let Some(key) = self.draw.pick(&keys).cloned() else { return };
-        if self.nodes[node].disk.has_intact(&key) && self.may_lose(node, std::slice::from_ref(&key)) {
+        if self.nodes[node].disk.has_synced(&key) && self.may_lose(node, std::slice::from_ref(&key)) {
             self.outcome.damaged += 1;
             *self.oracle.lost.entry(key.clone()).or_default() += 1;
             self.nodes[node].disk.damaged.push(key);

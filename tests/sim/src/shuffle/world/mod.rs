@@ -17,6 +17,7 @@ use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::record::BatchKey;
 use partage_service::shuffle::seek::{Found, Seek};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -91,10 +92,16 @@ pub struct Outcome {
     pub taken: u64,
     /// Those for which they had no room, each time.
     pub held_back: u64,
+    /// Batches of durability `memory` that went with the power of a machine.
+    pub unsynced_lost: u64,
+    /// Shuffles of which R machines have lost something before they were sealed: they have failed by name.
+    pub lost_open: u64,
+    /// The same of sealed ones: a read of them has failed by name.
+    pub lost_sealed: u64,
 }
 
 impl Outcome {
-    fn numbers(&mut self) -> [(&'static str, &mut u64); 21] {
+    fn numbers(&mut self) -> [(&'static str, &mut u64); 24] {
         [
             ("steps", &mut self.steps),
             ("shuffles", &mut self.jobs),
@@ -116,6 +123,9 @@ impl Outcome {
             ("slots dropped", &mut self.dropped),
             ("frames taken", &mut self.taken),
             ("held back", &mut self.held_back),
+            ("batches lost in memory", &mut self.unsynced_lost),
+            ("shuffles lost before they were sealed", &mut self.lost_open),
+            ("shuffles lost when sealed", &mut self.lost_sealed),
             ("", &mut self.hash),
         ]
     }
@@ -157,6 +167,12 @@ pub(super) enum Happening {
         node: usize,
         life: Incarnation,
         number: u64,
+    },
+    /// A batch of durability `memory` is written, and not synced.
+    Written {
+        node: usize,
+        life: Incarnation,
+        key: BatchKey,
     },
     Start(usize),
     /// A node hears the map.
@@ -326,13 +342,15 @@ impl World {
             true => vec![Some(Job::flood(0, &mut draw)), Some(Job::trickle(1, &mut draw))],
             false => (0..weather.jobs).map(job).collect(),
         };
+        let in_memory = jobs.iter().flatten().filter(|job: &&Job| job.is_in_memory());
+        let in_memory = in_memory.map(|job| job.shuffle).collect();
         let mut world = World {
             now: 0,
             draw,
             pool,
             nodes,
             jobs,
-            oracle: Oracle::default(),
+            oracle: Oracle::new(in_memory),
             outcome: Outcome::default(),
             trace: Trace::new(words),
             requests: 0,
@@ -386,7 +404,11 @@ impl World {
 
     fn interrupts(&mut self, happening: &Happening) {
         let is_done = self.jobs.iter().flatten().all(|job| job.phase == Phase::Done);
-        if is_done || !matches!(happening, Happening::Deliver { .. } | Happening::Synced { .. }) {
+        let is_step = matches!(
+            happening,
+            Happening::Deliver { .. } | Happening::Synced { .. } | Happening::Written { .. }
+        );
+        if is_done || !is_step {
             return;
         }
         self.events += 1;

@@ -13,11 +13,12 @@ use partage_service::shuffle::buffer::{Attempt, Failed, Input};
 use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
 use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::{Placed, Plan};
-use partage_service::shuffle::reader::{Effect, Event, Failed as NotRead, Reader};
+use partage_service::shuffle::reader::Reader;
 use partage_service::shuffle::record::Record;
-use partage_service::shuffle::{AttemptId, Bytes, Combine, ShuffleId, ShuffleOptions, Terms};
-use std::collections::BTreeSet;
+use partage_service::shuffle::{AttemptId, Bytes, Combine, Durability, ShuffleId, ShuffleOptions, Terms};
 use std::sync::Arc;
+
+mod reading;
 
 /// What has no answer after this time is asked again.
 const PATIENCE: True = 300 * MS;
@@ -127,6 +128,11 @@ fn combine_of(shuffle: ShuffleId) -> Option<Combine> {
     Combine::ALL.into_iter().cycle().nth(number / 4 % 7).filter(|_| number.is_multiple_of(4))
 }
 
+/// By its number: one shuffle in four is in memory when it is acknowledged.
+fn durability_of(shuffle: ShuffleId) -> Durability {
+    if (shuffle.0 >> 32).is_multiple_of(4) { Durability::Memory } else { Durability::Disk }
+}
+
 /// By its number: half of all shuffles have the weight of most, the others more, up to the largest.
 fn weight_of(shuffle: ShuffleId) -> u16 {
     *Draw::new(shuffle.0 as u64).pick(&[1, 1, 1, 2, 10, limits::SHUFFLE_WEIGHT]).unwrap_or(&1)
@@ -142,6 +148,7 @@ impl Job {
             terms: Terms {
                 combine: combine_of(shuffle),
                 weight: weight_of(shuffle),
+                durability: durability_of(shuffle),
                 ..Terms::new(draw.between(1, 8) as u32, draw.between(1, 9) as u32)
             },
             options: options_of(shuffle),
@@ -221,6 +228,22 @@ impl Job {
 
     fn has_stored(&self, partition: u32) -> bool {
         self.tries.iter().any(|one| one.attempt.partition == partition && one.state == TryState::Stored)
+    }
+
+    pub fn is_in_memory(&self) -> bool {
+        self.terms.durability == Durability::Memory
+    }
+
+    /// Marks that were in memory may be gone: these partitions are written again.
+    fn lacks(&mut self, partitions: &[u32]) {
+        let is_in_memory = self.is_in_memory();
+        for one in &mut self.tries {
+            let is_lacking = one.state == TryState::Stored && partitions.contains(&one.attempt.partition);
+            if is_in_memory && is_lacking {
+                one.state = TryState::Failed;
+            }
+        }
+        self.phase = Phase::Writing;
     }
 
     /// The answer of a buffer to an attempt.
@@ -431,9 +454,9 @@ impl World {
         job.asked = None;
         match (job.phase, answer) {
             (Phase::Starting, Ok(Answer::Started(_))) => job.phase = Phase::Writing,
-            (Phase::Sealing, Ok(Answer::Lacks(_))) => {
+            (Phase::Sealing, Ok(Answer::Lacks(partitions))) => {
                 self.outcome.lacking += 1;
-                job.phase = Phase::Writing;
+                job.lacks(&partitions);
             }
             (Phase::Sealing, Ok(Answer::Sealed(plan))) => {
                 self.outcome.sealed += 1;
@@ -451,122 +474,16 @@ impl World {
                     "X7: each seal named partition {partition}, and it is sealed without it"
                 ));
             }
-            (_, Err(NotDone::Failed(failure))) => return Err(format!("D6: {failure}")),
+            (phase, Err(NotDone::Failed(failure))) => {
+                let shuffle = job.shuffle;
+                if phase != Phase::Deleting {
+                    self.outcome.lost_open += 1;
+                    job.phase = Phase::Deleting;
+                }
+                return self.may_fail(shuffle, failure);
+            }
             (_, Err(NotDone::Over(how))) => return Err(format!("L1: nobody has ended it: {how}")),
             _ => {}
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, job: &mut Job) -> Result<(), String> {
-        let Some(plan) = job.plan.clone() else { return Ok(()) };
-        if job.readings.is_empty() {
-            let Some(by) = READS.get(job.outputs.len()) else { return self.has_read(job, &plan) };
-            let n = *self.draw.pick(&[1, 2, 3, 7, 20]).unwrap_or(&1);
-            job.cuts = job.outputs.first().filter(|_| by.is_none()).map(|parts| {
-                let keys: Vec<Bytes> = parts.iter().flatten().map(|one| one.key.clone()).collect();
-                let mut cuts: Vec<Bytes> = (1..n).filter_map(|_| self.draw.pick(&keys).cloned()).collect();
-                cuts.sort();
-                cuts
-            });
-            let n = job.cuts.as_ref().map_or(n, |cuts| cuts.len() as u64 + 1);
-            for i in 0..n {
-                let turn = self.draw.index(8);
-                let reader = self.reader(job, &plan, (i, n), turn);
-                job.readings.push(Reading { reader, partition: (i, n), got: Vec::new() });
-            }
-        }
-        let now = self.millis();
-        for at in 0..job.readings.len() {
-            if now >= job.readings[at].reader.wake_at() {
-                self.reader_acts(job, at, Event::Tick);
-            }
-        }
-        if job
-            .readings
-            .iter()
-            .all(|reading| reading.reader.wake_at() == partage_core::base::time::Millis::NEVER)
-        {
-            job.all_read.get_or_insert(self.now);
-            let parts = std::mem::take(&mut job.readings).into_iter().map(|reading| reading.got).collect();
-            job.outputs.push(parts);
-        }
-        Ok(())
-    }
-
-    /// Of a partition, or of the keys between two cuts.
-    fn reader(&self, job: &Job, plan: &Arc<Plan>, (i, n): (u64, u64), turn: usize) -> Reader {
-        let with = (plan.clone(), Arc::new(self.pool.map.clone()));
-        let settings = self.weather.settings.clone();
-        match &job.cuts {
-            None => {
-                let by = READS.get(job.outputs.len()).copied().flatten().unwrap_or(CutBy::Records);
-                Reader::of_partition(with, settings, (i, n, by), turn)
-            }
-            Some(cuts) => {
-                let first = i.checked_sub(1).and_then(|before| cuts.get(before as usize));
-                let first = first.cloned().unwrap_or_else(|| [].as_slice().into());
-                Reader::of_keys(with, settings, (first, cuts.get(i as usize).cloned()), turn)
-            }
-        }
-    }
-
-    pub(super) fn reader_is_answered(&mut self, number: usize, partition: (u64, u64), event: Event) {
-        let Some(mut job) = self.jobs[number].take() else { return };
-        if let Some(at) = job.readings.iter().position(|reading| reading.partition == partition) {
-            self.reader_acts(&mut job, at, event);
-        }
-        self.jobs[number] = Some(job);
-    }
-
-    fn reader_acts(&mut self, job: &mut Job, at: usize, event: Event) {
-        let now = self.millis();
-        let mut is_anew = false;
-        let reading = &mut job.readings[at];
-        for effect in reading.reader.handle(now, event) {
-            match effect {
-                Effect::Ask(node, number, slice) => {
-                    if let Some(node) = self.node_of(&node) {
-                        let delay = self.draw.around(self.weather.delay);
-                        let (job, partition) = (job.number, reading.partition);
-                        let asks = Happening::Ask { node, job, partition, number, slice };
-                        self.after(delay, asks);
-                    }
-                }
-                Effect::Seek(node, number, seek) => {
-                    if let Some(node) = self.node_of(&node) {
-                        let delay = self.draw.around(self.weather.delay);
-                        let (job, partition) = (job.number, reading.partition);
-                        self.after(delay, Happening::Seek { node, job, partition, number, seek });
-                    }
-                }
-                Effect::Records(records) => reading.got.extend(records),
-                Effect::Found(..) | Effect::Done => {}
-                // It is read anew; when nothing is wrong any more it must come to an end.
-                Effect::Failed(NotRead::NoHolder(..)) | Effect::Failed(NotRead::Over(_)) => {
-                    self.outcome.reads_failed += 1;
-                    is_anew = true;
-                }
-            }
-        }
-        if is_anew && let Some(plan) = job.plan.clone() {
-            let partition = job.readings[at].partition;
-            let reader = self.reader(job, &plan, partition, at);
-            job.readings[at] = Reading { reader, partition, got: Vec::new() };
-        }
-    }
-
-    fn has_read(&mut self, job: &mut Job, plan: &Arc<Plan>) -> Result<(), String> {
-        let partitions: BTreeSet<u32> = (0..job.partitions).collect();
-        for (by, parts) in READS.into_iter().zip(&job.outputs) {
-            self.outcome.reads += 1;
-            self.outcome.records += parts.iter().map(|part| part.len() as u64).sum::<u64>();
-            self.oracle.read(plan, &partitions, parts, (by, job.terms.combine))?;
-        }
-        job.outputs.clear();
-        job.phase = if job.deletes { Phase::Deleting } else { Phase::Done };
-        if job.phase == Phase::Done {
-            self.oracle.ended(job.shuffle);
         }
         Ok(())
     }
