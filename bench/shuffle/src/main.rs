@@ -9,6 +9,7 @@ mod peers;
 
 use bench_gauge::{ended, say, word};
 use floor::Way;
+use partage_shuffle_client::Durability;
 use std::process::ExitCode;
 
 /// That of `partage`: the floor is no slower for its allocator.
@@ -17,7 +18,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const USAGE: &str = "bench-shuffle [all | floor | ours | peers | shapes | balance | memory | faults | joins | many | flood | flight | hail] \
     [--gb GB] [--rounds N] [--ranges N] [--unix] [--only NAME,NAME] [--folder FOLDER] [--quick] [--memory SIZE] [--times N] \
-    [--seed N] [--seconds N] [--shuffles N] [--at-once N] [--lone N] [--mb N] \
+    [--seed N] [--seconds N] [--durability disk|memory] [--shuffles N] [--at-once N] [--lone N] [--mb N] \
     [--integers N] [--rows N]";
 
 /// Of the records of the floor, of ours and of the peers.
@@ -78,6 +79,8 @@ pub struct Run {
     gb: f64,
     /// What a node may take, for the command that limits it.
     memory: Option<String>,
+    /// Of the shuffles of `ours` and `many`.
+    durability: Durability,
     ways: Vec<Way>,
 }
 
@@ -119,8 +122,10 @@ impl Run {
             say(&format!("{gb} GB: too little for figures"));
         }
         let memory = word(words, "--memory").map(str::to_owned);
+        let durability =
+            word(words, "--durability").map_or(Ok(Durability::Disk), str::parse::<Durability>)?;
         let ways = ways(command, words, |name| of.measures(name));
-        Ok(Run { of, gb, memory, ways })
+        Ok(Run { of, gb, memory, durability, ways })
     }
 
     /// How many records there are.

@@ -59,6 +59,6 @@ impl Control {
 
 /// With what a shuffle of such records is started.
 pub fn options(job: &Job) -> StartOptions {
-    let (partitions, bytes) = (job.partitions, job.bytes());
-    StartOptions { partitions, bytes, ..StartOptions::default() }
+    let (partitions, bytes, durability) = (job.partitions, job.bytes(), job.durability);
+    StartOptions { partitions, bytes, durability, ..StartOptions::default() }
 }

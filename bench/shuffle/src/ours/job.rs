@@ -3,6 +3,7 @@
 use crate::{Got, SEED};
 use bench_shuffle::check::Tally;
 use bench_shuffle::generate::{Generator, Input, Shape};
+use partage_shuffle_client::Durability;
 use std::ops::Range;
 
 /// Input partitions of a shuffle: each is one attempt.
@@ -33,6 +34,8 @@ pub struct Job {
     pub is_made: bool,
     /// Of its records.
     pub seed: u64,
+    /// Where records are when they are acknowledged.
+    pub durability: Durability,
 }
 
 impl Job {
@@ -40,7 +43,8 @@ impl Job {
     pub fn new(input: Input, shape: Shape, gb: f64) -> Job {
         let records = ((gb * 1e9 / shape.record as f64) as u64).max(1);
         let is_made = records.saturating_mul(shape.record as u64) <= MADE_BYTES;
-        Job { input, shape, records, inputs: INPUTS, partitions: PARTITIONS, is_made, seed: SEED }
+        let (inputs, partitions, durability) = (INPUTS, PARTITIONS, Durability::Disk);
+        Job { input, shape, records, inputs, partitions, is_made, seed: SEED, durability }
     }
 
     /// Uniform records of 100 bytes.
@@ -87,13 +91,14 @@ impl Job {
             u64::from(self.is_made),
             self.seed,
         ];
-        [name.to_owned()].into_iter().chain(numbers.map(|number| number.to_string())).collect()
+        let numbers = numbers.map(|number| number.to_string());
+        [name.to_owned()].into_iter().chain(numbers).chain([self.durability.to_string()]).collect()
     }
 
     /// Of the arguments of a process.
     pub fn of(words: &[String]) -> Got<Job> {
-        let [input, key, record, records, inputs, partitions, is_made, seed] = words else {
-            return Err("INPUT KEY RECORD RECORDS INPUTS PARTITIONS MADE SEED".into());
+        let [input, key, record, records, inputs, partitions, is_made, seed, durability] = words else {
+            return Err("INPUT KEY RECORD RECORDS INPUTS PARTITIONS MADE SEED DURABILITY".into());
         };
         Ok(Job {
             input: input.parse()?,
@@ -103,6 +108,7 @@ impl Job {
             partitions: partitions.parse()?,
             is_made: is_made == "1",
             seed: seed.parse()?,
+            durability: durability.parse()?,
         })
     }
 
@@ -146,6 +152,7 @@ mod tests {
     fn each_record_is_in_one_input_partition_and_in_one_that_is_read() {
         let job =
             Job { records: 1_234, inputs: 7, partitions: 9, ..Job::new(Input::Zipf, Shape::USUAL, 0.001) };
+        let job = Job { durability: Durability::Memory, ..job };
         assert!(job.is_made && !Job::usual(10.0).is_made);
         let numbers: Vec<u64> = (0..7).flat_map(|partition| job.numbers(partition)).collect();
         assert_eq!(numbers, (0..1_234).collect::<Vec<u64>>());

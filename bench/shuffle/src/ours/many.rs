@@ -34,7 +34,8 @@ pub fn bench(run: &Run) -> Done {
     let at_once = run.of.number("--at-once", 32, 32);
     let lone = run.of.number("--lone", 50, 5);
     let mb = run.of.number("--mb", 10, 1);
-    let job = Job { inputs: INPUTS, partitions: PARTITIONS, is_made: true, ..Job::usual(mb as f64 / 1e3) };
+    let (durability, usual) = (run.durability, Job::usual(mb as f64 / 1e3));
+    let job = Job { inputs: INPUTS, partitions: PARTITIONS, is_made: true, durability, ..usual };
     for way in run.ways() {
         let name = way.name();
         let cluster = Cluster::start(run, &format!("many-{name}"))?;

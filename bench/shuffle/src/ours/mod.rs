@@ -62,7 +62,7 @@ fn warm(run: &Run, name: &str, way: Way, gb: f64) -> Got<Cluster> {
 
 /// Prints the figures of ours beside those of the floor; gives the median of core-seconds per 10^9 bytes by the name of the way.
 pub fn bench(run: &Run, floor: &[(&'static str, f64)]) -> Got<Vec<(&'static str, f64)>> {
-    let job = Job::usual(run.gb);
+    let job = Job { durability: run.durability, ..Job::usual(run.gb) };
     let ways = run.ways();
     if ways.is_empty() {
         return Ok(Vec::new());
