@@ -1,4 +1,4 @@
-//! A real disk whose power goes: what was not synced is not there. It can be full, too.
+//! A real disk whose power goes: what was not synced is not there. It can be full, too, or only the process ends.
 
 use partage_journal::{Disk, DiskFile, RealDisk};
 use std::any::Any;
@@ -12,6 +12,7 @@ struct State {
     is_dead: AtomicBool,
     is_full: AtomicBool,
     reads_panic: AtomicBool,
+    outlives: AtomicBool,
 }
 
 /// The disk; a copy is the same disk.
@@ -27,6 +28,11 @@ impl PowerDisk {
     /// No file can grow, or files can grow again.
     pub fn set_full(&self, is_full: bool) {
         self.0.is_full.store(is_full, Ordering::Release);
+    }
+
+    /// From now on what is written to files is there when the process ends, as the machine lives on.
+    pub fn outlives_the_process(&self) {
+        self.0.outlives.store(true, Ordering::Release);
     }
 
     /// From now on each read of a part of a file panics.
@@ -69,6 +75,9 @@ impl DiskFile for PowerFile {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.length = self.length.max(end);
+        if self.pending.is_empty() && self.disk.0.outlives.load(Ordering::Acquire) {
+            return self.file.write_at(offset, bytes);
+        }
         self.pending.push(Write::At(offset, bytes.to_vec()));
         Ok(())
     }

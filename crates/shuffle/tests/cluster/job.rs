@@ -65,7 +65,12 @@ impl Job {
     }
 
     pub fn start_of(cluster: &Cluster, keys: Keys, partitions: u32, records: u64) -> Job {
-        let shuffle = cluster.client(0).start(Terms::new(30, 48)).unwrap();
+        Job::start_as(cluster, Terms::new(30, 48), keys, (partitions, records))
+    }
+
+    /// By these terms.
+    pub fn start_as(cluster: &Cluster, terms: Terms, keys: Keys, (partitions, records): (u32, u64)) -> Job {
+        let shuffle = cluster.client(0).start(terms).unwrap();
         let all =
             (0..partitions).flat_map(|partition| (0..records).map(move |at| record(keys, partition, at)));
         let mut expected: Vec<_> = all.collect();
