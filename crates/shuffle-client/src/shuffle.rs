@@ -104,8 +104,8 @@ pub struct StartOptions {
     pub weight: u16,
     /// How records of equal keys become one, of raw records: see [`Combine`]. None: they all remain.
     pub combine: Option<Combine>,
-    /// Where its records are when an attempt is acknowledged: on the disks of several nodes, or in the memory of several machines.
-    /// What is in memory alone is lost if these machines end at once; then the shuffle fails, or a read of it does.
+    /// Where its records are when an attempt is acknowledged: on the disks of several nodes, or in the memory of several
+    /// machines. What is in memory alone is lost if these machines end at once; then the shuffle fails, or a read of it does.
     pub durability: Durability,
     /// What its records are.
     pub kind: RecordKind,

@@ -35,8 +35,8 @@
 //! The driver, in numbered sentences:
 //! 1. It gives each process an incarnation of its own, and each leader of a slot an epoch of its own: a process that starts leads
 //!    nothing before the map has given it a later epoch. A leader begins with the copy that [`log::Replicas::lead`] gives it.
-//! 2. It says that something is stored after it is on disk: synced, but for batches of [`Durability::Memory`], which are written at
-//!    least, so that the end of the process loses none. It hands in what is on disk when a process starts.
+//! 2. It says that something is stored after it is on disk: synced, but for batches of [`Durability::Memory`], which are written,
+//!    so that the end of the process loses none. It hands in what is on disk when a process starts.
 //! 3. It drops what overtaken maps say, and hands in later ones to all machines of the node.
 //! 4. It calls with a tick at `wake_at`.
 //! 5. It reads the batches that an effect names from disk, checks their checksums, and says when one is damaged.

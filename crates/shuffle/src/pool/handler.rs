@@ -185,7 +185,7 @@ mod tests {
     use partage_service::shuffle::message::{Message, Word};
     use partage_service::shuffle::pool::{PoolMap, SlotPlace};
     use partage_service::shuffle::record::{Batch, BatchKey, Body, Stream, Tagged};
-    use partage_service::shuffle::{BufferId, Ended, ShuffleId, Writer};
+    use partage_service::shuffle::{BufferId, Durability, Ended, ShuffleId, Writer};
     use std::time::Duration;
 
     const SLOT: PoolSlot = PoolSlot(0);

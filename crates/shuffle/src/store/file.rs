@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The room is not taken ahead, as it is in a log: each byte would be written twice. So a group of frames is written behind the
-//! end of the file, and synced, unless each batch of it is of durability `memory`. A crash can tear any frame behind the last sync,
-//! and leave a later one of them whole. Each frame therefore says how much of the file was synced when its group began. What a
-//! start finds at the place of a frame:
+//! end of the file, and synced, unless each batch of it is of durability `memory`. A crash can tear any frame behind the last
+//! sync, and leave a later one of them whole. Each frame therefore says how much of the file was synced when its group began.
+//! What a start finds at the place of a frame:
 //!
 //! | found there | verdict |
 //! |---|---|

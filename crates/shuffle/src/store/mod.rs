@@ -10,13 +10,13 @@
 //!
 //! # What is promised
 //!
-//! - When [`Store::store`] names a batch as stored, the batch is on stable storage; one of durability `memory` is written, so that
-//!   it is in the memory of the system and outlives the process, and the system brings it to the disk when it likes. A full disk is a definite answer: nothing of
-//!   these batches is there, and the next call may succeed. After any other error the process must end ([`StoreError::Ends`]): a
-//!   failed sync is never tried again, as the kernel may have dropped what it says it has.
-//! - A start finds every batch that was stored; after the power was gone, every one that was synced. It cuts what is unfinished off, and reports each place that is damaged by
-//!   file and offset; the batches behind such a place are found (`file.rs`). A batch of the last group may be there that was
-//!   never acknowledged: a batch never changes, so that does no harm.
+//! - When [`Store::store`] names a batch as stored, the batch is on stable storage. One of durability `memory` is written, so that
+//!   it outlives the process; the system brings it to the disk when it likes. A full disk is a definite answer: nothing of these
+//!   batches is there, and the next call may succeed. After any other error the process must end ([`StoreError::Ends`]): a failed
+//!   sync is never tried again, as the kernel may have dropped what it says it has.
+//! - A start finds every batch that was stored; after the power was gone, every one that was synced. It cuts off what is
+//!   unfinished, and reports each place that is damaged by file and offset; the batches behind such a place are found (`file.rs`).
+//!   A batch of the last group may be there that was never acknowledged: a batch never changes, so that does no harm.
 //! - A read checks the sum of the frame.
 //! - What is dropped stays dropped while the process lives. After a crash it may be there again: the holder asks the home of the
 //!   shuffle, or compares the slot, and drops it once more.

@@ -8,7 +8,7 @@
 //! | deciding | if the counts are those of the winners: the plan. Else the shuffle fails by name (D6) |
 //!
 //! While it divides or counts, a seal waits for holders of what the winners need, without end if the shuffle is on disk. One of
-//! durability `memory` fails by name when nothing more has come for long ([`Settings::lost_ms`]): R machines may have ended at once.
+//! durability `memory` fails by name when nothing more has come for long ([`Settings::lost_ms`]): R machines may have ended.
 //!
 //! A later request to seal that names a partition more than the first one is refused, in any of these steps and after them.
 

@@ -131,7 +131,7 @@ impl World {
             let upto = of_slot.and_then(|needed| needed.get(&key.stream.writer));
             upto.is_some_and(|upto| key.number <= *upto)
         };
-        self.oracle.is_lost(plan.shuffle, (&self.nodes, self.weather.replicas), is_needed)
+        self.oracle.is_lost(plan.shuffle, (&self.nodes[..], self.weather.replicas), is_needed)
     }
 
     fn has_read(&mut self, job: &mut Job, plan: &Arc<Plan>) -> Result<(), String> {
