@@ -758,6 +758,8 @@ SHUFFLE_FRAMES = [
     frame_case("fetch", 20, [
         "count 2", *STREAM, *OF_BUFFER, *BATCH_NUMBER, *STREAM, "fixed 02", *TASK, *OWN, *BATCH_NUMBER,
     ], False),
+    frame_case("fetch of a receipt", 20, ["count 1", *STREAM, "fixed 03", *OWN, *BATCH_NUMBER], False),
+    frame_case("make room", 40, ["fixed 00000009"]),
     frame_case("append of an end", 21, [
         "fixed 00000009", "fixed 0000000000000005", "fixed 02", "fixed 000000000000000b", "count 1",
         "fixed " + FRAME_SHUFFLE.hex(), "fixed 06", "fixed 01",
@@ -840,6 +842,8 @@ SHUFFLE_FRAMES = [
         "bytes 6b", "fixed 00000002", "fixed 0000000000000001", "count 300", "bytes 76",
     ], False),
     frame_case("a refusal of a holder", 37, ["fixed 0000000000000008", "fixed 00", "fixed 02"], False),
+    frame_case("a refusal for the object store", 37, ["fixed 0000000000000008", "fixed 00", "fixed 06"], False),
+    frame_case("a refusal for a lost object", 37, ["fixed 0000000000000008", "fixed 00", "fixed 07"], False),
     frame_case("cuts that are sought", 38, [
         "fixed 0000000000000008", "fixed " + FRAME_SHUFFLE.hex(), "fixed 0000000000000004",
         "fixed 01", "fixed 03", "count 2", "fixed 000000000000000a", "fixed 0000000000000014",

@@ -50,7 +50,7 @@ fn code(refusal: &Refusal) -> Code {
             Code::NotFound
         }
         RefusalWord::NotSealed => Code::FailedPrecondition,
-        RefusalWord::ShuffleFailed => Code::DataLoss,
+        RefusalWord::ShuffleFailed | RefusalWord::ObjectLost => Code::DataLoss,
         RefusalWord::QuotaUsedUp => Code::ResourceExhausted,
         _ if refusal.again == Again::No => Code::InvalidArgument,
         _ => Code::Unavailable,

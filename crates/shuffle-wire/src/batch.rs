@@ -135,7 +135,7 @@ fn code(kind: u8, durability: Durability) -> u8 {
 /// The buffer that writes the stream of the batch.
 fn writer_of(key: &BatchKey) -> &BufferId {
     match &key.stream.writer {
-        Writer::Buffer(buffer) | Writer::Division(_, buffer) => buffer,
+        Writer::Buffer(buffer) | Writer::Division(_, buffer) | Writer::Objects(buffer) => buffer,
     }
 }
 

@@ -146,6 +146,8 @@ kinds! {
     AskSeek = 38, Node, SHORT_BYTES;
     /// The holder has found it.
     Found = 39, Node, LONG_BYTES;
+    /// Put a slot of a shuffle into the object store.
+    MakeRoom = 40, Node, SHORT_BYTES;
     /// A shuffle is to begin.
     Start = 64, Client, LONG_BYTES;
     /// An attempt begins.

@@ -186,6 +186,7 @@ pub fn frame(message: &Message) -> Result<Frame, FrameError> {
         Message::Ask(_) => Kind::Ask,
         Message::Word(_, word) => put(Kind::Word, word, out),
         Message::Dropped(_) => Kind::Dropped,
+        Message::MakeRoom(_, slot) => put(Kind::MakeRoom, slot, out),
         Message::AskMarks(_, after) => put(Kind::AskMarks, after, out),
         Message::Marks { after, marks, has_more, .. } => {
             (after.clone(), *has_more).put(out);
@@ -228,6 +229,7 @@ pub fn shuffle_of(message: &Message) -> Option<ShuffleId> {
         Message::Ask(shuffle)
         | Message::Word(shuffle, _)
         | Message::Dropped(shuffle)
+        | Message::MakeRoom(shuffle, _)
         | Message::AskMarks(shuffle, _)
         | Message::Marks { shuffle, .. }
         | Message::Sample(shuffle, ..)
@@ -272,6 +274,7 @@ fn take(kind: Kind, shuffle: Option<ShuffleId>, from: &mut Cursor<'_>) -> Result
         Kind::Ask => Message::Ask(shuffle?),
         Kind::Word => Message::Word(shuffle?, Form::take(from)?),
         Kind::Dropped => Message::Dropped(shuffle?),
+        Kind::MakeRoom => Message::MakeRoom(shuffle?, Form::take(from)?),
         Kind::AskMarks => Message::AskMarks(shuffle?, Form::take(from)?),
         Kind::Marks => {
             let (after, has_more) = Form::take(from)?;

@@ -96,7 +96,7 @@ choices! {
         6 => QuotaUsedUp(what)
     };
     QuotaUsedUp, "quota that is used up", { 1 => Shuffles { has, share, quota }, 2 => Bytes { has, share, quota } };
-    NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how), 5 => Sorts };
+    NotRead, "refusal of a holder", { 1 => Lacks, 2 => Busy, 3 => Differs, 4 => Over(how), 5 => Sorts, 6 => ObjectStore, 7 => ObjectLost };
     SeekFor, "kind of question about a range", { 1 => Cuts(by, offsets), 2 => HeavyKeys { more_than, from } };
     Found, "kind of answer about a range", { 1 => Cuts(cuts), 2 => HeavyKeys { keys, has_more } };
 }
@@ -301,6 +301,8 @@ mod tests {
             Relay::Found(7, Found::Cuts(vec![cut, CutAt { record: 9, key: None }])),
             Relay::Found(8, Found::HeavyKeys { keys: vec![heavy], has_more: true }),
             Relay::Records(7, Err(NotRead::Sorts)),
+            Relay::Records(8, Err(NotRead::ObjectStore)),
+            Relay::Records(9, Err(NotRead::ObjectLost)),
         ]
     }
 

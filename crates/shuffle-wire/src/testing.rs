@@ -58,6 +58,7 @@ fn writers() -> impl Strategy<Value = Writer> + Clone {
     prop_oneof![
         buffers().prop_map(Writer::Buffer),
         (tasks(), buffers()).prop_map(|(task, buffer)| Writer::Division(task, buffer)),
+        buffers().prop_map(Writer::Objects),
     ]
 }
 
@@ -213,7 +214,8 @@ pub fn batches() -> impl Strategy<Value = Batch> {
     let tagged = btree_map(tags(), vec(segment, FEW), FEW);
     let body = prop_oneof![tagged.prop_map(Ok), marks().prop_map(Err)];
     (keys(), durabilities(), body).prop_map(|(key, durability, body)| {
-        let (Writer::Buffer(writer) | Writer::Division(_, writer)) = key.stream.writer.clone();
+        let (Writer::Buffer(writer) | Writer::Division(_, writer) | Writer::Objects(writer)) =
+            key.stream.writer.clone();
         let body = match body {
             Err(mark) => Body::Mark(mark),
             Ok(tagged) => {
@@ -284,6 +286,7 @@ pub fn messages() -> impl Strategy<Value = Message> {
         shuffles().prop_map(Message::Ask),
         (shuffles(), words()).prop_map(|(shuffle, word)| Message::Word(shuffle, word)),
         shuffles().prop_map(Message::Dropped),
+        (shuffles(), slots()).prop_map(|(shuffle, slot)| Message::MakeRoom(shuffle, slot)),
         (shuffles(), option::of(attempts())).prop_map(|(shuffle, after)| Message::AskMarks(shuffle, after)),
         (shuffles(), option::of(attempts()), vec(marks(), FEW), any::<bool>())
             .prop_map(|(shuffle, after, marks, has_more)| Message::Marks { shuffle, after, marks, has_more }),

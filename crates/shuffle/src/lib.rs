@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`store`] | the files in which a holder keeps batches |
 //! | [`log`] | the decisions of leaders, on disk |
+//! | [`objects`] | what goes to an object store when the disk fills |
 //! | [`node`] | one node: what comes in, the machines, what goes out; and the client in the same process |
 //! | [`network`] | the node over sockets: packets as frames, calls of clients; the same calls for other protocols of the process |
 //! | `pool` | the node as a service of the shard manager: maps in, loads out; HTTP and metrics |
@@ -21,7 +22,6 @@
 //! | readers that come at once have their answers in memory, a bounded one each: their number is bounded, and not by the memory of the node | `node/client/read.rs` |
 //! | after 50 s a replica is dropped though its slot has too few replicas; what is left is fetched while the node has an address | `pool/handler.rs` |
 //! | batches of shuffles take turns before a disk and before a connection, and not by the weights of the shuffles; what is on its way in a connection has one order | `turns.rs` |
-//! | nothing goes to an object store | `pool/disk.rs` |
 #![forbid(unsafe_code)]
 
 mod counted;
@@ -30,6 +30,7 @@ mod limits;
 pub mod log;
 pub mod network;
 pub mod node;
+pub mod objects;
 mod pool;
 pub mod server;
 pub mod store;

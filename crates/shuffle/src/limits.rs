@@ -61,6 +61,21 @@ pub(crate) const SORTED_IN_MEMORY_BYTES: u64 = 256 << 20;
 pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// What batches take in memory, about, that are written anew at once.
 pub(crate) const REWRITTEN_BYTES: u64 = 4 << 20;
+/// How long one call to an object store may take: S3 takes seconds when it is busy.
+pub const OBJECT_TIME: Duration = Duration::from_secs(20);
+/// Bytes from which on an object is put and another one begun: large against what surrounds a request, small against memory.
+/// Each thread that puts has one, and the batch that is added.
+pub(crate) const OBJECT_BYTES: usize = 8 << 20;
+/// What is read of an object at once: the next batches are wanted too. Each thread that reads has one.
+pub(crate) const WINDOW_BYTES: u64 = 4 << 20;
+/// Bytes of an index that is read: of some millions of batches of one slot of a shuffle.
+pub(crate) const INDEX_BYTES: u64 = 64 << 20;
+/// What the indexes take in memory that were read last; one is always kept.
+pub(crate) const LAYOUT_BYTES: u64 = 16 << 20;
+/// Slots of shuffles that wait to be put, and those that wait to be deleted or listed. What finds no room is ordered again.
+pub(crate) const OBJECT_JOBS: usize = 64;
+/// Looks at a disk that fills between two lists of what it has.
+pub(crate) const ROOM_LOOKS: u32 = 5;
 /// Answers that wait: one question is open at a time, and others may be late.
 pub(crate) const ANSWERS: usize = 4;
 /// Questions of other nodes that wait for plans; beyond it these nodes hear that this one is busy.

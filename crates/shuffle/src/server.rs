@@ -11,6 +11,7 @@
 use crate::limits;
 use crate::network::{PoolService, WireTransport};
 use crate::node::{BATCHES, Node, NodeConfig, NodeError, NodeSettings, Roles};
+use crate::objects::{ObjectPlace, ObjectStoreConfig};
 use crate::pool::{
     DISK_LIMITS, Doors, LocalPool, PoolError, PoolHandler, PoolLabels, PoolListener, PoolSpec, Running, Seen,
     Settings, Starting, attend_disk, attend_leads, ensure, hand_over_all, look, metrics_text, routes,
@@ -77,6 +78,8 @@ pub struct Config {
     pub disk: DiskLimits,
     /// Who may connect over HTTP, and what that may cost.
     pub door: partage_door::Settings,
+    /// Where slots of sealed shuffles go when the disk fills. All nodes of a pool should have the same.
+    pub object_store: Option<Arc<dyn ObjectPlace>>,
     /// Other protocols at the same address.
     pub routes: Option<MoreRoutes>,
 }
@@ -116,6 +119,7 @@ impl Config {
             settings: NodeSettings::default(),
             disk: DISK_LIMITS,
             door: partage_door::Settings::default(),
+            object_store: None,
             routes: None,
         }
     }
@@ -184,6 +188,7 @@ impl ShuffleNode {
             None => None,
         };
         let (disk, members) = open_members(config.folder.clone()).await?;
+        let objects = config.object_store.clone().map(|place| objects_of(place, members.clone()));
         let (starting, started) = watch::channel(None);
         let handler =
             PoolHandler { pool: pool.clone(), members, starting: started.clone(), last: Default::default() };
@@ -220,7 +225,7 @@ impl ShuffleNode {
             settings: config.settings,
         };
         let (map, link) = (Arc::new(first.pool_map(1, settings.replicas)), Arc::clone(&transport));
-        let opening = spawn_blocking(move || Node::start(node_config, map, link));
+        let opening = spawn_blocking(move || Node::start_with_objects(node_config, map, link, objects));
         let node = opening.await.map_err(lost)??;
         let server = Server::bounded(own, Timing::default(), PoolService::new(id, &node), bounds);
         let running = Arc::new(Running { node, transport, server });
@@ -339,6 +344,11 @@ async fn open_members(folder: PathBuf) -> Result<(Arc<dyn Disk>, Memberships), S
         Ok((disk, members))
     });
     opening.await.map_err(lost)?
+}
+
+/// The object store of a node: what it puts has the name of the cluster that everything on its disk is of.
+fn objects_of(place: Arc<dyn ObjectPlace>, members: Memberships) -> ObjectStoreConfig {
+    ObjectStoreConfig { place, cluster: Arc::new(move || members.cluster()) }
 }
 
 /// The pool as this node would create it.

@@ -18,6 +18,8 @@ async fn objects_are_put_got_listed_and_deleted_in_s3() {
         assert!(matches!(there.kind, SourceErrorKind::There), "{there}");
         assert_eq!(source.get_object(name, 99).await.unwrap(), name);
     }
+    assert_eq!(source.get_object_range("chunks/3f/one", 7, 4).await.unwrap(), "3f/o");
+    assert!(source.get_object_range("chunks/3f/one", 10, 9).await.is_err(), "it is shorter");
     source.put_new_object("tables/new", "x".into()).await.unwrap();
     let listed = |folder: &'static str| {
         let source = source.clone();

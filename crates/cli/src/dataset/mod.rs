@@ -16,7 +16,7 @@ mod serve;
 mod settings;
 mod wait;
 
-pub use settings::environment;
+pub use settings::{environment, make_folder};
 
 use crate::output::{Failure, Output};
 use clap::Subcommand;

@@ -133,6 +133,17 @@ pub fn environment() -> Settings {
         .collect()
 }
 
+/// Makes the folder for objects that a URL names, if it names one.
+pub fn make_folder(url: &str) -> Result<(), Failure> {
+    let Some(folder) = Source::folder_of(url).map_err(Failure::usage)? else { return Ok(()) };
+    if !url.contains("://") && (url.contains(":/") || url.contains("//")) {
+        return Err(Failure::usage(format!("{url} looks like a URL, and is none"))
+            .help("a URL has :// after its scheme, such as s3://bucket/prefix"));
+    }
+    let failed = |error| Failure::failed(format!("cannot make the folder {}: {error}", folder.display()));
+    std::fs::create_dir_all(&folder).map_err(failed)
+}
+
 /// The name of a dataset, checked.
 pub fn named(name: &str) -> Result<DatasetName, Failure> {
     DatasetName::new(name).map_err(Failure::usage)

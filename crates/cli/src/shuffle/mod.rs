@@ -8,6 +8,7 @@ mod control;
 pub mod flight;
 mod list;
 mod nodes;
+mod objects;
 mod serve;
 mod sort;
 

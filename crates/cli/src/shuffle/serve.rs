@@ -1,6 +1,7 @@
 //! `partage shuffle serve`: a node that buffers and stores the records of shuffles.
 
 use super::flight;
+use super::objects::Objects;
 use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output};
 use crate::role::{StopSignals, bind, coordinators, disk_limits, left, log, read, share};
@@ -72,6 +73,11 @@ pub struct Serve {
     /// Share of that disk from which on this node takes no new attempts; 1 = when the system has no room [default: 0.95]
     #[arg(long, value_name = "SHARE", value_parser = share, env = "PARTAGE_DISK_FULL")]
     disk_full: Option<f64>,
+    /// Object store for sealed shuffles that the disk has no room for from --disk-nearly-full on, as s3://bucket/prefix,
+    /// gs://…, az://… or a folder that all nodes have; give each node the same. Credentials come from the environment
+    /// [default: none]
+    #[arg(long, value_name = "URL", env = "PARTAGE_SHUFFLE_OBJECT_STORE")]
+    object_store: Option<String>,
     /// Zone whose nodes fail together; the coordinator spreads replicas over zones
     #[arg(long)]
     zone: Option<String>,
@@ -151,6 +157,7 @@ impl Serve {
         spec.check().map_err(Failure::usage)?;
         let folder = self.data_dir.unwrap_or_else(|| DATA_DIR.into());
         let coordinators = coordinators(self.join, file.coordinators);
+        let object_store = self.object_store.as_deref().map(Objects::open).transpose()?;
         let owner_quota = OwnerQuota { shuffles: self.owner_shuffles, bytes: self.owner_bytes };
         let config = Config {
             advertise: Some(address),
@@ -169,6 +176,7 @@ impl Serve {
             },
             disk,
             door,
+            object_store,
             routes: flight::routes(),
             ..Config::new(id.clone(), coordinators, listener, folder)
         };

@@ -74,6 +74,18 @@ impl Pool {
         said["roles"].as_array().unwrap().iter().any(|role| role == "storage")
     }
 
+    /// Starts a node that was killed once more, with other arguments.
+    pub fn restart(&mut self, number: usize, arguments: &[&str]) {
+        let id = format!("s{}", number + 1);
+        let (data, log) = (self.path(&id), self.path(&format!("{id}.log")));
+        let serve = ["shuffle", "serve", "--id", &id, "--listen", "127.0.0.1:0", "--join", &self.coordinator];
+        let mut command = partage(&serve);
+        command.arg("--data-dir").arg(data).args(arguments);
+        let (process, said) = Process::start(command, &log);
+        self.nodes[number] = process;
+        said["address"].as_str().unwrap().clone_into(&mut self.addresses[number]);
+    }
+
     /// The nodes that have such a replica of a slot.
     pub fn having(&self, is_one: impl Fn(&Value) -> bool) -> BTreeSet<String> {
         let shards =

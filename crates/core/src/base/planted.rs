@@ -247,6 +247,8 @@ pub enum Planted {
     StandInForgotten,
     /// X12: a node that the map names no more drops what it has before its successors have it.
     DroppedEarly,
+    /// D6: local copies go when they are to be put into the object store, not when they are durable there.
+    DroppedBeforeObject,
     /// X7: a shuffle is sealed though a partition has no whole attempt.
     SealedWithout,
     /// X13: of a slot's replicas only the first one cuts partitions where the order of the range says.
@@ -301,6 +303,7 @@ impl Planted {
         Planted::StaleAppend,
         Planted::StandInForgotten,
         Planted::DroppedEarly,
+        Planted::DroppedBeforeObject,
         Planted::SealedWithout,
         Planted::OwnCut,
         Planted::NoShares,

@@ -26,12 +26,20 @@ impl Source {
     /// # Errors
     /// The URL is none, or the folder is not there.
     pub fn open_objects(url: &str, settings: &Settings) -> Result<Source, SourceError> {
-        let source = super::open::open(url, settings, &SourceRetryPolicy::default())?;
-        let Some(folder) = &source.folder else { return Ok(source) };
-        let store = LocalFileSystem::new_with_prefix(folder);
-        let store =
-            store.map_err(|error| SourceError::new(source.url.clone(), SourceErrorKind::of(error)))?;
-        Ok(Source { store: Arc::new(store.with_fsync(true)), ..source })
+        durable(super::open::open(url, settings, &SourceRetryPolicy::default())?, false)
+    }
+
+    /// The same for objects that come and go: how long a store is waited for the caller says, and a local folder has no empty
+    /// folders left.
+    ///
+    /// # Errors
+    /// As of [`Source::open_objects`].
+    pub fn open_objects_with_policy(
+        url: &str,
+        settings: &Settings,
+        policy: &SourceRetryPolicy,
+    ) -> Result<Source, SourceError> {
+        durable(super::open::open(url, settings, policy)?, true)
     }
 
     /// The folder that a URL names, if it names one.
@@ -95,6 +103,23 @@ impl Source {
         got.bytes().await.map_err(|error| self.failed(path, error))
     }
 
+    /// So many bytes of an object, from that one on.
+    ///
+    /// # Errors
+    /// It is not there, or shorter, or cannot be read.
+    pub async fn get_object_range(&self, path: &str, from: u64, bytes: u64) -> Result<Bytes, SourceError> {
+        let range = from..from.saturating_add(bytes);
+        let got = self.store.get_range(&self.object(path), range).await;
+        let got = got.map_err(|error| self.failed(path, error))?;
+        match got.len() as u64 {
+            length if length == bytes => Ok(got),
+            length => {
+                let kind = SourceErrorKind::Length { bytes: length, expected: bytes };
+                Err(SourceError::new(format!("{}/{path}", self.url), kind))
+            }
+        }
+    }
+
     /// All objects below a path, in no order; none if there is nothing.
     ///
     /// # Errors
@@ -122,6 +147,15 @@ impl Source {
     }
 }
 
+/// What is put into a local folder is on the disk before that is said; and no empty folder is left in it, or one may be.
+fn durable(source: Source, cleans: bool) -> Result<Source, SourceError> {
+    let Some(folder) = &source.folder else { return Ok(source) };
+    let store = LocalFileSystem::new_with_prefix(folder);
+    let store = store.map_err(|error| SourceError::new(source.url.clone(), SourceErrorKind::of(error)))?;
+    let store = store.with_fsync(true).with_automatic_cleanup(cleans);
+    Ok(Source { store: Arc::new(store), ..source })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +172,8 @@ mod tests {
         let there = source.put_new_object("a/d", Bytes::new()).await.unwrap_err();
         assert!(matches!(there.kind, SourceErrorKind::There), "{there}");
         assert_eq!(source.get_object("a/b/c", 4).await.unwrap(), "two!");
+        assert_eq!(source.get_object_range("a/b/c", 1, 2).await.unwrap(), "wo");
+        assert!(source.get_object_range("a/b/c", 3, 2).await.is_err(), "it is shorter");
         assert!(source.get_object("a/b/c", 3).await.unwrap_err().to_string().contains("4 bytes"));
         let missing = source.get_object("a/x", 9).await.unwrap_err();
         assert!(matches!(missing.kind, SourceErrorKind::NotThere) && missing.to_string().contains("a/x"));

@@ -46,6 +46,8 @@ pub enum Message {
     },
     /// Send these batches.
     Fetch(Vec<BatchKey>),
+    /// Put what the slot has of the shuffle into the object store: the disk of the sender fills. To the leader of the slot.
+    MakeRoom(ShuffleId, PoolSlot),
     /// Decisions of the leader of a slot.
     Append(Append),
     /// A replica has synced the decisions up to that one.

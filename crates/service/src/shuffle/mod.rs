@@ -28,6 +28,7 @@
 //! | 12. A start says what a shuffle is, whose it is and how long it lives without a client; an owner has no more than its quota | [`options`], `leader/quota` |
 //! | 13. Records of equal keys are combined within one attempt, and over attempts only when they are read | [`combine`], `buffer` |
 //! | 14. A shuffle says whether its batches are stored when they are synced, or when R machines have them in memory | [`durability`] |
+//! | 15. What a disk has no room for goes to an object store, of sealed shuffles only; copies go when the objects are durable and the node has the receipt on its disk (D6) | `holder/objects` |
 //!
 //! [`sketch`] is the sample of keys that bounds come from, [`settings`] has the numbers, [`message`] what nodes say to each
 //! other.
@@ -135,6 +136,16 @@ pub enum Writer {
     Buffer(BufferId),
     /// A division, by a process: another that was asked for the same may put the same records into other batches.
     Division(TaskId, BufferId),
+    /// A process that has put what a slot has of a sealed shuffle into the object store. Its one batch is a receipt, which has no
+    /// records ([`holder`]).
+    Objects(BufferId),
+}
+
+impl Writer {
+    /// Whether its batches are receipts of an object store.
+    pub fn is_objects(&self) -> bool {
+        matches!(self, Writer::Objects(_))
+    }
 }
 
 /// What a shuffle is started with.

@@ -53,6 +53,11 @@ impl PoolMap {
         self.slot(&shuffle.0.to_be_bytes())
     }
 
+    /// The same among so many slots.
+    pub fn home_among(shuffle: ShuffleId, slots: u32) -> PoolSlot {
+        PoolSlot(HashFunction::Xxh3_64.slot(&shuffle.0.to_be_bytes(), slots.max(1)))
+    }
+
     /// The slot of a range: of its shuffle's number and its own, most significant byte first.
     pub fn slot_of(&self, shuffle: ShuffleId, range: RangeId) -> PoolSlot {
         let mut key = [0; 24];

@@ -63,6 +63,16 @@ pub struct Settings {
     pub sealed_ttl_ms: u64,
     /// Shuffles that have ended and that a node remembers, the last ones.
     pub ended_kept: usize,
+    /// Whether the node has an object store.
+    pub has_objects: bool,
+    /// Slots of shuffles that a node puts into the object store at a time.
+    pub offloads_at_once: usize,
+    /// After the object store has refused, a node leaves it alone for so long, then for twice as long, and so on.
+    pub objects_rest_ms: u64,
+    /// But no longer than this. A deletion without an answer is ordered again after this time.
+    pub longest_objects_rest_ms: u64,
+    /// Within this time a leader has looked once for objects of each of its shuffles that have ended.
+    pub sweep_ms: u64,
     /// Records of one answer to a reader.
     pub read_records: u64,
     /// A reader asks the next holder after this time.
@@ -106,6 +116,11 @@ impl Default for Settings {
             unsealed_ttl_ms: 600_000,
             sealed_ttl_ms: 3_600_000,
             ended_kept: 4_096,
+            has_objects: false,
+            offloads_at_once: 2,
+            objects_rest_ms: 1_000,
+            longest_objects_rest_ms: 60_000,
+            sweep_ms: 600_000,
             read_records: 4_096,
             read_wait_ms: 2_000,
             back_off_ms: 50,

@@ -97,6 +97,10 @@ words! {
     HolderLacks = "holder-lacks";
     /// This node has other records than were counted.
     HolderDiffers = "holder-differs";
+    /// The object store does not give what is to be read.
+    ObjectStore = "object-store";
+    /// The object store has lost what is to be read.
+    ObjectLost = "object-lost";
     /// No node could read it.
     NoHolder = "no-holder";
     /// The node has too much to do.
@@ -224,6 +228,8 @@ impl From<NotRead> for Refusal {
             NotRead::Lacks => (RefusalWord::HolderLacks, Again::Request),
             NotRead::Busy | NotRead::Sorts => (RefusalWord::Busy, Again::Request),
             NotRead::Differs => (RefusalWord::HolderDiffers, Again::Request),
+            NotRead::ObjectStore => (RefusalWord::ObjectStore, Again::Request),
+            NotRead::ObjectLost => (RefusalWord::ObjectLost, Again::No),
             NotRead::Over(how) => (word_of(*how), Again::No),
         };
         Refusal::new(word, again, why)
@@ -233,6 +239,9 @@ impl From<NotRead> for Refusal {
 impl From<ReadFailed> for Refusal {
     fn from(why: ReadFailed) -> Refusal {
         let (word, again) = match &why {
+            // All holders read from the one object store.
+            ReadFailed::NoHolder(_, Some(NotRead::ObjectStore)) => (RefusalWord::ObjectStore, Again::Request),
+            ReadFailed::NoHolder(_, Some(NotRead::ObjectLost)) => (RefusalWord::ObjectLost, Again::No),
             ReadFailed::NoHolder(..) => (RefusalWord::NoHolder, Again::Request),
             ReadFailed::Over(how) => (word_of(*how), Again::No),
         };

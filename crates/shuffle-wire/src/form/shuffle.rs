@@ -132,7 +132,7 @@ choices! {
         1 => Count, 2 => SumI64, 3 => MinI64, 4 => MaxI64, 5 => SumF64, 6 => MinF64, 7 => MaxF64
     };
     Durability, "durability", { 1 => Disk, 2 => Memory };
-    Writer, "kind of writer", { 1 => Buffer(buffer), 2 => Division(task, buffer) };
+    Writer, "kind of writer", { 1 => Buffer(buffer), 2 => Division(task, buffer), 3 => Objects(buffer) };
     Ended, "end of a shuffle", { 1 => Deleted, 2 => Expired, 3 => Unknown };
     Failure, "failure of a shuffle", {
         1 => Differs { found, found_bytes, acknowledged, acknowledged_bytes }, 2 => Lost

@@ -257,6 +257,8 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
     vec![
         ("batch refused", Message::Refused(key(Writer::Buffer(own.clone())), Ended::Expired)),
         ("fetch", Message::Fetch(vec![key(Writer::Buffer(own.clone())), key(division())])),
+        ("fetch of a receipt", Message::Fetch(vec![key(Writer::Objects(own.clone()))])),
+        ("make room", Message::MakeRoom(SHUFFLE, slot)),
         ("append of an end", append(end)),
         ("append of a whole copy", append(whole())),
         ("appended", Message::Appended(slot, epoch, 12)),
@@ -401,6 +403,8 @@ fn of_relays() -> Vec<(&'static str, Said)> {
         ("a slice for a client", Relay::Read(8, slice)),
         ("records for a client", Relay::Records(8, Ok(vec![placed]))),
         ("a refusal of a holder", Relay::Records(8, Err(NotRead::Busy))),
+        ("a refusal for the object store", Relay::Records(8, Err(NotRead::ObjectStore))),
+        ("a refusal for a lost object", Relay::Records(8, Err(NotRead::ObjectLost))),
         ("cuts that are sought", seek(SeekFor::Cuts(CutBy::Keys, [10, 20].into()))),
         ("heavy keys that are sought", seek(SeekFor::HeavyKeys { more_than: 9, from: 10 })),
         ("cuts that were found", Relay::Found(8, Found::Cuts(cuts))),

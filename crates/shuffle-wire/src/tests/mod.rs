@@ -150,7 +150,14 @@ fn refusals_of_core_say_whether_to_run_the_attempt_again() {
         (holder::NotRead::Busy.into(), "busy", Again::Request),
         (holder::NotRead::Sorts.into(), "busy", Again::Request),
         (holder::NotRead::Differs.into(), "holder-differs", Again::Request),
+        (holder::NotRead::ObjectStore.into(), "object-store", Again::Request),
+        (holder::NotRead::ObjectLost.into(), "object-lost", Again::No),
         (reader::Failed::NoHolder(RangeId(1), None).into(), "no-holder", Again::Request),
+        (
+            reader::Failed::NoHolder(RangeId(1), Some(holder::NotRead::ObjectStore)).into(),
+            "object-store",
+            Again::Request,
+        ),
         (reader::Failed::Over(Ended::Unknown).into(), "shuffle-unknown", Again::No),
     ];
     for (refusal, word, again) in cases {

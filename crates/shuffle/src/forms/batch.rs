@@ -167,6 +167,11 @@ mod tests {
                 body: Body::Records(Tagged::new()),
             },
             Batch {
+                key: key(Writer::Objects(buffer.clone()), 1),
+                durability: Durability::Disk,
+                body: Body::Records(Tagged::new()),
+            },
+            Batch {
                 key: key(Writer::Buffer(buffer.clone()), 3),
                 durability: Durability::Disk,
                 body: Body::Mark(mark.clone()),

@@ -33,6 +33,7 @@ pub(crate) fn is_later(form: &[u8]) -> bool {
 
 const BUFFER: u8 = 1;
 const DIVISION: u8 = 2;
+const OBJECTS: u8 = 3;
 
 /// A count or a length. What is encoded lies in memory, and limits keep it far below 4 GiB.
 pub(crate) fn put_count(out: &mut Vec<u8>, count: usize) {
@@ -98,6 +99,10 @@ pub(crate) fn put_writer(out: &mut Vec<u8>, writer: &Writer) {
             out.put_u64(task.number);
             put_buffer(out, buffer);
         }
+        Writer::Objects(buffer) => {
+            out.put_u8(OBJECTS);
+            put_buffer(out, buffer);
+        }
     }
 }
 
@@ -108,6 +113,7 @@ pub(crate) fn writer(from: &mut &[u8]) -> Option<Writer> {
             let task = TaskId { epoch: Epoch(u64(from)?), number: u64(from)? };
             Some(Writer::Division(task, buffer(from)?))
         }
+        OBJECTS => Some(Writer::Objects(buffer(from)?)),
         _ => None,
     }
 }

@@ -59,6 +59,8 @@ pub(crate) enum Event {
     Read(NodeId, Slice, u64, Hears<ReadAnswer>),
     Seek(NodeId, Seek, u64, Hears<ReadAnswer>),
     Status(ShuffleId, Hears<Word>),
+    /// The disk fills, and has this; or nothing of it: it has room.
+    MakeRoom(Vec<(ShuffleId, PoolSlot, u64)>),
     /// The shuffles that are led here.
     Overviews(oneshot::Sender<Vec<ShuffleOverview>>),
     /// A replica in `Load` begins anew; the sender hears when that is so.
@@ -94,6 +96,12 @@ pub(crate) enum Done {
     /// Also a refusal to look for something.
     Read(u64, Result<Vec<Placed>, NotRead>),
     Found(u64, Found),
+    /// Whether a slot of a shuffle is in the object store.
+    Offloaded(ShuffleId, PoolSlot, bool),
+    /// Whether it is deleted there.
+    ObjectsDeleted(ShuffleId, PoolSlot, bool),
+    /// Of which slots of shuffles there are objects.
+    ObjectsFound(Vec<(ShuffleId, PoolSlot)>),
     Ended(String),
 }
 

@@ -43,6 +43,7 @@ pub use shared::NodeStatus;
 pub use transport::{Packet, SeekOf, SliceOf, Transport};
 
 use crate::log::{DecisionLog, DecisionSettings, DecisionsError};
+use crate::objects::{ObjectStoreConfig, Objects, Offloading};
 use crate::store::{BatchReader, Store, StoreError};
 use event_loop::EventLoop;
 use inbox::{Done, EndsAtPanic, Event, Inbox};
@@ -109,6 +110,7 @@ pub enum NodeError {
 pub struct Node {
     shared: Arc<Shared>,
     reader: BatchReader,
+    objects: Option<Arc<Objects>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -138,6 +140,20 @@ impl Node {
         map: Arc<PoolMap>,
         transport: Arc<dyn Transport>,
     ) -> Result<Node, NodeError> {
+        Node::start_with_objects(config, map, transport, None)
+    }
+
+    /// The same with an object store, to which slots of sealed shuffles go while [`Node::make_room`] says that the disk fills.
+    ///
+    /// # Errors
+    /// As of [`Node::start`].
+    pub fn start_with_objects(
+        mut config: NodeConfig,
+        map: Arc<PoolMap>,
+        transport: Arc<dyn Transport>,
+        objects: Option<ObjectStoreConfig>,
+    ) -> Result<Node, NodeError> {
+        config.settings.machines.has_objects = objects.is_some();
         let (clock, settings) = (Clock::start(), config.settings.clone());
         let inbox = Arc::new(Inbox::new(settings.inbox_events, settings.inbox_bytes));
         let shared = Arc::new(Shared::new(Arc::clone(&inbox), clock, settings.clone(), Arc::clone(&map)));
@@ -166,7 +182,9 @@ impl Node {
             status.unfit = decisions.unfit().collect();
         });
         let folder = sorting_folder(config.disk.as_ref(), &config.folder)?;
-        let reader = store.reader();
+        let objects = objects.map(|store| Arc::new(Objects::new(store, config.pool.clone(), &map)));
+        let reader = store.reader().with_objects(objects.clone());
+        let offloading = offloading_of(&config, objects.as_ref(), &reader, &inbox)?;
         let reading = Reading::start(&reader, &inbox, clock, &settings.reading(folder))?;
         let storing =
             Storing::start(store, reading.ranges(), inbox, (settings.storing_orders, settings.group_bytes))?;
@@ -196,10 +214,11 @@ impl Node {
             decisions,
             storing,
             reading,
+            offloading,
         };
         let work = move || event_loop.run();
         let thread = std::thread::Builder::new().name("shuffle-node".to_owned()).spawn(work)?;
-        Ok(Node { shared, reader, thread: Some(thread) })
+        Ok(Node { shared, reader, objects, thread: Some(thread) })
     }
 
     /// A client of this node.
@@ -236,12 +255,28 @@ impl Node {
 
     /// How it is.
     pub fn status(&self) -> NodeStatus {
-        self.shared.status()
+        let object_store_refuses = self.objects.as_ref().and_then(|objects| objects.failing());
+        NodeStatus { object_store_refuses, ..self.shared.status() }
     }
 
     /// The disk is at the limit that the owner has set, or below it again: at the limit the node takes no new attempts.
     pub fn set_at_limit(&self, is_at_limit: bool) {
         self.shared.set_at_limit(is_at_limit);
+    }
+
+    /// The disk fills, or has room again: while it fills, slots of sealed shuffles go to the object store, if there is one. To be
+    /// called again as long as it fills.
+    pub fn make_room(&self, fills: bool) {
+        if self.objects.is_some() {
+            let stored = if fills { self.reader.sizes() } else { Vec::new() };
+            // What is dropped, as too much waits, is said again.
+            self.shared.inbox.try_push(Event::MakeRoom(stored));
+        }
+    }
+
+    /// The object store, if there is one.
+    pub(crate) fn objects(&self) -> Option<&Objects> {
+        self.objects.as_deref()
     }
 
     /// From now on it takes nothing of slots that the map does not give it: it only buffers, or is to leave. Who sends it such a
@@ -313,10 +348,27 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.shared.inbox.close();
+        // Threads that wait for the object store are waited for.
+        if let Some(objects) = &self.objects {
+            objects.stop();
+        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
+}
+
+/// The threads that put batches into the object store, if there is one.
+fn offloading_of(
+    config: &NodeConfig,
+    objects: Option<&Arc<Objects>>,
+    reader: &BatchReader,
+    inbox: &Arc<Inbox>,
+) -> std::io::Result<Option<Offloading>> {
+    let Some(objects) = objects else { return Ok(None) };
+    let with = (Arc::clone(objects), reader.clone());
+    let threads = config.settings.machines.offloads_at_once;
+    Offloading::start(with, inbox, config.id.clone(), threads).map(Some)
 }
 
 /// The folder in which large ranges are sorted, empty. Files in it have no names, but for the moment before a system that cannot

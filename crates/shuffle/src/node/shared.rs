@@ -19,6 +19,8 @@ pub struct NodeStatus {
     pub ended: Option<String>,
     /// Whether it refuses new attempts, as its disk is full.
     pub is_full: bool,
+    /// Why the object store refuses; none: it does what it is asked, or there is none.
+    pub object_store_refuses: Option<String>,
     /// Whether the log of decisions waits for room on the disk.
     pub is_log_full: bool,
     /// Places on its disk that are damaged, the last ones that were found.

@@ -3,7 +3,7 @@
 use super::inbox::{Done, EndsAtPanic, Inbox};
 use super::orders::Orders;
 use super::reading::Ranges;
-use crate::store::{Place, Store, StoreError};
+use crate::store::{Damage, Place, Store, StoreError};
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::sync::Arc;
@@ -15,6 +15,8 @@ pub(crate) enum Order {
     Store(Arc<Batch>),
     DropShuffle(ShuffleId),
     DropSlot(PoolSlot),
+    /// It is in the object store.
+    DropCopies(ShuffleId, PoolSlot),
     /// It is damaged there.
     Forget(BatchKey, Place),
 }
@@ -113,15 +115,26 @@ impl Work {
             }
             Order::DropSlot(slot) => {
                 self.flush()?;
-                for (key, place, damage) in self.store.drop_slot(slot)? {
-                    self.inbox.done(Done::Damaged(key, place, damage));
-                }
+                let damaged = self.store.drop_slot(slot)?;
+                self.damaged(damaged);
+                Ok(())
+            }
+            Order::DropCopies(shuffle, slot) => {
+                self.flush()?;
+                let damaged = self.store.drop_copies(shuffle, slot)?;
+                self.damaged(damaged);
                 Ok(())
             }
             Order::Forget(key, place) => {
                 self.flush()?;
                 self.store.forget(&key, place)
             }
+        }
+    }
+
+    fn damaged(&self, damaged: Vec<(BatchKey, Place, Damage)>) {
+        for (key, place, damage) in damaged {
+            self.inbox.done(Done::Damaged(key, place, damage));
         }
     }
 

@@ -67,6 +67,7 @@ pub(crate) fn text(running: &Running) -> String {
     gauges(&mut page, running);
     traffic(&mut page, running);
     connections(&mut page, running);
+    objects(&mut page, running);
     page.0
 }
 
@@ -147,6 +148,24 @@ fn traffic(page: &mut Page, running: &Running) {
     page.by_label(refused, "counter", "reason", counters.refusals());
     let took = ("acknowledgement_seconds", "From the end of an attempt to its acknowledgement");
     page.durations(took, &counters.acknowledged);
+}
+
+/// Of a node without an object store there are none.
+fn objects(page: &mut Page, running: &Running) {
+    let Some(objects) = running.node.objects() else { return };
+    let refuses = u64::from(objects.failing().is_some());
+    let help = "Whether the object store refused what the node asked for last";
+    page.one(("object_store_refuses", help), "gauge", refuses);
+    let counts = &objects.counts;
+    let all = [
+        ("objects_put_bytes", "Bytes that were put into the object store", &counts.put_bytes),
+        ("objects_read_bytes", "Bytes that were read from the object store", &counts.read_bytes),
+        ("objects_deleted", "Objects that were deleted from the object store", &counts.deleted),
+        ("object_store_failures", "Calls that the object store refused", &counts.failures),
+    ];
+    for (name, help, value) in all {
+        page.one((name, help), "counter", value.load(Ordering::Relaxed));
+    }
 }
 
 fn connections(page: &mut Page, running: &Running) {

@@ -34,6 +34,16 @@ pub enum BatchError {
         /// What the system says.
         why: String,
     },
+    /// It is in the object store, and was not read from there.
+    #[error("batch {key:?} is not read from the object store: {why}")]
+    Object {
+        /// The batch.
+        key: BatchKey,
+        /// It is not there any more, or damaged: reading it again does not help.
+        is_lost: bool,
+        /// What the store says.
+        why: String,
+    },
     /// It is not as it was written.
     #[error("batch {key:?} is damaged: {damage}; fetch it from another replica")]
     Damaged {

@@ -1,7 +1,7 @@
 //! Where each batch lies, and how much of each file is in use.
 
 use partage_service::shuffle::record::{BatchKey, Stream};
-use partage_service::shuffle::{PoolSlot, ShuffleId, Writer};
+use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId, Writer};
 use std::collections::BTreeMap;
 
 /// Where a batch lies.
@@ -112,6 +112,39 @@ impl Index {
     /// No batch of a slot counts any more.
     pub(crate) fn remove_slot(&mut self, slot: PoolSlot) {
         self.remove_if(|_, of| of == slot);
+    }
+
+    /// No batch of a shuffle in a slot counts any more, but for receipts of an object store.
+    pub(crate) fn remove_copies(&mut self, shuffle: ShuffleId, slot: PoolSlot) {
+        let Some(of_slot) = self.batches.get_mut(&(shuffle, slot)) else { return };
+        let gone = of_slot.extract_if(.., |(writer, _), _| !writer.is_objects());
+        let places: Vec<Place> = gone.map(|(_, place)| place).collect();
+        places.into_iter().for_each(|place| self.dies(slot, place));
+    }
+
+    /// The processes that have put what a shuffle has in a slot into the object store, as receipts on this disk say.
+    pub(crate) fn receipts(&self, shuffle: ShuffleId, slot: PoolSlot) -> Vec<BufferId> {
+        // Receipts are the last ones in the order of writers.
+        let of_slot = self.batches.get(&(shuffle, slot)).into_iter().flat_map(|of_slot| of_slot.keys().rev());
+        let by = of_slot.map_while(|(writer, _)| match writer {
+            Writer::Objects(by) => Some(by.clone()),
+            Writer::Buffer(_) | Writer::Division(..) => None,
+        });
+        by.collect()
+    }
+
+    /// The bytes of each slot of each shuffle, besides receipts.
+    pub(crate) fn sizes(&self) -> Vec<(ShuffleId, PoolSlot, u64)> {
+        let size = |((shuffle, slot), of_slot): (&(ShuffleId, PoolSlot), &OfSlot)| {
+            let copies = of_slot.iter().filter(|((writer, _), _)| !writer.is_objects());
+            (*shuffle, *slot, copies.map(|(_, place)| place.bytes as u64).sum::<u64>())
+        };
+        self.batches.iter().map(size).filter(|(.., bytes)| *bytes > 0).collect()
+    }
+
+    /// Whether less than half of a file is wanted.
+    pub(crate) fn is_sparse(&self, number: u64) -> bool {
+        self.files.get(&number).is_some_and(|file| file.live * 2 < file.bytes)
     }
 
     fn remove_if(&mut self, is_gone: impl Fn(ShuffleId, PoolSlot) -> bool) {

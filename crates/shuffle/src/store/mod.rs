@@ -298,6 +298,26 @@ impl Store {
         self.rewrite()
     }
 
+    /// All batches of a shuffle in a slot go, but for receipts of an object store. Files that hold little else are written anew,
+    /// also the one that is added to. The answer is that of [`Store::drop_slot`].
+    ///
+    /// # Errors
+    /// The disk failed: the process must end.
+    pub fn drop_copies(
+        &mut self,
+        shuffle: ShuffleId,
+        slot: PoolSlot,
+    ) -> Result<Vec<(BatchKey, Place, Damage)>, StoreError> {
+        self.check()?;
+        lock(&self.index).remove_copies(shuffle, slot);
+        let is_sparse = |head: &BatchFile| lock(&self.index).is_sparse(head.number);
+        if self.heads.get(&shuffle).is_some_and(is_sparse) {
+            self.heads.remove(&shuffle);
+            self.open.retain(|open| *open != shuffle);
+        }
+        self.rewrite()
+    }
+
     /// A batch that was found to be damaged at that place counts no more. One that was stored anew since, at another place,
     /// stays.
     ///
@@ -329,7 +349,7 @@ impl Store {
                         rest.push(batch);
                     }
                     // What was not copied keeps its file.
-                    Err(BatchError::Absent(_) | BatchError::Failed { .. }) => {}
+                    Err(BatchError::Absent(_) | BatchError::Failed { .. } | BatchError::Object { .. }) => {}
                     Err(BatchError::Damaged { key, place, damage }) => damaged.push((key, *place, *damage)),
                 }
                 if bytes >= REWRITTEN_BYTES {

@@ -5,6 +5,7 @@ use super::index::{Index, Place};
 use super::{Damage, file, lock};
 use crate::counted::Counted;
 use crate::limits;
+use crate::objects::{ObjectCursor, Objects, ReadPermit};
 use partage_journal::Disk;
 use partage_service::shuffle::record::{Batch, BatchKey, Stream};
 use partage_service::shuffle::{PoolSlot, ShuffleId, Writer};
@@ -21,6 +22,8 @@ pub struct BatchReader {
     index: Arc<Mutex<Index>>,
     /// What was read so far.
     read: Arc<Counted>,
+    /// Where batches are that have gone from the disk.
+    objects: Option<Arc<Objects>>,
 }
 
 /// Whether reading it again would fail in the same way.
@@ -30,7 +33,27 @@ fn is_of_disk(error: &io::Error) -> bool {
 
 impl BatchReader {
     pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, index: Arc<Mutex<Index>>) -> BatchReader {
-        BatchReader { disk, dir, index, read: Arc::default() }
+        BatchReader { disk, dir, index, read: Arc::default(), objects: None }
+    }
+
+    /// The same, and what is not on the disk it reads from the object store, if its receipt is here.
+    pub(crate) fn with_objects(self, objects: Option<Arc<Objects>>) -> BatchReader {
+        BatchReader { objects, ..self }
+    }
+
+    /// Whether a thread may read of the slot of a shuffle now: from the object store not more than so many do at a time. None: it
+    /// may not.
+    pub(crate) fn permit(
+        &self,
+        (shuffle, slot): (ShuffleId, PoolSlot),
+        most: usize,
+    ) -> Option<Option<ReadPermit<'_>>> {
+        match &self.objects {
+            Some(objects) if !lock(&self.index).receipts(shuffle, slot).is_empty() => {
+                objects.permit(most).map(Some)
+            }
+            _ => Some(None),
+        }
     }
 
     /// One batch.
@@ -38,6 +61,40 @@ impl BatchReader {
     /// # Errors
     /// It is not here, or not as it was written.
     pub fn read(&self, key: &BatchKey) -> Result<Arc<Batch>, BatchError> {
+        self.read_by(key, &mut ObjectCursor::one())
+    }
+
+    fn read_by(&self, key: &BatchKey, cursor: &mut ObjectCursor) -> Result<Arc<Batch>, BatchError> {
+        match self.read_of_disk(key) {
+            Err(BatchError::Absent(_)) => self.read_of_objects(key, cursor),
+            read => read,
+        }
+    }
+
+    /// By the first receipt whose objects are there.
+    fn read_of_objects(&self, key: &BatchKey, cursor: &mut ObjectCursor) -> Result<Arc<Batch>, BatchError> {
+        let absent = BatchError::Absent(key.clone());
+        let Some(objects) = self.objects.as_ref().filter(|_| !key.stream.writer.is_objects()) else {
+            return Err(absent);
+        };
+        let receipts = lock(&self.index).receipts(key.stream.shuffle, key.stream.slot);
+        let mut failed = absent;
+        for by in receipts {
+            match cursor.read(objects, key, &by) {
+                Ok(batch) => return Ok(Arc::new(batch)),
+                Err(error) => {
+                    let (key, is_lost, why) = (key.clone(), error.is_lost, error.why);
+                    failed = BatchError::Object { key, is_lost, why };
+                    if !is_lost {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    fn read_of_disk(&self, key: &BatchKey) -> Result<Arc<Batch>, BatchError> {
         for _ in 0..limits::READ_LOOKS {
             let place = lock(&self.index).get(key);
             let Some(place) = place else { break };
@@ -110,12 +167,13 @@ impl BatchReader {
         wanted: impl IntoIterator<Item = (&'a Writer, u64, u64)>,
         mut take: impl FnMut(&Arc<Batch>) -> bool,
     ) -> Result<(), BatchError> {
+        let mut cursor = ObjectCursor::ahead();
         for (writer, after, upto) in wanted {
             let stream = Stream { shuffle, slot, writer: writer.clone() };
             let mut key = BatchKey { stream, number: after };
             while key.number < upto {
                 key.number += 1;
-                if !take(&self.read(&key)?) {
+                if !take(&self.read_by(&key, &mut cursor)?) {
                     return Ok(());
                 }
             }
@@ -131,6 +189,11 @@ impl BatchReader {
     /// Bytes of the frames of a slot.
     pub fn slot_bytes(&self, slot: PoolSlot) -> u64 {
         lock(&self.index).slot_bytes(slot)
+    }
+
+    /// The bytes of each slot of each shuffle on the disk, besides receipts of an object store.
+    pub(crate) fn sizes(&self) -> Vec<(ShuffleId, PoolSlot, u64)> {
+        lock(&self.index).sizes()
     }
 
     /// Bytes of all frames, also of those that are not wanted any more.

@@ -12,6 +12,7 @@ mod job;
 mod killing;
 mod large_ranges;
 mod nodes;
+mod offloading;
 mod sockets;
 mod troubles;
 

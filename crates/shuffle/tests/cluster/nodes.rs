@@ -2,7 +2,7 @@
 
 use crate::disk::PowerDisk;
 use crate::sockets::{Socket, Sockets};
-use partage_core::base::id::{Epoch, Incarnation};
+use partage_core::base::id::{ClusterId, Epoch, Incarnation};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_log::{LogSettings, WriterSettings};
 use partage_service::shuffle::leader::OwnerQuota;
@@ -13,6 +13,7 @@ use partage_shuffle::log::{DecisionLog, DecisionSettings};
 use partage_shuffle::node::{
     Client, Delivery, Node, NodeConfig, NodeSettings, NodeStatus, Packet, Transport,
 };
+use partage_shuffle::objects::{ObjectPlace, ObjectStoreConfig};
 use partage_shuffle::store::StoreSettings;
 use partage_shuffle_wire::node::Peer;
 use partage_shuffle_wire::transport::Address;
@@ -79,6 +80,7 @@ pub struct Cluster {
     network: Arc<Network>,
     state: Mutex<State>,
     sockets: Option<Sockets>,
+    objects: Option<Arc<dyn ObjectPlace>>,
     settings: NodeSettings,
 }
 
@@ -119,20 +121,36 @@ pub fn settings() -> NodeSettings {
 
 impl Cluster {
     pub fn start() -> Cluster {
-        Cluster::start_on(None, settings())
+        Cluster::start_on(None, None, settings())
+    }
+
+    /// The same with an object store.
+    pub fn start_with_objects(objects: Arc<dyn ObjectPlace>) -> Cluster {
+        let settings = settings();
+        let machines = Settings {
+            objects_rest_ms: 100,
+            longest_objects_rest_ms: 500,
+            sweep_ms: 3_000,
+            ..settings.machines
+        };
+        Cluster::start_on(None, Some(objects), NodeSettings { machines, ..settings })
     }
 
     /// The same with other numbers.
     pub fn start_with(settings: NodeSettings) -> Cluster {
-        Cluster::start_on(None, settings)
+        Cluster::start_on(None, None, settings)
     }
 
     /// The same with nodes that reach each other over TCP.
     pub fn start_over_sockets() -> Cluster {
-        Cluster::start_on(Some(Sockets::default()), settings())
+        Cluster::start_on(Some(Sockets::default()), None, settings())
     }
 
-    fn start_on(sockets: Option<Sockets>, settings: NodeSettings) -> Cluster {
+    fn start_on(
+        sockets: Option<Sockets>,
+        objects: Option<Arc<dyn ObjectPlace>>,
+        settings: NodeSettings,
+    ) -> Cluster {
         let names: Vec<NodeId> = (0..NODES).map(|at| NodeId::new(&format!("n{at}")).unwrap()).collect();
         let place = |slot: usize| {
             let live = (0..2).map(|at| names[(slot + at) % NODES].clone()).collect();
@@ -156,7 +174,7 @@ impl Cluster {
         let state = State { map, places: names.into_iter().map(place).collect() };
         let folder = tempfile::tempdir().unwrap();
         let (network, state) = (Arc::default(), Mutex::new(state));
-        let cluster = Cluster { folder, network, state, sockets, settings };
+        let cluster = Cluster { folder, network, state, sockets, objects, settings };
         (0..NODES).for_each(|node| cluster.start_node(node));
         cluster
     }
@@ -195,16 +213,21 @@ impl Cluster {
             disk: Arc::new(place.disk.clone()),
             settings: self.settings.clone(),
         };
+        let objects = self
+            .objects
+            .clone()
+            .map(|place| ObjectStoreConfig { place, cluster: Arc::new(|| Some(ClusterId(1))) });
         let own = Peer { node: place.name.clone(), incarnation: place.incarnation };
         if let Some(sockets) = &self.sockets {
             let transport = sockets.transport(own.clone());
-            let node = Node::start(config, Arc::clone(&shared), transport.clone()).unwrap();
+            let link = transport.clone();
+            let node = Node::start_with_objects(config, Arc::clone(&shared), link, objects).unwrap();
             place.socket = Some(sockets.serve(own, &node, transport));
             place.node = Some(node);
             Socket::introduce(places.iter().filter_map(|place| place.socket.as_ref()));
         } else {
             let link = Arc::new(Link(Arc::clone(&self.network), place.name.clone()));
-            let node = Node::start(config, Arc::clone(&shared), link).unwrap();
+            let node = Node::start_with_objects(config, Arc::clone(&shared), link, objects).unwrap();
             self.network.0.lock().unwrap().insert(place.name.clone(), node.delivery());
             place.node = Some(node);
         }
@@ -251,6 +274,16 @@ impl Cluster {
 
     pub fn status(&self, at: usize) -> NodeStatus {
         self.state.lock().unwrap().places[at].node.as_ref().unwrap().status()
+    }
+
+    /// The disk of a node fills, or has room again.
+    pub fn make_room(&self, at: usize, fills: bool) {
+        self.state.lock().unwrap().places[at].node.as_ref().unwrap().make_room(fills);
+    }
+
+    /// Bytes of batches on the disk of a node.
+    pub fn disk_bytes(&self, at: usize) -> u64 {
+        self.state.lock().unwrap().places[at].node.as_ref().unwrap().disk_bytes()
     }
 
     /// The files of batches of a node.

@@ -14,8 +14,11 @@
 //! crash takes the process, or the machine with most of what it has not synced. Such a shuffle may fail, or not be read, only if
 //! R machines have lost their copies of a batch that it needs; else it is as exact as all others.
 //!
-//! Then faults stop: every shuffle comes to its end, and nothing of it is left on any disk, in memory, in a log; nodes that the
-//! map does not name have nothing.
+//! In some runs disks fill, and sealed shuffles go to an object store that is slow, refuses, and loses nothing of which it has
+//! said that it is durable: copies are dropped when it has them (D6).
+//!
+//! Then faults stop: every shuffle comes to its end, and nothing of it is left on any disk, in memory, in a log, in
+//! the object store; nodes that the map does not name have nothing.
 //!
 //! In a run of its own nothing goes wrong, but one shuffle floods a buffer into which another one trickles ([`run_flood`]): each
 //! attempt of that is acknowledged within a time that depends on the disks and on no client, and then it is sealed and read (R1,
@@ -24,6 +27,7 @@
 mod disk;
 mod job;
 mod node;
+mod objects;
 mod oracle;
 mod pool;
 mod weather;

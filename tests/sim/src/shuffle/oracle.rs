@@ -104,6 +104,8 @@ pub struct Oracle {
     plans: BTreeMap<ShuffleId, Arc<Plan>>,
     outputs: BTreeMap<ShuffleId, Vec<Placed>>,
     ended: BTreeSet<ShuffleId>,
+    /// Slots of shuffles that are durable in the object store.
+    pub objects: BTreeSet<(ShuffleId, PoolSlot)>,
 }
 
 impl Oracle {
@@ -123,6 +125,11 @@ impl Oracle {
     /// Nobody wants the shuffle any more.
     pub fn ended(&mut self, shuffle: ShuffleId) {
         self.ended.insert(shuffle);
+    }
+
+    /// Whether that is so.
+    pub fn has_ended(&self, shuffle: ShuffleId) -> bool {
+        self.ended.contains(&shuffle)
     }
 
     /// A client hears that its attempt is stored (X6).
@@ -173,6 +180,8 @@ impl Oracle {
     /// A node has dropped what it had (X12, D7).
     pub fn dropped(&self, keys: &[BatchKey], nodes: &[Node], replicas: usize) -> Result<(), String> {
         let needed = keys.iter().filter(|key| self.acknowledged.contains(key));
+        let is_durable = |key: &BatchKey| self.objects.contains(&(key.stream.shuffle, key.stream.slot));
+        let needed = needed.filter(|key| !is_durable(key));
         for key in needed.filter(|key| !self.ended.contains(&key.stream.shuffle)) {
             let copies = self.copies(key, nodes);
             if copies < replicas {
@@ -185,6 +194,16 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// A node drops its copies for a receipt (D6).
+    pub fn copies_dropped(&self, shuffle: ShuffleId, slot: PoolSlot) -> Result<(), String> {
+        if self.ended.contains(&shuffle) || self.objects.contains(&(shuffle, slot)) {
+            return Ok(());
+        }
+        Err(format!(
+            "D6: copies of {slot:?} of {shuffle} are dropped, and the object store has not all of them"
+        ))
     }
 
     /// Whether what a disk has may go: of everything that was acknowledged, or may yet be, another intact copy is on a replica of
@@ -201,7 +220,10 @@ impl Oracle {
             let copies = nodes.iter().filter(|node| node.disk.get(key).is_some()).count();
             copies + self.lost.get(key).copied().unwrap_or(0) > 1
         };
-        let is_needed = |key: &BatchKey| self.acknowledged.contains(key) || has_copies(key);
+        // Who has a receipt may have dropped what it stands for.
+        let is_needed = |key: &BatchKey| {
+            self.acknowledged.contains(key) || has_copies(key) || key.stream.writer.is_objects()
+        };
         let mut needed =
             keys.iter().filter(|key| !self.ended.contains(&key.stream.shuffle) && is_needed(key));
         needed.all(|key| {
@@ -243,7 +265,8 @@ impl Oracle {
         last: &BTreeMap<PoolSlot, u64>,
         (nodes, replicas): (&[Node], usize),
     ) -> Result<(), String> {
-        if self.ended.contains(&shuffle) {
+        // Of a sealed one the plan says what counts, and what is stored of that may be in the object store.
+        if self.ended.contains(&shuffle) || self.plans.contains_key(&shuffle) {
             return Ok(());
         }
         for (slot, last) in last {

@@ -34,6 +34,8 @@ pub struct Weather {
     /// How many of a thousand attempts have a second one beside them, and how many die.
     pub speculated: u64,
     pub die: u64,
+    /// How many of a thousand calls the object store refuses; some of these it has done.
+    pub refused: u64,
     /// Whether one shuffle floods a buffer into which another one trickles.
     pub floods: bool,
     /// While its one shuffle is under way no machine is called with a tick, and its job goes on as soon as it has an answer.
@@ -79,6 +81,9 @@ impl Weather {
             back_off_ms: 30,
             longest_back_off_ms: 800,
             retry_budget: 10,
+            objects_rest_ms: 100,
+            longest_objects_rest_ms: 1_000,
+            sweep_ms: 2_000,
             ..Settings::default()
         };
         let weather = Weather {
@@ -100,10 +105,11 @@ impl Weather {
             dead_after: draw.between(500, 2_500) * MS,
             speculated: *draw.pick(&[0, 100, 500]).unwrap_or(&100),
             die: *draw.pick(&[0, 20, 100]).unwrap_or(&20),
+            refused: 0,
             floods: false,
             is_lone: false,
         };
-        weather.with_buffers().with_sizes()
+        weather.with_buffers().with_sizes().with_objects()
     }
 
     /// In some worlds nodes that only buffer. They are drawn apart, so that all other worlds are what they were without these.
@@ -121,10 +127,22 @@ impl Weather {
         Weather { settings: Settings { batch_bytes, counts_at_once, ..self.settings }, ..self }
     }
 
+    /// In some worlds an object store, to which sealed shuffles go. These are drawn apart too.
+    fn with_objects(self) -> Weather {
+        let mut draw = Draw::new(self.faults_for.rotate_left(16) ^ self.sync);
+        let settings = Settings {
+            has_objects: draw.chance(400),
+            offloads_at_once: draw.between(1, 4) as usize,
+            ..self.settings
+        };
+        let refused = *draw.pick(&[0, 50, 300]).unwrap_or(&50);
+        Weather { settings, refused, ..self }
+    }
+
     /// The same with one shuffle, and without faults.
     pub fn calm(self) -> Weather {
         let none = Weather { jobs: 1, fault_every: 0, lost: 0, doubled: 0, late: 0, busy: 0, ..self };
-        Weather { faults_for: MS, speculated: 0, die: 0, ..none }
+        Weather { faults_for: MS, speculated: 0, die: 0, refused: 0, ..none }
     }
 
     /// The same with a flood and a trickle into one buffer, which has room for two frames of the trickle and is filled faster
@@ -146,6 +164,7 @@ impl Weather {
             gather_ms: 2_000,
             give_up_ms: 30_000,
             silent_ms: 30_000,
+            has_objects: false,
             ..self.settings.clone()
         };
         let (sync, delay) = (draw.between(10_000, 16_000), draw.between(100, 1_000));

@@ -1,6 +1,6 @@
 //! A folder or an object store with backups of tables, and its files: [`partage_wire::table::backup`] has their forms.
 
-use crate::dataset::environment;
+use crate::dataset::{environment, make_folder};
 use crate::output::Failure;
 use partage_dataset::source::{Source, SourceError, SourceErrorKind};
 use partage_wire::table::backup::ContentDigest;
@@ -153,15 +153,7 @@ impl Location {
     /// # Errors
     /// It cannot be made, or the URL is none.
     pub fn create(url: &str) -> Result<Location, Failure> {
-        if let Some(folder) = Source::folder_of(url).map_err(Failure::usage)? {
-            if !url.contains("://") && (url.contains(":/") || url.contains("//")) {
-                return Err(Failure::usage(format!("{url} looks like a URL, and is none"))
-                    .help("a URL has :// after its scheme, such as s3://bucket/prefix"));
-            }
-            std::fs::create_dir_all(&folder).map_err(|error| {
-                Failure::failed(format!("cannot make the folder {}: {error}", folder.display()))
-            })?;
-        }
+        make_folder(url)?;
         Location::open(url)
     }
 

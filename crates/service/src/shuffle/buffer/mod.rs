@@ -433,6 +433,8 @@ impl Buffer {
         let shuffle = key.stream.shuffle;
         match key.stream.writer {
             Writer::Division(task, _) => self.end_division(shuffle, task),
+            // No buffer sends a receipt.
+            Writer::Objects(_) => {}
             Writer::Buffer(_) => {
                 let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
                 if let Some((partition, id)) = open.marking.remove(key)

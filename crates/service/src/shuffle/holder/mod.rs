@@ -2,7 +2,8 @@
 //!
 //! The machine knows numbers, not records: what it orders to be read the driver reads. It stores each batch once. It serves,
 //! counts and divides only from streams that it has without a gap up to where they are needed; a gap is asked for from all nodes.
-//! What the replicas of a slot lack of each other, and of stand-ins, `upkeep.rs` finds.
+//! What the replicas of a slot lack of each other, and of stand-ins, `upkeep.rs` finds. What goes to an object store, and what is
+//! left of it here, `objects.rs` says.
 
 use super::log::Replicas;
 use super::message::{Message, Word};
@@ -20,7 +21,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
+mod objects;
 mod upkeep;
+
+use objects::Offloads;
 
 /// What a reader wants of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +53,16 @@ pub enum NotRead {
     /// The range is larger than the memory for ranges: it is being sorted on disk.
     #[error("this node is sorting the range, which is larger than its memory for ranges: ask it again")]
     Sorts,
+    /// The object store has the range, and does not give it.
+    #[error(
+        "the object store does not give the range to this node: ask another replica, or later; the log of the node says why"
+    )]
+    ObjectStore,
+    /// The object store has lost some of the range.
+    #[error(
+        "the object store has not all of the range any more, or it is damaged there: no replica has another copy; start another shuffle, and tell an operator"
+    )]
+    ObjectLost,
     /// What is here differs from what was counted.
     #[error(
         "this node has other records of the range than were counted: ask another replica, and tell an operator"
@@ -81,6 +95,14 @@ pub enum Event {
     Read(u64, Slice),
     /// A reader wants to know this; the number is the driver's.
     Seek(u64, Seek),
+    /// The disk fills: what it has of slots of shuffles, in bytes, besides receipts. None of them: it has room.
+    MakeRoom(Vec<(ShuffleId, PoolSlot, u64)>),
+    /// What was ordered by [`Effect::Offload`] is durable in the object store, as a whole; or it may not be.
+    Offloaded(ShuffleId, PoolSlot, bool),
+    /// What was ordered by [`Effect::DeleteObjects`] is done, or may not be.
+    ObjectsDeleted(ShuffleId, PoolSlot, bool),
+    /// What was ordered by [`Effect::ListObjects`]: of these slots of shuffles there are objects.
+    ObjectsFound(Vec<(ShuffleId, PoolSlot)>),
     /// The next map.
     Map(Arc<PoolMap>),
     /// Time has passed.
@@ -112,6 +134,14 @@ pub enum Effect {
     DropShuffle(ShuffleId),
     /// Tell the coordinator that the loading replica of that slot has everything, under that epoch.
     Ready(PoolSlot, Epoch),
+    /// Put what the plan needs of the slot into the object store, under the name of this process, and say whether it is durable.
+    Offload(Arc<Plan>, PoolSlot),
+    /// All batches of the shuffle in the slot go from the disk, but for receipts.
+    DropCopies(ShuffleId, PoolSlot),
+    /// All objects of the shuffle in the slot go, whoever has put them, also of a process that was interrupted.
+    DeleteObjects(ShuffleId, PoolSlot),
+    /// Say of which shuffles whose home is that slot there are objects.
+    ListObjects(PoolSlot),
 }
 
 /// What is on disk when a process starts.
@@ -152,6 +182,7 @@ pub struct Holder {
     replies: BTreeMap<PoolSlot, BTreeMap<NodeId, Inventory>>,
     /// Under which epoch the decisions of a slot were taken.
     logged: BTreeMap<PoolSlot, Epoch>,
+    offloads: Offloads,
     effects: Vec<Effect>,
 }
 
@@ -165,6 +196,7 @@ impl Holder {
         stored: Stored,
     ) -> Holder {
         let mut holder = Holder {
+            offloads: Offloads::new(now, &me, incarnation),
             me,
             settings,
             map,
@@ -184,6 +216,7 @@ impl Holder {
             holder.heard.insert(key.stream.shuffle, now);
             holder.take_up(&key, mark);
         }
+        holder.drop_offloaded();
         holder
     }
 
@@ -199,6 +232,12 @@ impl Holder {
             Event::SlotDeleted(slot) => self.drop_slot(slot),
             Event::Read(number, slice) => self.read(number, slice),
             Event::Seek(number, seek) => self.seek(number, seek),
+            Event::MakeRoom(stored) => self.make_room(now, stored),
+            Event::Offloaded(shuffle, slot, is_done) => self.offloaded(now, (shuffle, slot), is_done),
+            Event::ObjectsDeleted(shuffle, slot, is_done) => {
+                self.objects_deleted(now, (shuffle, slot), is_done);
+            }
+            Event::ObjectsFound(found) => self.objects_found(now, found),
             Event::Map(map) => self.map = map,
             Event::Tick => self.upkeep(now),
         }
@@ -252,7 +291,7 @@ impl Holder {
         match message {
             Message::Batch(batch) => self.batch(now, from, batch),
             Message::Fetch(keys) => {
-                let here: Vec<BatchKey> = keys.into_iter().filter(|key| self.has(key)).collect();
+                let here = self.fetched(keys);
                 self.effects.extend(here.into_iter().map(|key| Effect::Pass(from.clone(), key)));
             }
             Message::Inventory { slot, round, asks, has } => self.inventory(from, slot, (round, asks), has),
@@ -263,7 +302,9 @@ impl Holder {
                     self.end(shuffle, how);
                     self.send(from, Message::Dropped(shuffle));
                 }
+                self.hear_for_objects(now, shuffle, &word);
             }
+            Message::MakeRoom(shuffle, slot) => self.asked_to_make_room(now, (shuffle, slot)),
             Message::Divide(division) if self.is_whole(division.shuffle, division.slot, &division.upto) => {
                 self.effects.push(Effect::Divide(from, division));
             }
@@ -341,6 +382,9 @@ impl Holder {
         if let Some(mark) = mark {
             self.marks.entry(key.stream.shuffle).or_default().insert(mark.attempt.clone(), mark);
         }
+        if key.stream.writer.is_objects() {
+            self.take_receipt(key.stream.shuffle, key.stream.slot);
+        }
     }
 
     fn damaged(&mut self, key: &BatchKey) {
@@ -348,12 +392,16 @@ impl Holder {
         if let Some(numbers) = of_slot.and_then(|streams| streams.get_mut(&key.stream)) {
             numbers.remove(key.number);
         }
+        self.forget_receipt(key);
         self.fetch_from_all(vec![key.clone()]);
     }
 
     /// Whether all that is needed of a slot is here. A node of the slot asks others for what it lacks. Another node does not:
     /// readers ask it for what it may have of the slot, and it would store what nobody wants it to have.
     fn is_whole(&mut self, shuffle: ShuffleId, slot: PoolSlot, needed: &BTreeMap<Writer, u64>) -> bool {
+        if self.is_offloaded(shuffle, slot) {
+            return true;
+        }
         let mut lacking = Vec::new();
         for (writer, upto) in needed {
             let stream = Stream { shuffle, slot, writer: writer.clone() };
@@ -426,6 +474,7 @@ impl Holder {
         self.storing.retain(|key, _| key.stream.shuffle != shuffle);
         self.marks.remove(&shuffle);
         self.heard.remove(&shuffle);
+        self.end_objects(shuffle);
         if self.how_ended(shuffle).is_none() {
             self.ended.push_back((shuffle, how));
         }

@@ -6,13 +6,17 @@
 //! | replica in `Load` | does so too; it is ready when it has taken the decisions under the epoch of the map, and has all that each replica in `Live` has said to have |
 //! | not in the map: a stand-in, or a former replica | says what it has; when each replica in `Live` has all of it, and there are R of them, it drops the slot (X12, D7) |
 //!
+//! A receipt of an object store (`objects.rs`) stands for all that the slot has of its shuffle: who has it, or can get it, fetches
+//! nothing else of that, and who hands over to nodes that have it is done.
+//!
 //! Only answers of the present round count, under the map of that round. A chain of nodes that hand over one to the next loses
 //! nothing: each drops when its successors are whole, and those wait for theirs.
 
+use super::objects::receipts_of;
 use super::{Effect, Holder, Inventory};
 use crate::shuffle::log::Refused;
 use crate::shuffle::message::Message;
-use crate::shuffle::record::{BatchKey, Numbers};
+use crate::shuffle::record::{BatchKey, Numbers, Stream};
 use crate::shuffle::{PoolSlot, ShuffleId};
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
@@ -25,6 +29,7 @@ impl Holder {
             return;
         }
         self.settle();
+        self.attend_objects(now);
         self.round_at = now + self.settings.inventory_ms;
         self.round += 1;
         self.replies.clear();
@@ -93,7 +98,13 @@ impl Holder {
     fn fetch_lacking(&mut self, from: &NodeId, has: &Inventory) {
         let none = Numbers::default();
         let mut lacking = Vec::new();
-        for (stream, numbers) in has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none()) {
+        let offloaded = self.settings.has_objects.then(|| receipts_of(has)).unwrap_or_default();
+        let is_wanted = |stream: &Stream| {
+            stream.writer.is_objects()
+                || !(offloaded.contains(&stream.shuffle) || self.is_offloaded(stream.shuffle, stream.slot))
+        };
+        let living = has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none());
+        for (stream, numbers) in living.filter(|(stream, _)| is_wanted(stream)) {
             let own = self.numbers(stream).unwrap_or(&none);
             let keys = own.lacks_of(numbers).map(|number| BatchKey { stream: stream.clone(), number });
             // Whatever another node says that it has, no more is asked for at a time.
@@ -125,6 +136,7 @@ impl Holder {
 
     pub(super) fn drop_slot(&mut self, slot: PoolSlot) {
         self.streams.remove(&slot);
+        self.drop_receipts(slot);
         self.logged.remove(&slot);
         for marks in self.marks.iter_mut().filter(|(shuffle, _)| self.map.home(**shuffle) == slot) {
             marks.1.clear();
@@ -137,12 +149,14 @@ impl Holder {
         let replies = self.replies.get(&slot);
         let none = Numbers::default();
         let is_here = |has: &Inventory| {
-            has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none()).all(
-                |(stream, numbers)| {
-                    let own = self.numbers(stream).unwrap_or(&none);
-                    own.lacks_of(numbers).next().is_none()
-                },
-            )
+            let living = has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none());
+            let mut wanted = living.filter(|(stream, _)| {
+                stream.writer.is_objects() || !self.is_offloaded(stream.shuffle, stream.slot)
+            });
+            wanted.all(|(stream, numbers)| {
+                let own = self.numbers(stream).unwrap_or(&none);
+                own.lacks_of(numbers).next().is_none()
+            })
         };
         let has_all = |node: &NodeId| replies.and_then(|replies| replies.get(node)).is_some_and(is_here);
         self.map.live(slot).iter().all(has_all)
@@ -162,9 +176,11 @@ impl Holder {
         let none = Numbers::default();
         let has_all = |node: &NodeId| {
             replies.and_then(|replies| replies.get(node)).is_some_and(|has| {
+                let offloaded = receipts_of(has);
                 let mut own = self.streams.get(&slot).into_iter().flatten();
                 own.all(|(stream, numbers)| {
-                    has.get(stream).unwrap_or(&none).lacks_of(numbers).next().is_none()
+                    offloaded.contains(&stream.shuffle)
+                        || has.get(stream).unwrap_or(&none).lacks_of(numbers).next().is_none()
                 })
             })
         };

@@ -32,6 +32,13 @@ impl EventLoop {
                 self.answer_read(number, answer);
             }
             Done::Found(number, found) => self.answer_found(number, found),
+            Done::Offloaded(shuffle, slot, is_done) => {
+                self.holder(holder::Event::Offloaded(shuffle, slot, is_done))?;
+            }
+            Done::ObjectsDeleted(shuffle, slot, is_done) => {
+                self.holder(holder::Event::ObjectsDeleted(shuffle, slot, is_done))?;
+            }
+            Done::ObjectsFound(found) => self.holder(holder::Event::ObjectsFound(found))?,
             Done::Ended(why) => return Err(Ends(why)),
         }
         self.hand_out_local()

@@ -4,6 +4,7 @@ use super::{Ends, EventLoop, Result};
 use crate::node::inbox::Note;
 use crate::node::reading::Job;
 use crate::node::storing::Order;
+use crate::objects::ObjectJob;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::{self, NotRead};
 use partage_service::shuffle::plan::Division;
@@ -63,8 +64,19 @@ impl EventLoop {
             holder::Effect::DropSlot(slot) => return self.drop_slot(slot),
             holder::Effect::DropShuffle(shuffle) => self.storing.order(Order::DropShuffle(shuffle)),
             holder::Effect::Ready(slot, epoch) => self.transport.ready(slot, epoch),
+            holder::Effect::Offload(plan, slot) => self.objects(ObjectJob::Put(plan, slot)),
+            holder::Effect::DropCopies(shuffle, slot) => self.storing.order(Order::DropCopies(shuffle, slot)),
+            holder::Effect::DeleteObjects(shuffle, slot) => self.objects(ObjectJob::Delete(shuffle, slot)),
+            holder::Effect::ListObjects(home) => self.objects(ObjectJob::List(home)),
         }
         Ok(())
+    }
+
+    /// The holder orders none without an object store.
+    fn objects(&self, job: ObjectJob) {
+        if let Some(offloading) = &self.offloading {
+            offloading.job(job);
+        }
     }
 
     fn store(&mut self, batch: Arc<Batch>) {

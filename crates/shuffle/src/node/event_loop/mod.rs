@@ -25,6 +25,7 @@ use super::transport::Transport;
 use super::{CloseAtEnd, NodeConfig, NodeSettings};
 use crate::limits;
 use crate::log::DecisionLog;
+use crate::objects::Offloading;
 use clients::Questions;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
@@ -63,6 +64,8 @@ pub(super) struct EventLoop {
     /// A lead waits until its epoch is on disk.
     pub(super) leads_wait: bool,
     pub(super) decisions: DecisionLog,
+    /// It goes before `reading` waits for threads that the object store holds up.
+    pub(super) offloading: Option<Offloading>,
     pub(super) storing: Storing,
     pub(super) reading: Reading,
     pub(super) local: VecDeque<Message>,
@@ -123,6 +126,7 @@ impl EventLoop {
             Event::Read(node, slice, number, client) => self.client_reads(node, slice, (number, client))?,
             Event::Seek(node, seek, number, client) => self.client_seeks(node, seek, (number, client))?,
             Event::Status(shuffle, client) => self.client_looks(shuffle, client),
+            Event::MakeRoom(stored) => self.holder(holder::Event::MakeRoom(stored))?,
             Event::Overviews(client) => {
                 let now = self.now();
                 let overviews = self.leaders.values().flat_map(|leader| leader.overviews(now)).collect();

@@ -325,19 +325,35 @@ impl Work {
         read.map(|()| segments).map_err(|error| self.damaged(error)).ok()
     }
 
-    /// Hands over what a plan needs of a slot, one by one, as long as more is wanted. False: it is not all here.
-    fn needed(&self, plan: &Plan, slot: PoolSlot, take: impl FnMut(&Arc<Batch>) -> bool) -> bool {
+    /// Hands over what a plan needs of a slot, one by one, as long as more is wanted; or it is not all here, or not given by the
+    /// object store.
+    fn needed(
+        &self,
+        plan: &Plan,
+        slot: PoolSlot,
+        take: impl FnMut(&Arc<Batch>) -> bool,
+    ) -> Result<(), NotRead> {
         let needed = plan.needed.get(&slot).into_iter().flatten();
         let wanted = needed.map(|(writer, upto)| (writer, 0, *upto));
         let read = self.reader.read_while((plan.shuffle, slot), wanted, take);
-        read.map_err(|error| self.damaged(error)).is_ok()
+        read.map_err(|error| {
+            let why = match &error {
+                BatchError::Object { is_lost: true, .. } => NotRead::ObjectLost,
+                BatchError::Object { is_lost: false, .. } => NotRead::ObjectStore,
+                BatchError::Absent(_) | BatchError::Failed { .. } | BatchError::Damaged { .. } => {
+                    NotRead::Lacks
+                }
+            };
+            self.damaged(error);
+            why
+        })
     }
 
     /// Records and bytes of the ranges of a slot.
     fn counts(&self, plan: &Plan, slot: PoolSlot) -> Option<BTreeMap<RangeId, (u64, u64)>> {
         let ranges = || plan.ranges.iter().filter(|range| range.slot == slot);
         let mut counts: BTreeMap<RangeId, (u64, u64)> = ranges().map(|range| (range.id, (0, 0))).collect();
-        let is_whole = self.needed(plan, slot, |batch| {
+        let read = self.needed(plan, slot, |batch| {
             for range in ranges() {
                 let (records, bytes) = plan::sizes(&plan.collect(range, [batch]));
                 let count = counts.entry(range.id).or_default();
@@ -345,7 +361,7 @@ impl Work {
             }
             true
         });
-        is_whole.then_some(counts)
+        read.ok().map(|()| counts)
     }
 
     /// The records of a slice, as many as one answer has.
@@ -400,14 +416,14 @@ impl Work {
     fn sorted(&self, plan: &Plan, range: &PlanRange, turn: Turn) -> Result<Sorted, NotRead> {
         // A vector that grows would have its records twice for a moment.
         let mut sorted = Vec::with_capacity(usize::try_from(range.records).unwrap_or(0));
-        let is_whole = self.needed(plan, range.slot, |batch| {
+        // One thread is left for what is on the disk, while the object store is slow.
+        let most = self.settings.threads.saturating_sub(1).max(1);
+        let _permit = self.reader.permit((plan.shuffle, range.slot), most).ok_or(NotRead::Sorts)?;
+        self.needed(plan, range.slot, |batch| {
             sorted.extend(plan.collect(range, [batch]));
             // More than are counted are none that anybody reads.
             sorted.len() as u64 <= range.records
-        });
-        if !is_whole {
-            return Err(NotRead::Lacks);
-        }
+        })?;
         sorted.sort_unstable();
         plan.check(range, &sorted).map_err(|_| NotRead::Differs)?;
         let sorted = Arc::new(sorted);
@@ -442,7 +458,7 @@ impl Work {
         let goes_on = || turn.is_wanted() && !self.inbox.is_closed();
         let mut sorter = Sorter::new(self.settings.folder.clone(), most_bytes, (range.records, range.bytes));
         let mut added = Ok(());
-        let is_whole = self.needed(plan, range.slot, |batch| {
+        let read = self.needed(plan, range.slot, |batch| {
             added = plan.collect(range, [batch]).into_iter().try_for_each(|one| sorter.add(one));
             added.is_ok() && goes_on()
         });
@@ -450,9 +466,7 @@ impl Work {
         if !goes_on() {
             return Ok(None);
         }
-        if !is_whole {
-            return Err(NotRead::Lacks);
-        }
+        read?;
         plan.check_sizes(range, sorter.sizes()).map_err(|_| NotRead::Differs)?;
         sorter.finish(&goes_on).map_err(|error| self.cannot_sort(&error))
     }

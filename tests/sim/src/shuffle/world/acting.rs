@@ -405,6 +405,7 @@ impl World {
                 let delay = self.draw.around(self.weather.delay);
                 self.after(delay, Happening::Ready { node, slot, epoch });
             }
+            of_objects => return self.carry_out_of_objects(node, of_objects),
         }
         Ok(())
     }
@@ -454,7 +455,16 @@ impl World {
             return Ok(Err(holder::NotRead::Lacks));
         }
         let batches: &Vec<Arc<Batch>> = &self.nodes[node].disk.batches;
-        let placed = plan.collect(range, batches);
+        let placed = match self.objects.of(batches, plan.shuffle, range.slot) {
+            None => plan.collect(range, batches),
+            Some(_) if self.stopped.is_none() && self.draw.chance(self.weather.refused) => {
+                return Ok(Err(holder::NotRead::ObjectStore));
+            }
+            Some(Some(objects)) => plan.collect(range, &objects),
+            // The node has not heard of the end.
+            Some(None) if self.oracle.has_ended(plan.shuffle) => return Ok(Err(holder::NotRead::ObjectLost)),
+            Some(None) => return Err(format!("D6: {} of {:?} is nowhere", plan.shuffle, range.slot)),
+        };
         match plan.check(range, &placed) {
             Ok(()) => Ok(Ok(placed)),
             Err(differs) => Err(format!("D6: {differs}")),

@@ -2,6 +2,7 @@
 
 use super::job::{Job, Phase};
 use super::node::Node;
+use super::objects::{ObjectCall, ObjectStore};
 use super::oracle::Oracle;
 use super::pool::Pool;
 use super::weather::Weather;
@@ -13,7 +14,7 @@ use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::buffer::{Attempt, Failed, Input};
-use partage_service::shuffle::holder::{NotRead, Slice};
+use partage_service::shuffle::holder::{self, NotRead, Slice};
 use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::Placed;
@@ -24,6 +25,7 @@ use std::fmt;
 
 mod acting;
 mod faults;
+mod offloading;
 
 /// How long after the last fault every shuffle must have come to its end.
 const SETTLES: True = 30 * SECOND;
@@ -88,6 +90,8 @@ pub struct Outcome {
     pub divisions: u64,
     /// Slots that were dropped.
     pub dropped: u64,
+    /// Slots of shuffles that the object store has got.
+    pub offloaded: u64,
     /// Frames that buffers took.
     pub taken: u64,
     /// Those for which they had no room, each time.
@@ -101,7 +105,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn numbers(&mut self) -> [(&'static str, &mut u64); 24] {
+    fn numbers(&mut self) -> [(&'static str, &mut u64); 25] {
         [
             ("steps", &mut self.steps),
             ("shuffles", &mut self.jobs),
@@ -121,6 +125,7 @@ impl Outcome {
             ("replicas ready", &mut self.ready),
             ("divisions", &mut self.divisions),
             ("slots dropped", &mut self.dropped),
+            ("slots offloaded", &mut self.offloaded),
             ("frames taken", &mut self.taken),
             ("held back", &mut self.held_back),
             ("batches lost in memory", &mut self.unsynced_lost),
@@ -186,6 +191,12 @@ pub(super) enum Happening {
     },
     Fault,
     Stop,
+    /// Some disk fills, or has room again.
+    Fills,
+    /// The object store has got something, or deleted it: what it does, and who waits for that.
+    Objects(usize, Incarnation, ObjectCall),
+    /// A node hears what came of that.
+    ObjectAnswer(usize, Incarnation, holder::Event),
     Job(usize),
     Input {
         node: usize,
@@ -259,6 +270,7 @@ pub(super) struct World {
     pub asked: BTreeMap<u64, (usize, u64)>,
     /// Links that are cut, in one direction, until when.
     pub cuts: BTreeMap<(usize, usize), True>,
+    pub objects: ObjectStore,
     pub away: True,
     pub stopped: Option<True>,
     /// Which process is killed, and before which event.
@@ -358,6 +370,7 @@ impl World {
             reads: BTreeMap::new(),
             asked: BTreeMap::new(),
             cuts: BTreeMap::new(),
+            objects: ObjectStore::default(),
             away: 0,
             stopped: None,
             kill: None,
@@ -381,6 +394,9 @@ impl World {
             world.after(fault, Happening::Fault);
         }
         world.after(world.weather.faults_for, Happening::Stop);
+        if world.weather.settings.has_objects {
+            world.after(0, Happening::Fills);
+        }
         world
     }
 
@@ -473,6 +489,9 @@ impl World {
             let left = self.nodes.iter().find_map(|node| node.left_of(job.shuffle));
             if let Some(left) = left {
                 return Err(format!("X13: of job {} there is {left}", job.number));
+            }
+            if let Some(left) = self.objects.left_of(job.shuffle) {
+                return Err(format!("X13: of job {} there is {left} in the object store", job.number));
             }
         }
         match self.pool.map.places.iter().find(|place| place.live.len() != self.weather.replicas) {

@@ -1,0 +1,137 @@
+//! The object store of a node of a pool: the URLs and clients of datasets and of backups, waited for no longer than a node may
+//! wait.
+
+use crate::dataset::{environment, make_folder};
+use crate::output::Failure;
+use bytes::Bytes;
+use partage_dataset::source::{Source, SourceError, SourceErrorKind, SourceRetryPolicy};
+use partage_shuffle::objects::{OBJECT_TIME, ObjectError, ObjectPlace};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// What is tried again within one call: a connection that breaks. All else the node tries again, later.
+const POLICY: SourceRetryPolicy = SourceRetryPolicy {
+    connect_time: Duration::from_secs(5),
+    answer_time: Duration::from_secs(10),
+    retries: 2,
+    retry_time: Duration::from_secs(10),
+};
+
+/// A store that is open. The threads of the node that call it are none of the runtime.
+#[derive(Debug)]
+pub struct Objects {
+    source: Source,
+    runtime: Handle,
+    stops: watch::Sender<bool>,
+}
+
+impl Objects {
+    /// Opens the store of that URL. Only a folder is looked at: it is made if it is not there.
+    pub fn open(url: &str) -> Result<Arc<dyn ObjectPlace>, Failure> {
+        make_folder(url)?;
+        let source = Source::open_objects_with_policy(url, &environment(), &POLICY);
+        let source = source.map_err(|error| Failure::usage(format!("--object-store: {error}")))?;
+        Ok(Arc::new(Objects { source, runtime: Handle::current(), stops: watch::Sender::new(false) }))
+    }
+
+    fn call<T>(&self, work: impl Future<Output = Result<T, SourceError>>) -> Result<T, ObjectError> {
+        let passes = |why: String| ObjectError { is_lost: false, why };
+        let mut stops = self.stops.subscribe();
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = stops.wait_for(|stops| *stops) => Err(passes("the node ends".to_owned())),
+                done = timeout(OBJECT_TIME, work) => match done {
+                    Ok(done) => done.map_err(failed),
+                    Err(_) => {
+                        let (url, within) = (self.source.url(), OBJECT_TIME.as_secs());
+                        Err(passes(format!("{url}: no answer within {within} s")))
+                    }
+                },
+            }
+        })
+    }
+}
+
+fn failed(error: SourceError) -> ObjectError {
+    let is_lost = matches!(
+        error.kind,
+        SourceErrorKind::NotThere | SourceErrorKind::Length { .. } | SourceErrorKind::TooLong { .. }
+    );
+    ObjectError { is_lost, why: error.to_string() }
+}
+
+impl ObjectPlace for Objects {
+    fn url(&self) -> &str {
+        self.source.url()
+    }
+
+    fn put(&self, path: &str, bytes: Bytes) -> Result<(), ObjectError> {
+        self.call(self.source.put_object(path, bytes))
+    }
+
+    fn get(&self, path: &str, from: u64, bytes: u64) -> Result<Bytes, ObjectError> {
+        self.call(self.source.get_object_range(path, from, bytes))
+    }
+
+    fn get_all(&self, path: &str, most: u64) -> Result<Bytes, ObjectError> {
+        self.call(self.source.get_object(path, most))
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<String>, ObjectError> {
+        let objects = self.call(self.source.list_objects(path))?;
+        Ok(objects.into_iter().map(|object| object.path).collect())
+    }
+
+    fn delete(&self, path: &str) -> Result<(), ObjectError> {
+        self.call(self.source.delete_object(path))
+    }
+
+    fn stop(&self) {
+        self.stops.send_replace(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a thread of its own, as a node calls it.
+    fn asked<T: Send + 'static>(
+        store: &Arc<dyn ObjectPlace>,
+        what: impl FnOnce(&dyn ObjectPlace) -> T + Send + 'static,
+    ) -> T {
+        let store = Arc::clone(store);
+        std::thread::spawn(move || what(store.as_ref())).join().unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn objects_are_put_read_by_ranges_and_deleted_until_the_node_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("made");
+        let store = Objects::open(root.to_str().unwrap()).unwrap();
+        asked(&store, |store| store.put("a/b/1", "0123456789".into())).unwrap();
+        asked(&store, |store| store.put("a/c/2", "x".into())).unwrap();
+        assert_eq!(asked(&store, |store| store.get("a/b/1", 3, 4)).unwrap(), "3456");
+        assert_eq!(asked(&store, |store| store.list("a/b")).unwrap(), ["a/b/1"]);
+        let lost = asked(&store, |store| store.get("a/b/none", 0, 1)).unwrap_err();
+        assert!(lost.is_lost && lost.why.contains("a/b/none"), "{lost}");
+        asked(&store, |store| store.delete("a/b/1")).unwrap();
+        asked(&store, |store| store.delete("a/b/1")).unwrap();
+        assert!(!root.join("a/b").exists() && root.join("a/c").exists(), "no empty folder is left");
+        store.stop();
+        let ends = asked(&store, |store| store.get("a/c/2", 0, 1)).unwrap_err();
+        assert!(!ends.is_lost && ends.why.contains("ends"), "{ends}");
+    }
+
+    #[tokio::test]
+    async fn a_url_of_no_store_is_refused_with_the_flag() {
+        let refused = Objects::open("nothing://here").map(drop).unwrap_err();
+        assert!(refused.to_string().contains("--object-store"), "{refused}");
+        assert!(Objects::open("s3:/bucket").is_err());
+    }
+}

@@ -1,0 +1,256 @@
+//! What an object store has of shuffles, when disks fill: one folder for each slot of a shuffle and each process that has put it.
+//!
+//! ```text
+//!  <root>/<cluster>/<pool>/<home>/<shuffle>/<slot>/<node>-<incarnation>/00000001, 00000002, …   batches, one after the other
+//!                                                                      /index                  where each lies, put last
+//! ```
+//!
+//! The holder decides what is put and deleted, and what counts as put (`holder/objects` of [`partage_service::shuffle`]). Here it
+//! is done: `offloading.rs` has the threads that put, list and delete, `cursor.rs` reads batches by ranges of bytes, and
+//! `layout.rs` is the index. Each batch has its checksum behind it, and the index has one.
+//!
+//! The names begin with the cluster, so that a coordinator that knows nothing of another one's shuffles deletes none of theirs.
+//!
+//! Which store it is the caller of the crate says, by [`ObjectPlace`]: no client of a cloud is linked here.
+//!
+//! What was not done: what a process that died has put of a living shuffle and had no receipt for is deleted with the shuffle, not
+//! before. Batches are read by one request after the other.
+
+mod cursor;
+mod layout;
+mod offloading;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cursor::ObjectCursor;
+pub(crate) use offloading::{ObjectJob, Offloading};
+
+pub use crate::limits::OBJECT_TIME;
+
+use bytes::Bytes;
+use layout::Layout;
+use partage_core::base::id::ClusterId;
+use partage_core::base::name::KeyspaceName;
+use partage_service::shuffle::pool::PoolMap;
+use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Why the object store has not done it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct ObjectError {
+    /// The object is not there: asking again does not help.
+    pub is_lost: bool,
+    /// What it says, and where.
+    pub why: String,
+}
+
+/// An object store. Its threads may be waited for: each call returns within about [`OBJECT_TIME`], whatever the store does.
+pub trait ObjectPlace: fmt::Debug + Send + Sync {
+    /// As it may be shown.
+    fn url(&self) -> &str;
+
+    /// Puts an object, whole or not at all, over one that may be there. When it returns, the object is durable.
+    ///
+    /// # Errors
+    /// It may be there, or may come to be there later.
+    fn put(&self, path: &str, bytes: Bytes) -> Result<(), ObjectError>;
+
+    /// So many bytes of an object, from that one on.
+    ///
+    /// # Errors
+    /// The object is not there, or is shorter, or the store does not give it.
+    fn get(&self, path: &str, from: u64, bytes: u64) -> Result<Bytes, ObjectError>;
+
+    /// An object as a whole, of so many bytes at most.
+    ///
+    /// # Errors
+    /// As of [`ObjectPlace::get`]; or it is longer.
+    fn get_all(&self, path: &str, most: u64) -> Result<Bytes, ObjectError>;
+
+    /// The paths of all objects below a path.
+    ///
+    /// # Errors
+    /// The store does not list.
+    fn list(&self, path: &str) -> Result<Vec<String>, ObjectError>;
+
+    /// Deletes an object; one that is not there is deleted.
+    ///
+    /// # Errors
+    /// It may be there.
+    fn delete(&self, path: &str) -> Result<(), ObjectError>;
+
+    /// The node ends: calls that are under way return at once, with an error, and so do further ones.
+    fn stop(&self);
+}
+
+/// The cluster of the node, when a coordinator has told it.
+pub type ClusterOf = Arc<dyn Fn() -> Option<ClusterId> + Send + Sync>;
+
+/// The object store of a node.
+#[derive(Clone)]
+pub struct ObjectStoreConfig {
+    /// The store.
+    pub place: Arc<dyn ObjectPlace>,
+    /// The cluster: names of objects begin with it.
+    pub cluster: ClusterOf,
+}
+
+impl fmt::Debug for ObjectStoreConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectStoreConfig").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+/// What was put, read and deleted so far, and how often the store has refused.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectCounts {
+    pub(crate) put_bytes: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) deleted: AtomicU64,
+    pub(crate) failures: AtomicU64,
+}
+
+/// The object store as the threads of a node use it.
+pub(crate) struct Objects {
+    config: ObjectStoreConfig,
+    pool: KeyspaceName,
+    /// Of the pool.
+    slots: u32,
+    /// Those that were read last, and the bytes of each.
+    layouts: Mutex<BTreeMap<String, (Arc<Layout>, u64)>>,
+    used: AtomicU64,
+    reads: AtomicUsize,
+    /// Why it was refused last; none: what was asked last was done.
+    failing: Mutex<Option<String>>,
+    pub(crate) counts: ObjectCounts,
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Objects").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A thread that reads ranges from the object store has one.
+#[derive(Debug)]
+pub(crate) struct ReadPermit<'a>(&'a AtomicUsize);
+
+impl Drop for ReadPermit<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked while it had the lock has changed nothing by halves: each change is one insertion.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Objects {
+    pub(crate) fn new(config: ObjectStoreConfig, pool: KeyspaceName, map: &PoolMap) -> Objects {
+        let slots = u32::try_from(map.places.len()).unwrap_or(u32::MAX);
+        let (layouts, used, reads, failing, counts) = Default::default();
+        Objects { config, pool, slots, layouts, used, reads, failing, counts }
+    }
+
+    fn place(&self) -> &dyn ObjectPlace {
+        self.config.place.as_ref()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.place().stop();
+    }
+
+    /// Why the store refuses, if it does.
+    pub(crate) fn failing(&self) -> Option<String> {
+        lock(&self.failing).clone()
+    }
+
+    /// Says what came of a call: the log has the first failure, and its end.
+    fn noted<T>(&self, done: Result<T, ObjectError>) -> Result<T, ObjectError> {
+        let mut failing = lock(&self.failing);
+        match &done {
+            Ok(_) => {
+                if failing.take().is_some() {
+                    tracing::info!("the object store {} works again", self.place().url());
+                }
+            }
+            Err(error) => {
+                self.counts.failures.fetch_add(1, Ordering::Relaxed);
+                if failing.replace(error.why.clone()).is_none() {
+                    tracing::warn!(
+                        "the object store {} refuses: {}; what is on disks stays there, and it is asked again",
+                        self.place().url(),
+                        error.why
+                    );
+                }
+            }
+        }
+        done
+    }
+
+    /// May this thread read from the object store? Not more than so many do, so that others read from the disk.
+    pub(crate) fn permit(&self, most: usize) -> Option<ReadPermit<'_>> {
+        let before = self.reads.fetch_add(1, Ordering::Relaxed);
+        let permit = ReadPermit(&self.reads);
+        (before < most).then_some(permit)
+    }
+
+    /// The folder of a home, in which its shuffles are.
+    fn home(&self, home: PoolSlot) -> Result<String, ObjectError> {
+        let unknown = || ObjectError {
+            is_lost: false,
+            why: "no coordinator has told the node its cluster yet, with which the names of objects begin"
+                .to_owned(),
+        };
+        let cluster = (self.config.cluster)().ok_or_else(unknown)?;
+        Ok(format!("{cluster}/{}/{}", self.pool, home.0))
+    }
+
+    /// The folder of a slot of a shuffle.
+    fn part(&self, shuffle: ShuffleId, slot: PoolSlot) -> Result<String, ObjectError> {
+        let home = self.home(PoolMap::home_among(shuffle, self.slots))?;
+        Ok(format!("{home}/{shuffle}/{}", slot.0))
+    }
+
+    /// The folder in it of what a process has put.
+    fn folder(&self, shuffle: ShuffleId, slot: PoolSlot, by: &BufferId) -> Result<String, ObjectError> {
+        let part = self.part(shuffle, slot)?;
+        Ok(format!("{part}/{}-{:016x}", by.node, by.incarnation.0))
+    }
+
+    fn object(folder: &str, number: u32) -> String {
+        format!("{folder}/{number:08}")
+    }
+
+    fn index(folder: &str) -> String {
+        format!("{folder}/index")
+    }
+
+    /// Of which slots of shuffles of a home there are objects.
+    fn found(&self, home: PoolSlot) -> Result<Vec<(ShuffleId, PoolSlot)>, ObjectError> {
+        let folder = self.home(home)?;
+        let paths = self.noted(self.place().list(&folder))?;
+        let parse = |path: &String| {
+            let mut parts = path.strip_prefix(&folder)?.strip_prefix('/')?.split('/');
+            let shuffle = u128::from_str_radix(parts.next()?, 16).ok()?;
+            Some((ShuffleId(shuffle), PoolSlot(parts.next()?.parse().ok()?)))
+        };
+        let found: BTreeSet<(ShuffleId, PoolSlot)> = paths.iter().filter_map(parse).collect();
+        Ok(found.into_iter().collect())
+    }
+
+    /// Deletes all objects of a slot of a shuffle.
+    fn delete(&self, shuffle: ShuffleId, slot: PoolSlot) -> Result<(), ObjectError> {
+        let folder = self.part(shuffle, slot)?;
+        for path in self.noted(self.place().list(&folder))? {
+            self.noted(self.place().delete(&path))?;
+            self.counts.deleted.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! Disks that fill, and an object store: slots of a sealed shuffle go there, are read from there, and are deleted.
+
+use crate::job::Job;
+use crate::nodes::{Cluster, NODES, pause, until};
+use bytes::Bytes;
+use partage_shuffle::objects::{ObjectError, ObjectPlace};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Objects in memory, of a store that can refuse.
+#[derive(Debug, Default)]
+pub struct Bucket {
+    objects: Mutex<BTreeMap<String, Bytes>>,
+    refuses: AtomicBool,
+    refused: AtomicU64,
+}
+
+impl Bucket {
+    fn set_refuses(&self, refuses: bool) {
+        self.refuses.store(refuses, Ordering::Release);
+    }
+
+    fn check(&self) -> Result<(), ObjectError> {
+        if self.refuses.load(Ordering::Acquire) {
+            self.refused.fetch_add(1, Ordering::AcqRel);
+            return Err(ObjectError { is_lost: false, why: "403".to_owned() });
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> usize {
+        self.objects.lock().unwrap().len()
+    }
+
+    fn indexes(&self) -> usize {
+        self.objects.lock().unwrap().keys().filter(|path| path.ends_with("/index")).count()
+    }
+
+    fn object(&self, path: &str) -> Result<Bytes, ObjectError> {
+        self.check()?;
+        let none = || ObjectError { is_lost: true, why: format!("{path}: not there") };
+        self.objects.lock().unwrap().get(path).cloned().ok_or_else(none)
+    }
+}
+
+impl ObjectPlace for Bucket {
+    fn url(&self) -> &str {
+        "bucket"
+    }
+
+    fn put(&self, path: &str, bytes: Bytes) -> Result<(), ObjectError> {
+        self.check()?;
+        self.objects.lock().unwrap().insert(path.to_owned(), bytes);
+        Ok(())
+    }
+
+    fn get(&self, path: &str, from: u64, bytes: u64) -> Result<Bytes, ObjectError> {
+        let object = self.object(path)?;
+        Ok(object.slice(from as usize..(from + bytes) as usize))
+    }
+
+    fn get_all(&self, path: &str, _: u64) -> Result<Bytes, ObjectError> {
+        self.object(path)
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<String>, ObjectError> {
+        self.check()?;
+        let below = format!("{path}/");
+        let objects = self.objects.lock().unwrap();
+        Ok(objects.keys().filter(|known| known.starts_with(&below)).cloned().collect())
+    }
+
+    fn delete(&self, path: &str) -> Result<(), ObjectError> {
+        self.check()?;
+        self.objects.lock().unwrap().remove(path);
+        Ok(())
+    }
+
+    fn stop(&self) {}
+}
+
+/// Bytes of batches on all disks.
+fn on_disks(cluster: &Cluster) -> u64 {
+    (0..NODES).map(|at| cluster.disk_bytes(at)).sum()
+}
+
+/// All disks fill until the shuffle is in the object store: what is left are receipts.
+fn offload(cluster: &Cluster, bucket: &Bucket, before: u64) {
+    until("the disks have room", || {
+        (0..NODES).for_each(|at| cluster.make_room(at, true));
+        pause(200);
+        bucket.indexes() > 0 && on_disks(cluster) < before / 10
+    });
+    (0..NODES).for_each(|at| cluster.make_room(at, false));
+}
+
+#[test]
+fn d6_a_sealed_shuffle_goes_to_the_object_store_is_read_from_there_and_leaves_nothing() {
+    let bucket = Arc::new(Bucket::default());
+    let cluster = Cluster::start_with_objects(bucket.clone());
+    let job = Job::start(&cluster, 6, 20_000);
+    job.write(&cluster);
+    let plan = job.seal(&cluster);
+    let before = on_disks(&cluster);
+    // The store refuses: nothing goes, and the nodes say so.
+    bucket.set_refuses(true);
+    until("the nodes say that it refuses", || {
+        (0..NODES).for_each(|at| cluster.make_room(at, true));
+        (0..NODES).any(|at| cluster.status(at).object_store_refuses.is_some_and(|why| why.contains("403")))
+    });
+    job.read(&cluster, &plan, 7);
+    assert!(bucket.count() == 0 && on_disks(&cluster) > before / 2, "the copies stay");
+    bucket.set_refuses(false);
+    offload(&cluster, &bucket, before);
+    for n in [1, 7] {
+        job.read(&cluster, &plan, n);
+    }
+    job.read_keys(&cluster, &plan);
+    // A node that starts again finds its receipts, and other nodes go on without it.
+    cluster.kill(1);
+    job.read(&cluster, &plan, 5);
+    cluster.start_node(1);
+    job.read(&cluster, &plan, 6);
+    let refused = bucket.refused.load(Ordering::Acquire);
+    bucket.set_refuses(true);
+    job.delete(&cluster);
+    until("a deletion is refused", || bucket.refused.load(Ordering::Acquire) > refused);
+    assert!(bucket.count() > 0);
+    bucket.set_refuses(false);
+    until("no object is left", || bucket.count() == 0);
+    cluster.has_nothing();
+}
+
+#[test]
+fn an_open_shuffle_stays_on_the_disks() {
+    let bucket = Arc::new(Bucket::default());
+    let cluster = Cluster::start_with_objects(bucket.clone());
+    let job = Job::start(&cluster, 2, 2_000);
+    job.write(&cluster);
+    for _ in 0..10 {
+        (0..NODES).for_each(|at| cluster.make_room(at, true));
+        pause(100);
+    }
+    assert_eq!(bucket.count(), 0);
+    (0..NODES).for_each(|at| cluster.make_room(at, false));
+    let plan = job.seal(&cluster);
+    job.read(&cluster, &plan, 3);
+    job.delete(&cluster);
+    cluster.has_nothing();
+}
