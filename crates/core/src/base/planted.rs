@@ -292,7 +292,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of shuffles must catch.
-    pub const SHUFFLES: [Planted; 14] = [
+    pub const SHUFFLES: [Planted; 15] = [
         Planted::AckedBelowR,
         Planted::AckedUnsynced,
         Planted::TwoWinners,
