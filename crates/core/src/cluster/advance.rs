@@ -314,7 +314,7 @@ impl KeyspaceState {
 impl NextMap {
     /// Commits it, and notes what follows. Returns whether more is ready at once.
     fn apply(self, cluster: &mut Cluster, at: Moment, name: &KeyspaceName) -> bool {
-        let NextMap { awake, queue, refusals, beginnings, transfers, diff } = self;
+        let NextMap { awake, queue, refusals, beginnings, mut transfers, diff } = self;
         let Beginnings { progress, meter, due, is_cut_short, .. } = beginnings;
         let Cluster { settings, members, keyspaces, plans, budget, outbox, .. } = cluster;
         let Some(keyspace) = keyspaces.get_mut(name) else { return false };
@@ -322,8 +322,12 @@ impl NextMap {
             outbox.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
         }
         let (told, has_diff) = (outbox.events.len(), diff.is_some());
+        let changed: BTreeSet<ShardId> =
+            diff.iter().flat_map(|diff| &diff.changed).map(|shard| shard.id).collect();
         let committed = diff.is_some_and(|diff| keyspace.commit(at, (diff, None), settings, members, outbox));
         let is_refused = has_diff && !committed;
+        // They were found before the rest of the commit: the next decision looks at these shards again.
+        transfers.retain(|(id, _)| !(committed && changed.contains(id)));
         keyspace.grant(at, &awake, settings, members, outbox);
         keyspace.begin_transfers(at, &transfers, settings, members, outbox);
         awake.iter().for_each(|id| keyspace.note_pending_steps(at, *id, settings));

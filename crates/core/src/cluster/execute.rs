@@ -271,6 +271,9 @@ impl Cluster {
         let Some(successor) = successor.filter(|_| !keyspace.serves(placement)) else {
             return self.give_lead(keyspace, edit, (shard, placement), under_way, at);
         };
+        if self.is_unheard_yet(successor, at) {
+            return Err(NotNow::Throttled(Until::Anything));
+        }
         let health = |node: &super::NodeState| node.signs.health(at.now, &self.settings);
         let is_up = self.members.get(&successor.node).map(health) == Some(Health::Up);
         match is_up && keyspace.may_yet_serve(placement) {
@@ -357,8 +360,18 @@ impl Cluster {
         let is_last_copy = current.live().any(is_it) && current.live().all(is_it);
         let others = current.live().filter(|r| r.placement != placement && r.role == Role::Follower);
         let others: Vec<_> = others.map(|r| r.placement).collect();
-        let successor =
-            others.iter().copied().find(|other| keyspace.serves(*other)).or(others.first().copied());
+        let is_heard = |other: &PlacementId| {
+            let health = current.replica(*other).map(|r| self.replica_health(at, r));
+            health.is_some_and(|health| !matches!(health, Health::Suspect | Health::Down | Health::Left))
+        };
+        let serving = || others.iter().copied().filter(|other| keyspace.serves(*other));
+        // A hand-over that has begun goes on.
+        let successor = keyspace
+            .heir_of(current)
+            .filter(|heir| others.contains(heir) && is_heard(heir))
+            .or_else(|| serving().find(is_heard))
+            .or_else(|| serving().next())
+            .or(others.first().copied());
         match successor {
             Some(successor) if leads && keyspace.may_yet_serve(successor) => {
                 return Err(NotNow::Throttled(Until::Anything));

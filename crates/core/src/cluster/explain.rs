@@ -244,10 +244,10 @@ impl Cluster {
     }
 }
 
-/// That the leader hands the lead over.
+/// That the leader hands the lead over, while the coordinator waits for that.
 fn hand_over_told(keyspace: &KeyspaceState, shard: &Shard) -> Option<String> {
-    let (leader, heir) = (shard.leader()?, shard.replica(keyspace.heir_of(shard)?)?);
-    Some(format!("{} hands the lead over to {}: writes wait for that", leader.node, heir.node))
+    let (leader, heir) = (shard.leader()?, shard.replica(keyspace.awaited_heir_of(shard)?)?);
+    Some(format!("{} hands the lead over to {}: writes may wait for that", leader.node, heir.node))
 }
 
 /// Why a write to the shard would be refused now, where too few of its replicas are in sync.

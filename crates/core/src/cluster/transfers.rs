@@ -12,8 +12,13 @@
 //! | the leader reports that the heir is ready                     | commits the change                                  |
 //! | `transfer_ms` are over                                        | commits the change all the same: the in-sync set loses nothing |
 //! | the leader is silent, does not serve, or its disk takes no writes | commits the change at once                      |
-//! | the heir is silent                                            | gives the change up                                 |
-//! | nothing asks for the change any more                          | takes the order back, so that the leader goes on    |
+//! | the leader asks others out of the in-sync set with the wish that takes the heir in | commits the change at once: the leader acknowledges nothing until it is answered |
+//! | the heir is silent                                            | takes the order back, and gives the change up       |
+//! | the coordinator has just begun, and has not heard the heir or the leader yet | waits until it hears them, or finds them silent |
+//! | the leader is to hand over to another heir already            | waits for the end of that: one after the other      |
+//! | nothing asks for the change any more                          | takes the order back after twice `transfer_ms`; the leader goes on before |
+//!
+//! A coordinator that has just begun waits for no node longer than until it may call that node silent.
 //!
 //! The leader itself lets writes in again after a while, whatever becomes of its coordinator. Nothing of this is stored: the next
 //! coordinator takes the order back with its first orders, and begins the hand-over anew.
@@ -22,7 +27,7 @@ use super::decide::Transition;
 use super::members::Members;
 use super::stored::Seen;
 use super::{Cluster, KeyspaceState, Moment, Outbox};
-use crate::base::id::{Epoch, PlacementId, ShardId};
+use crate::base::id::{Configuration, Epoch, PlacementId, ShardId};
 use crate::base::name::KeyspaceName;
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
@@ -39,6 +44,8 @@ pub(super) struct LeadTransfer {
     from: PlacementId,
     to: PlacementId,
     epoch: Epoch,
+    /// The shard's configuration at the order: what the leader reported under an earlier one says nothing of this hand-over.
+    configuration: Configuration,
     /// Until when the coordinator waits for the leader.
     until: Millis,
     /// That time is over.
@@ -67,19 +74,19 @@ impl KeyspaceState {
             return HandOver::Done;
         };
         if !is_heard(next, seen) {
-            return HandOver::InVain;
+            return if is_unknown(next, seen) { HandOver::UnderWay } else { HandOver::InVain };
         }
         if !is_heard(leader, seen) || !self.can_hand_over(shard, leader, seen) {
             return HandOver::Done;
         }
-        match self.transfers.get(&shard.id).filter(|transfer| transfer.is_current(shard)) {
+        match self.transfer_of(shard) {
             None => HandOver::Due,
             // One after the other.
             Some(other) if other.to != heir => match other.is_over {
                 true => HandOver::Due,
                 false => HandOver::UnderWay,
             },
-            Some(transfer) if transfer.is_over || self.heir_is_ready(leader, heir) => HandOver::Done,
+            Some(transfer) if transfer.is_over || self.heir_is_ready(transfer) => HandOver::Done,
             Some(_) => HandOver::UnderWay,
         }
     }
@@ -94,19 +101,27 @@ impl KeyspaceState {
         takes_writes && serves
     }
 
-    fn heir_is_ready(&self, leader: &Replica, heir: PlacementId) -> bool {
-        self.replication.get(&leader.placement).is_some_and(|said| said.heir_ready == Some(heir))
+    fn heir_is_ready(&self, transfer: &LeadTransfer) -> bool {
+        self.replication.get(&transfer.from).is_some_and(|said| {
+            said.heir_ready == Some(transfer.to) && said.configuration >= transfer.configuration
+        })
     }
 
     /// The replica that the leader of a shard is to hand over to, if it is to.
     pub(super) fn heir_of(&self, shard: &Shard) -> Option<PlacementId> {
-        self.transfers
-            .get(&shard.id)
-            .filter(|transfer| transfer.is_current(shard))
-            .map(|transfer| transfer.to)
+        self.transfer_of(shard).map(|transfer| transfer.to)
     }
 
-    /// The leaders of these shards are ordered to hand over.
+    /// The same, while the coordinator waits for the leader.
+    pub(super) fn awaited_heir_of(&self, shard: &Shard) -> Option<PlacementId> {
+        self.transfer_of(shard).filter(|transfer| !transfer.is_over).map(|transfer| transfer.to)
+    }
+
+    fn transfer_of(&self, shard: &Shard) -> Option<&LeadTransfer> {
+        self.transfers.get(&shard.id).filter(|transfer| transfer.is_current(shard))
+    }
+
+    /// The leaders of these shards are ordered to hand over; of several heirs of a shard, to the first.
     pub(super) fn begin_transfers(
         &mut self,
         at: Moment,
@@ -115,14 +130,23 @@ impl KeyspaceState {
         members: &mut Members,
         outbox: &mut Outbox,
     ) {
-        let mut begun = Vec::new();
-        for (id, heir) in transfers {
-            let Some(shard) = self.map.shard(*id) else { continue };
-            let Some(leader) = shard.leader().filter(|leader| leader.placement != *heir) else { continue };
-            let (from, to, epoch) = (leader.placement, *heir, shard.epoch);
-            let until = at.now + settings.transfer_ms;
-            self.transfers.insert(*id, LeadTransfer { from, to, epoch, until, is_over: false });
-            begun.push(*id);
+        let mut begun = BTreeSet::new();
+        for (id, heir) in transfers.iter().copied() {
+            if begun.contains(&id) {
+                continue;
+            }
+            let Some(shard) = self.map.shard(id) else { continue };
+            let Some(leader) = shard.leader().filter(|leader| leader.placement != heir) else { continue };
+            let transfer = LeadTransfer {
+                from: leader.placement,
+                to: heir,
+                epoch: shard.epoch,
+                configuration: shard.configuration,
+                until: at.now + settings.transfer_ms,
+                is_over: false,
+            };
+            self.transfers.insert(id, transfer);
+            begun.insert(id);
         }
         if !begun.is_empty() {
             members.refresh_orders(self, begun, outbox);
@@ -130,11 +154,22 @@ impl KeyspaceState {
     }
 }
 
-/// Whether the process of a replica sends heartbeats.
+/// Whether the process of a replica sends heartbeats, be it that its address has not answered yet.
 fn is_heard(replica: &Replica, (nodes, now, settings): Seen<'_>) -> bool {
     nodes.get(&replica.node).is_some_and(|node| {
+        let health = node.signs.health(now, settings);
         node.runs_replica(replica)
-            && matches!(node.signs.health(now, settings), Health::Up | Health::Unreachable)
+            && (matches!(health, Health::Up | Health::Unreachable)
+                || health == Health::Unknown && node.signs.beaten)
+    })
+}
+
+/// Whether it is not known yet if the process of a replica sends heartbeats. It is found silent when they stay away.
+fn is_unknown(replica: &Replica, (nodes, now, settings): Seen<'_>) -> bool {
+    nodes.get(&replica.node).is_some_and(|node| {
+        node.runs_replica(replica)
+            && !node.signs.beaten
+            && node.signs.health(now, settings) == Health::Unknown
     })
 }
 
@@ -155,6 +190,9 @@ impl Cluster {
         let seen = (&self.members.nodes, at.now, &self.settings);
         let due = |id: &ShardId| {
             let shard = edit.shard(*id).ok().filter(|shard| shard.is_serving())?;
+            if view.awaits_comparison(shard) {
+                return None;
+            }
             let heir = handover::newcomer_to_lead(shard, &view)?;
             (keyspace.hand_over(shard, heir, seen) == HandOver::Due).then_some((*id, heir))
         };
@@ -163,10 +201,13 @@ impl Cluster {
 
     /// Whether the leader of a replicated shard is not heard yet, and soon will be, as this coordinator has just begun.
     pub(super) fn awaits_leader(&self, keyspace: &KeyspaceState, shard: &Shard, at: Moment) -> bool {
-        let is_unheard = |leader: &Replica| self.replica_health(at, leader) == Health::Unknown;
         keyspace.record.keyspace.ownership == Ownership::Replicated
-            && self.is_beginning(at)
-            && shard.leader().is_some_and(is_unheard)
+            && shard.leader().is_some_and(|leader| self.is_unheard_yet(leader, at))
+    }
+
+    /// Whether a replica is not heard yet, and soon will be, as this coordinator has just begun.
+    pub(super) fn is_unheard_yet(&self, replica: &Replica, at: Moment) -> bool {
+        self.is_beginning(at) && self.replica_health(at, replica) == Health::Unknown
     }
 
     /// When a hand-over is looked at again, if nothing happens.
@@ -176,7 +217,7 @@ impl Cluster {
     }
 }
 
-/// What becomes of hand-overs whose time is over, or whose leader leads no more.
+/// What becomes of hand-overs whose time is over, whose heir is silent, or whose leader leads no more.
 pub(super) struct EndedTransfers {
     ended: Vec<(KeyspaceName, ShardId, Ending)>,
 }
@@ -194,11 +235,15 @@ enum Ending {
 impl Transition for EndedTransfers {
     fn find(cluster: &Cluster, at: Moment) -> EndedTransfers {
         let mut ended = Vec::new();
+        let seen = (&cluster.members.nodes, at.now, &cluster.settings);
         for (name, keyspace) in &cluster.keyspaces.by_name {
             for (id, transfer) in &keyspace.transfers {
-                let is_current = keyspace.map.shard(*id).is_some_and(|shard| transfer.is_current(shard));
-                let ending = match (is_current, at.now >= transfer.due(&cluster.settings)) {
+                let shard = keyspace.map.shard(*id).filter(|shard| transfer.is_current(shard));
+                let heir = shard.and_then(|shard| shard.replica(transfer.to));
+                let hears_heir = heir.is_some_and(|heir| is_heard(heir, seen));
+                let ending = match (shard.is_some(), at.now >= transfer.due(&cluster.settings)) {
                     (false, _) => Ending::Gone,
+                    (true, _) if !hears_heir => Ending::Unused,
                     (true, true) if transfer.is_over => Ending::Unused,
                     (true, true) => Ending::Over,
                     (true, false) => continue,
@@ -221,6 +266,7 @@ impl Transition for EndedTransfers {
             keyspace.transfers.remove(&id);
             if ending == Ending::Unused {
                 members.refresh_orders(keyspace, [id], outbox);
+                keyspace.wake([id]);
             }
         }
         Millis::NEVER

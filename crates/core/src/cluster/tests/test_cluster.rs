@@ -244,6 +244,7 @@ impl TestCluster {
         let TestCluster { notices, fails, hangs, loads, cut_off, unreachable, disks, .. } = self;
         let fresh =
             TestCluster { full: self.full, nearly_full: self.nearly_full, stalled: self.stalled, ..fresh };
+        let fresh = TestCluster { unready_heirs: self.unready_heirs, ..fresh };
         TestCluster { workers, notices, fails, hangs, loads, cut_off, unreachable, disks, ..fresh }
     }
 

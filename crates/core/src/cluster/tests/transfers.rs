@@ -119,14 +119,40 @@ fn o9_the_next_coordinator_has_the_leader_hand_over_anew() {
     test.run(2 * BEAT_MS);
     assert_eq!(ordered_heir(&test), Some(heir.placement));
     let mut test = test.restart_coordinator();
-    assert_eq!(ordered_heir(&test), None);
-    test.run(10 * BEAT_MS);
+    // It decides before it has heard anybody, and gives nothing up for that.
+    test.decide();
+    assert_eq!((ordered_heir(&test), last_progress(&test)), (None, (Status::Approved, Progress::Waiting)));
+    test.run(2 * BEAT_MS);
+    assert_eq!((only(&test).epoch, ordered_heir(&test)), (before.epoch, Some(heir.placement)));
+    test.unready_heirs.clear();
+    test.run(8 * BEAT_MS);
     assert_eq!(leader(&test).placement, heir.placement);
+    assert_eq!(last_progress(&test), (Status::Finished, Progress::Done));
+}
+
+/// The leader hears the heir, but the coordinator does not.
+#[test]
+fn l1_an_heir_that_falls_silent_holds_up_no_writes() {
+    let mut test = table(3);
+    let (before, heir) = (only(&test), a_follower(&test));
+    test.unready_heirs.insert(before.id);
+    transfer(&mut test, before.id, &heir.node);
+    test.run(2 * BEAT_MS);
+    assert_eq!(ordered_heir(&test), Some(heir.placement));
+    let heard: Vec<NodeId> = test.workers.keys().filter(|node| **node != heir.node).cloned().collect();
+    for _ in 0..settings().suspect_after_ms() / BEAT_MS + 2 {
+        test.now += BEAT_MS;
+        heard.iter().for_each(|node| test.beat(node));
+        test.decide();
+    }
+    assert_eq!((only(&test).epoch, ordered_heir(&test)), (before.epoch, None));
+    let (status, progress) = last_progress(&test);
+    assert!(status == Status::Finished && matches!(progress, Progress::Dropped(_)), "{progress:?}");
 }
 
 /// The replica that takes the leader's place leads when the leader has handed over, and not before.
 #[test]
-fn o11_a_leader_that_moves_ordered_heir_the_replica_that_takes_its_place() {
+fn o11_a_leader_that_moves_hands_over_to_the_replica_that_takes_its_place() {
     for is_ready in [true, false] {
         let mut test = table(4);
         let (before, from) = (only(&test), leader(&test));

@@ -83,7 +83,7 @@ pub enum HandOver {
     Done,
     /// Its leader is to be ordered to hand over.
     Due,
-    /// Its leader hands over.
+    /// Its leader hands over, or it is not known yet whether that replica's process is silent.
     UnderWay,
     /// That replica's process is silent: it is not to lead.
     InVain,

@@ -69,7 +69,8 @@ pub(super) fn settle_wish(
         return edit.configure(id).map(|()| true);
     }
     match heir(shard, &newcomers, &left).map(|heir| view.hand_over(shard, heir)) {
-        // Its leader counts on the newcomer already, and is answered when it has handed over.
+        // Its leader counts on the newcomer already, and is answered when it has handed over. A newcomer is known by its reports,
+        // so a coordinator that has just begun calls none silent before it has heard it.
         Some(HandOver::Due | HandOver::UnderWay) => return Ok(false),
         Some(HandOver::InVain) => return edit.configure(id).map(|()| true),
         Some(HandOver::Done) | None => {}
