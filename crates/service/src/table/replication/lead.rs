@@ -54,7 +54,8 @@ pub(super) struct Lead {
     pub(super) append_at: Millis,
     /// The followers to which rows are copied, and what the log keeps for each.
     pub(super) copies: BTreeMap<PlacementId, KeptFor>,
-    /// To whom the last hand-over began that the orders under this epoch asked for: once for each time that they ask.
+    /// To whom the hand-over began that the order asks for, though its time may be over: one begins once for each time that
+    /// orders ask. None when they have asked for another since, and when the heir left the set meanwhile.
     pub(super) handed_over_to: Option<PlacementId>,
 }
 

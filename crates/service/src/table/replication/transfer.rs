@@ -29,14 +29,12 @@ impl Replica {
             lead.phase = Phase::Leading;
             self.effects.push(Effect::TransferEnded(former));
         }
-        match heir {
-            Some(heir) if may_lead && lead.phase == Phase::Leading => {
-                lead.handed_over_to = Some(heir);
-                lead.phase = Phase::HandingOver { heir, until, is_ready: false };
-            }
-            // It has not begun, or the heir is not in sync yet: it looks again.
-            Some(_) => {}
-            None => lead.handed_over_to = None,
+        // The order asks for another heir, or for none: what it asked for before may begin anew.
+        lead.handed_over_to = None;
+        // Where it does not begin, as this leader has not begun to serve or the heir is not in sync yet, it looks again.
+        if let Some(heir) = heir.filter(|_| may_lead && lead.phase == Phase::Leading) {
+            lead.handed_over_to = Some(heir);
+            lead.phase = Phase::HandingOver { heir, until, is_ready: false };
         }
     }
 
@@ -64,11 +62,13 @@ impl Replica {
         }
     }
 
-    /// Nothing is handed over to a replica that is not in sync any more.
+    /// Nothing is handed over to a replica that is not in sync any more. When it is in sync again while the order still names it,
+    /// the hand-over begins anew.
     pub(super) fn end_transfer_to_who_left(&mut self) {
         let Some(Phase::HandingOver { heir, .. }) = self.phase().copied() else { return };
         let may_lead = self.may_lead_next(heir);
         if let Some(lead) = self.lead.as_mut().filter(|_| !may_lead) {
+            lead.handed_over_to = None;
             lead.phase = Phase::Leading;
             self.effects.push(Effect::TransferEnded(heir));
         }

@@ -172,6 +172,25 @@ fn a_transfer_that_the_coordinator_takes_back_ends_at_once() {
     group.hand_over(Some(P2));
     group.hand_over(Some(P3));
     assert_eq!(group.replicas[&P1].status().heir_ready, Some(P3));
+    // One that may not lead ends that too, and then the one before may begin anew.
+    group.hand_over(Some(PlacementId(9)));
+    assert_eq!(group.replicas[&P1].status().heir_ready, None);
+    group.hand_over(Some(P3));
+    assert_eq!(group.replicas[&P1].status().heir_ready, Some(P3));
+}
+
+#[test]
+fn a_lead_is_handed_over_anew_to_an_heir_that_has_left_the_set_and_comes_back() {
+    let mut group = Group::of_three();
+    group.hand_over(Some(P3));
+    assert_eq!(group.replicas[&P1].status().heir_ready, Some(P3));
+    group.order(|order| {
+        order.hand_over_to = Some(P3);
+        order.in_sync.remove(&P3);
+    });
+    assert!(group.heard(P1, &Effect::TransferEnded(P3)));
+    group.order(|order| drop(order.in_sync.insert(P3)));
+    assert_eq!(group.replicas[&P1].status().heir_ready, Some(P3));
 }
 
 /// The one that takes the leader's place in a move is not in sync by the map before it leads.
