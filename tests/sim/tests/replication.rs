@@ -22,6 +22,7 @@ fn d1_d2_o2_l1_nothing_acknowledged_is_lost_and_everything_serves_in_the_end() {
     assert!(all.leaders.1 > 5 * SEEDS && all.crashes > 5 * SEEDS && all.wishes > 10 * SEEDS, "{all}");
     assert!(all.readers.0 > 30 * SEEDS && all.readers.1 > SEEDS / 4, "{all}");
     assert!(all.chunks > SEEDS && all.resumed > 0 && all.outrun > 0 && all.slowed > 0, "{all}");
+    assert!(all.ready_heirs > 0, "{all}");
     assert!(all.snapshots > SEEDS / 4 && all.transfers > SEEDS / 2 && all.outliving > SEEDS, "{all}");
 }
 

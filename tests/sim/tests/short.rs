@@ -166,6 +166,9 @@ fn o8_d1_d10_nothing_is_wrong_with_tables_that_split_and_merge() {
         ("clocks of tables moved on", 100),
         ("pages of changes", 500),
         ("readers of changes that were late", 1),
+        ("hand-overs of tables", 10),
+        ("hand-overs of tables whose heir was ready", 5),
+        ("hand-overs in which a node was killed", 1),
     ] {
         assert!(exercised.get(what).is_some_and(|times| *times >= least), "{what}: {exercised:#?}");
     }

@@ -191,12 +191,26 @@ impl Coordinator {
         let leaves = !map.in_sync.is_subset(&wish.in_sync);
         if wish.in_sync == map.in_sync || (leaves && draw.chance(500)) {
             map.epoch = map.epoch.next();
+            map.hand_over_to = None;
         }
         map.in_sync = wish.in_sync.clone();
         self.granted[shard] += 1;
         map.configuration = map.configuration.next();
         self.generation += 1;
         true
+    }
+
+    /// Orders the leader of a shard to hand over to that replica, or takes that back where it is ordered already.
+    pub fn order_hand_over(&mut self, shard: usize, heir: PlacementId) {
+        let map = &mut self.maps[shard];
+        map.hand_over_to = if map.hand_over_to == Some(heir) { None } else { Some(heir) };
+        self.generation += 1;
+    }
+
+    /// Takes all orders to hand over back.
+    pub fn take_hand_overs_back(&mut self) {
+        self.maps.iter_mut().for_each(|map| map.hand_over_to = None);
+        self.generation += 1;
     }
 
     /// Makes a member of the in-sync set the leader: `heir`, or one that is heard. In the same commit those that
@@ -229,6 +243,7 @@ impl Coordinator {
         in_sync.retain(|placement| !goes(placement));
         let map = &mut self.maps[shard];
         map.leader = leader;
+        map.hand_over_to = None;
         map.epoch = map.epoch.next();
         map.configuration = map.configuration.next();
         map.in_sync = in_sync;

@@ -93,20 +93,6 @@ impl World {
         Ok(())
     }
 
-    /// The leader of a shard is ordered to hand over, if it is still the leader by what its node was told.
-    pub(super) fn order_hand_over(
-        &mut self,
-        node: usize,
-        placement: PlacementId,
-        heir: PlacementId,
-    ) -> Result<(), String> {
-        let Some(local) = self.nodes[node].replicas.get(&placement) else { return Ok(()) };
-        let (map, status) = (&self.coordinator.maps[local.shard], local.machine.status());
-        let is_told = (status.leads, status.configuration) == (Some(map.epoch), map.configuration);
-        let order = Order { hand_over_to: Some(heir), ..map.clone() };
-        if is_told { self.handle(node, placement, Event::Order(order)) } else { Ok(()) }
-    }
-
     /// Calls a machine, and carries out what it says.
     pub(super) fn handle(&mut self, node: usize, placement: PlacementId, event: Event) -> Result<(), String> {
         let at = &mut self.nodes[node];
@@ -199,7 +185,10 @@ impl World {
             }
             Effect::Began(epoch) => return self.began(node, shard, epoch),
             Effect::Snapshot(to) => self.send_snapshot(node, placement, to),
-            Effect::HeirIsReady(_) => self.after(0, Happening::Beat { node, life, again: false }),
+            Effect::HeirIsReady(_) => {
+                self.outcome.ready_heirs += 1;
+                self.after(0, Happening::Beat { node, life, again: false });
+            }
             Effect::TransferEnded(_) => {}
             Effect::Closed(epoch) => {
                 return Err(format!("O8: {placement} closes in {epoch}, and nothing is split here"));

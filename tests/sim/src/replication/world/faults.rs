@@ -48,6 +48,9 @@ impl World {
         }
         self.coordinator.away = self.coordinator.away.min(self.now);
         self.after(0, Happening::Returns);
+        let before = self.coordinator.generation;
+        self.coordinator.take_hand_overs_back();
+        self.push(before);
     }
 
     fn a_while(&mut self) -> True {
@@ -205,9 +208,9 @@ impl World {
     }
 
     fn transfer(&mut self, shard: usize) {
-        if let (Some((placement, node)), Some((heir, _))) = (self.leader(shard), self.heir(shard)) {
+        if let Some((heir, _)) = self.heir(shard) {
             self.outcome.transfers += 1;
-            self.after(0, Happening::Transfer { node, placement, heir });
+            self.after(0, Happening::Transfer { shard, heir });
         }
     }
 

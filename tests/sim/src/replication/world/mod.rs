@@ -66,8 +66,10 @@ pub struct Outcome {
     pub resumed: u64,
     /// Times that a write waited for a copy.
     pub slowed: u64,
-    /// Leads that were to be handed over.
+    /// Orders to hand a lead over, or to do so no more.
     pub transfers: u64,
+    /// Times that a leader which handed over found its heir ready.
+    pub ready_heirs: u64,
     /// Changes of in-sync sets that leaders asked for.
     pub wishes: u64,
     /// How often a node was slow.
@@ -94,6 +96,7 @@ impl Outcome {
         self.resumed += other.resumed;
         self.slowed += other.slowed;
         self.transfers += other.transfers;
+        self.ready_heirs += other.ready_heirs;
         self.wishes += other.wishes;
         self.slow += other.slow;
         self.limping = self.limping.max(other.limping);
@@ -116,6 +119,7 @@ impl fmt::Display for Outcome {
             resumed,
             slowed,
             transfers,
+            ready_heirs,
             wishes,
             slow,
             limping,
@@ -125,7 +129,7 @@ impl fmt::Display for Outcome {
         write!(
             f,
             "{steps} steps; {} writes acknowledged ({outliving} after the lead), {} unknown; {} linearizable, {} bounded and {} other reads; \
-             {} changes of leaders, {} began; {crashes} crashes, {snapshots} snapshots in {chunks} chunks ({outrun} outrun, {resumed} resumed, {slowed} waits of writes), {transfers} transfers, \
+             {} changes of leaders, {} began; {crashes} crashes, {snapshots} snapshots in {chunks} chunks ({outrun} outrun, {resumed} resumed, {slowed} waits of writes), {transfers} transfers ({ready_heirs} heirs ready), \
              {wishes} wishes granted, nodes slow {slow} times, at most {limping} of these of a shard in a minute with one slow node; {} reads answered by read replicas, {} of which became members",
             writes.0, writes.1, reads.0, reads.1, reads.2, leaders.0, leaders.1, readers.0, readers.1
         )
@@ -186,8 +190,7 @@ pub(super) enum Happening {
     },
     BeatArrives(Beat),
     Transfer {
-        node: usize,
-        placement: PlacementId,
+        shard: usize,
         heir: PlacementId,
     },
     Decide,
@@ -224,8 +227,8 @@ impl Happening {
                 Some(*node)
             }
             Tick { node, .. } | Flush { node, .. } | Copy { node, .. } | Request { node, .. } => Some(*node),
-            Beat { node, .. } | Transfer { node, .. } | Late(node, _) => Some(*node),
-            BeatArrives(_) | Decide | Returns | Elect { .. } | Start(_) => None,
+            Beat { node, .. } | Late(node, _) => Some(*node),
+            BeatArrives(_) | Decide | Returns | Elect { .. } | Transfer { .. } | Start(_) => None,
             Fault | Limp | Stop | LeadMoves | Alone => None,
             Client(_) | Write { .. } | Answered(..) | TimedOut(_) => None,
         }
@@ -381,7 +384,6 @@ impl World {
             Happening::Refused { node, placement, epoch, configuration } => {
                 self.handle(node, placement, Event::WishRefused(epoch, configuration))
             }
-            Happening::Transfer { node, placement, heir } => self.order_hand_over(node, placement, heir),
             Happening::Synced { node, life, placement, writes } => self.synced(node, life, placement, writes),
             Happening::Tick { node, life, placement } => self.tick(node, life, placement),
             Happening::Flush { node, life, placement } => self.flush(node, life, placement),
@@ -406,7 +408,7 @@ impl World {
             }
             Happening::Answered(request, answer) => self.answered(request, answer),
             Happening::TimedOut(request) => self.timed_out(request),
-            Happening::Decide | Happening::Returns | Happening::Elect { .. } => {
+            Happening::Decide | Happening::Returns | Happening::Elect { .. } | Happening::Transfer { .. } => {
                 self.coordinate(happening);
                 Ok(())
             }

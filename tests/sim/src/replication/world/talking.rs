@@ -71,6 +71,9 @@ impl World {
             Happening::Elect { shard, heir, drops } if is_there => {
                 self.coordinator.elect(now, shard, heir, drops, &mut self.draw);
             }
+            Happening::Transfer { shard, heir } if is_there && self.stopped.is_none() => {
+                self.coordinator.order_hand_over(shard, heir);
+            }
             _ => {}
         }
         self.push(before);
