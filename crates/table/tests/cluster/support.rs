@@ -6,7 +6,7 @@ use partage_core::keyspace::key::{Key, KeyRange};
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::Bounds;
-use partage_core::node::exchange::{Order, Peer, ReplicaKey};
+use partage_core::node::exchange::{Order, Peer, ReplicaKey, ReplicationReport};
 use partage_journal::{Disk, RealDisk};
 use partage_log::{LogSettings, WriterSettings};
 use partage_service::table::replication::{self, Consistency, LogPosition, Status};
@@ -113,6 +113,8 @@ pub struct World {
     pub faults: Mutex<Faults>,
     pub shards: Mutex<BTreeMap<u64, Shard>>,
     pub notices: Mutex<Vec<(NodeId, Notice)>>,
+    /// What each replica has said last of its replication.
+    pub reports: Mutex<BTreeMap<ReplicaKey, ReplicationReport>>,
 }
 
 impl World {
@@ -200,6 +202,11 @@ impl World {
         self.shards.lock().unwrap()[&number].clone()
     }
 
+    /// The replica that a leader has said last that it is ready to hand over to.
+    pub fn ready_heir(&self, of: &ReplicaKey) -> Option<PlacementId> {
+        self.reports.lock().unwrap().get(of).and_then(|report| report.heir_ready)
+    }
+
     pub fn has_heard(&self, is_it: impl Fn(&NodeId, &Notice) -> bool) -> bool {
         self.notices.lock().unwrap().iter().any(|(node, notice)| is_it(node, notice))
     }
@@ -251,6 +258,7 @@ impl Transport for Link {
 impl Owner for Link {
     fn hears(&self, notice: Notice) {
         if let Notice::Report(from, report) = &notice {
+            self.0.reports.lock().unwrap().insert(from.clone(), report.clone());
             let is_cut = self.0.faults.lock().unwrap().cut.contains(&self.1);
             if let Some(wish) = report.wish.as_ref().filter(|_| !is_cut) {
                 self.0.grant(from, report.configuration, wish);
