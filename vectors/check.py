@@ -734,7 +734,7 @@ SHUFFLE_FRAMES = [
         "fixed " + FRAME_SHUFFLE.hex(), "fixed 01", *TERMS, *NO_OPTIONS,
     ], False),
     frame_case("ask", 24, []),
-    frame_case("word", 25, ["fixed 01", *BOUNDS]),
+    frame_case("word", 25, ["fixed 01", *BOUNDS, "fixed 02"]),
     frame_case("sample", 29, [
         *OWN, "fixed 00000008", "fixed 0000000000000001", "count 1", "count 2", "bytes 62", "bytes 61",
     ]),
@@ -787,10 +787,11 @@ SHUFFLE_FRAMES = [
         *TASK, *STREAM, "count 2",
         "fixed 00000000", "fixed 0000000000000001", "count 0",
         "fixed 00000001", "fixed 0000000000000005", "count 1", *OF_BUFFER, "fixed 0000000000000003",
-        "count 1", *OF_BUFFER, *BATCH_NUMBER, *BOUNDS,
+        "count 1", *OF_BUFFER, *BATCH_NUMBER, *BOUNDS, "fixed 02",
     ]),
     frame_case("divided", 31, [*TASK, *OWN, "count 1", "fixed 00000009", "fixed 0000000000000002"]),
     frame_case("count", 32, ["fixed 0000000000000005", "fixed 00000009", *PLAN]),
+    frame_case("lacks", 41, ["fixed 00000009"]),
     frame_case("start of rows of Arrow", 64, [*CALL, *TERMS, *OPTIONS]),
     frame_case("abort", 68, CALL),
     frame_case("read a slice", 72, [

@@ -209,6 +209,7 @@ pub fn frame(message: &Message) -> Result<Frame, FrameError> {
             (*epoch, *slot).put(out);
             put(Kind::Counted, counts, out)
         }
+        Message::Lacks(_, slot) => put(Kind::Lacks, slot, out),
     };
     Frame::new(kind, shuffle_of(message), body)
 }
@@ -230,6 +231,7 @@ pub fn shuffle_of(message: &Message) -> Option<ShuffleId> {
         | Message::Word(shuffle, _)
         | Message::Dropped(shuffle)
         | Message::MakeRoom(shuffle, _)
+        | Message::Lacks(shuffle, _)
         | Message::AskMarks(shuffle, _)
         | Message::Marks { shuffle, .. }
         | Message::Sample(shuffle, ..)
@@ -275,6 +277,7 @@ fn take(kind: Kind, shuffle: Option<ShuffleId>, from: &mut Cursor<'_>) -> Result
         Kind::Word => Message::Word(shuffle?, Form::take(from)?),
         Kind::Dropped => Message::Dropped(shuffle?),
         Kind::MakeRoom => Message::MakeRoom(shuffle?, Form::take(from)?),
+        Kind::Lacks => Message::Lacks(shuffle?, Form::take(from)?),
         Kind::AskMarks => Message::AskMarks(shuffle?, Form::take(from)?),
         Kind::Marks => {
             let (after, has_more) = Form::take(from)?;

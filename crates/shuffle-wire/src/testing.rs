@@ -251,7 +251,7 @@ fn sketches() -> impl Strategy<Value = Arc<Sketch>> {
 
 fn words() -> impl Strategy<Value = Word> {
     prop_oneof![
-        bounds().prop_map(Word::Open),
+        (bounds(), durabilities()).prop_map(|(bounds, durability)| Word::Open(bounds, durability)),
         plans().prop_map(Word::Sealed),
         failures().prop_map(Word::Failed),
         ends().prop_map(Word::Ended),
@@ -259,9 +259,10 @@ fn words() -> impl Strategy<Value = Word> {
 }
 
 fn divisions() -> impl Strategy<Value = Arc<Division>> {
-    (tasks(), shuffles(), slots(), btree_map(tags(), uptos(), FEW), uptos(), bounds()).prop_map(
-        |(task, shuffle, slot, tags, upto, to)| Arc::new(Division { task, shuffle, slot, tags, upto, to }),
-    )
+    let what = (btree_map(tags(), uptos(), FEW), uptos(), bounds(), durabilities());
+    (tasks(), shuffles(), slots(), what).prop_map(|(task, shuffle, slot, (tags, upto, to, durability))| {
+        Arc::new(Division { task, shuffle, slot, tags, upto, to, durability })
+    })
 }
 
 /// Every kind of message between nodes.
@@ -287,6 +288,7 @@ pub fn messages() -> impl Strategy<Value = Message> {
         (shuffles(), words()).prop_map(|(shuffle, word)| Message::Word(shuffle, word)),
         shuffles().prop_map(Message::Dropped),
         (shuffles(), slots()).prop_map(|(shuffle, slot)| Message::MakeRoom(shuffle, slot)),
+        (shuffles(), slots()).prop_map(|(shuffle, slot)| Message::Lacks(shuffle, slot)),
         (shuffles(), option::of(attempts())).prop_map(|(shuffle, after)| Message::AskMarks(shuffle, after)),
         (shuffles(), option::of(attempts()), vec(marks(), FEW), any::<bool>())
             .prop_map(|(shuffle, after, marks, has_more)| Message::Marks { shuffle, after, marks, has_more }),

@@ -5,7 +5,7 @@ use super::log::{Append, Refused};
 use super::plan::{Division, Plan};
 use super::record::{Batch, BatchKey, EndMark, Numbers, Stream};
 use super::sketch::Sketch;
-use super::{AttemptKey, BufferId, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId};
+use super::{AttemptKey, BufferId, Durability, Ended, Failure, PoolSlot, RangeId, ShuffleId, TaskId};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 /// What the leader says of a shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Word {
-    /// It takes records, by these bounds.
-    Open(Arc<Bounds>),
+    /// It takes records, by these bounds, which are to be stored so.
+    Open(Arc<Bounds>, Durability),
     /// It is sealed.
     Sealed(Arc<Plan>),
     /// It has failed, and is read by nobody.
@@ -84,4 +84,6 @@ pub enum Message {
     Count(Epoch, Arc<Plan>, PoolSlot),
     /// They are these.
     Counted(ShuffleId, Epoch, PoolSlot, BTreeMap<RangeId, (u64, u64)>),
+    /// A replica of the slot was asked to divide or to count, and has not all that is needed for it. It asks other nodes.
+    Lacks(ShuffleId, PoolSlot),
 }

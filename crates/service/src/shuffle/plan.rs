@@ -3,7 +3,7 @@
 
 use super::bounds::{Bounds, Tag};
 use super::record::{Batch, BatchKey, Body, MEMORY_OF_RECORD, Record, Segment, Stream};
-use super::{AttemptKey, Bytes, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
+use super::{AttemptKey, Bytes, Durability, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use partage_core::base::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -192,6 +192,8 @@ pub struct Division {
     pub upto: BTreeMap<Writer, u64>,
     /// The bounds by which they are divided.
     pub to: Arc<Bounds>,
+    /// How durable what it writes is, as the shuffle was started.
+    pub durability: Durability,
 }
 
 impl Division {

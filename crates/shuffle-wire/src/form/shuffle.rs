@@ -104,7 +104,8 @@ fields! {
         slot: PoolSlot,
         tags: BTreeMap<Tag, BTreeMap<Writer, u64>>,
         upto: BTreeMap<Writer, u64>,
-        to: Arc<Bounds>
+        to: Arc<Bounds>,
+        durability: Durability
     };
     Superseded, "what is superseded", {
         slot: PoolSlot,
@@ -142,7 +143,9 @@ choices! {
     };
     What, "kind of append", { 1 => Whole(decisions), 2 => After(number, decisions) };
     Refused, "refusal of decisions", { 1 => Stale(epoch), 2 => Lacks };
-    Word, "state of a shuffle", { 1 => Open(bounds), 2 => Sealed(plan), 3 => Failed(why), 4 => Ended(how) };
+    Word, "state of a shuffle", {
+        1 => Open(bounds, durability), 2 => Sealed(plan), 3 => Failed(why), 4 => Ended(how)
+    };
 }
 
 impl Form for Numbers {

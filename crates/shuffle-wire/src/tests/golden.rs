@@ -228,7 +228,7 @@ fn of_nodes() -> Vec<(&'static str, Said)> {
         ("inventory", inventory),
         ("append", Message::Append(append)),
         ("ask", Message::Ask(SHUFFLE)),
-        ("word", Message::Word(SHUFFLE, Word::Open(bounds().into()))),
+        ("word", Message::Word(SHUFFLE, Word::Open(bounds().into(), Durability::Memory))),
         ("sample", Message::Sample(SHUFFLE, own.node, incarnation, sketch.into())),
         ("counted", Message::Counted(SHUFFLE, Epoch(5), PoolSlot(9), counts)),
     ]
@@ -251,6 +251,7 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
         tags: [(tag(0, 1), BTreeMap::new()), (tag(1, 5), upto(3))].into(),
         upto: upto(300),
         to: bounds().into(),
+        durability: Durability::Memory,
     };
     let marks =
         Message::Marks { shuffle: SHUFFLE, after: Some(attempt(6)), marks: vec![mark()], has_more: true };
@@ -275,6 +276,7 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
         ("divide", Message::Divide(ordered.into())),
         ("divided", Message::Divided(SHUFFLE, task(), own, slot_last())),
         ("count", Message::Count(epoch, plan(), slot)),
+        ("lacks", Message::Lacks(SHUFFLE, slot)),
     ]
     .into_iter()
     .map(|(name, message)| (name, Said::Message(message)))

@@ -331,7 +331,7 @@ impl Asks {
             self.shared.inbox.push_when_room(event).await.map_err(stopped)?;
             match timeout(self.patience(), word.recv()).await {
                 Ok(Some(Word::Sealed(plan))) => return Ok(plan),
-                Ok(Some(Word::Open(_))) => {
+                Ok(Some(Word::Open(..))) => {
                     let why = ClientError::NotSealed;
                     return Err(Refusal::new(RefusalWord::NotSealed, Again::Request, why));
                 }

@@ -1,12 +1,12 @@
 //! What a division writes: batches of a writer of its own.
 
-use super::open::Divided;
+use super::open::{Divided, written_as};
 use super::{Buffer, Effect, NodeId, ShuffleId, memory_in};
 use crate::shuffle::bounds::Tag;
 use crate::shuffle::message::Message;
 use crate::shuffle::plan::Division;
 use crate::shuffle::record::{Batch, BatchKey, Body, Segment, Stream, Tagged, divide, in_batches};
-use crate::shuffle::{Durability, PoolSlot, TaskId, Terms, Writer};
+use crate::shuffle::{PoolSlot, TaskId, Terms, Writer};
 use partage_core::base::time::Millis;
 use std::sync::Arc;
 
@@ -60,13 +60,11 @@ impl Buffer {
         let parts: Vec<(PoolSlot, Vec<Tagged>)> =
             parts.into_iter().map(|(slot, tagged)| (slot, in_batches(tagged, most))).collect();
         let last = parts.iter().map(|(slot, batches)| (*slot, batches.len() as u64)).collect();
-        // A buffer that has no attempt of the shuffle does not know how durable it must be, and syncs.
-        let mut durability = Durability::Disk;
         if let Some(open) = self.shuffles.get_mut(shuffle) {
-            durability = open.batch_durability();
             open.divisions.insert(*task, Divided { leader, last });
             self.counts.divisions += 1;
         }
+        let durability = written_as(division.durability);
         for (slot, batches) in parts {
             let stream = Stream { shuffle: *shuffle, slot, writer: Writer::Division(*task, self.id.clone()) };
             for (number, tagged) in (1..).zip(batches) {

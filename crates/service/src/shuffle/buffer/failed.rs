@@ -55,9 +55,9 @@ pub enum Failed {
         "the attempt was opened with another way to combine records than others of its shuffle: give the handle that the start has printed; do not run the attempt again with this one"
     )]
     CombinesOtherwise,
-    /// Another attempt of the shuffle says another durability.
+    /// The leader of the shuffle says another durability.
     #[error(
-        "the attempt was opened with another durability than others of its shuffle: give the handle that the start has printed; do not run the attempt again with this one"
+        "the attempt was opened with another durability than its shuffle was started with: give the handle that the start has printed; do not run the attempt again with this one"
     )]
     OtherDurability,
     /// The buffer knows no such attempt.

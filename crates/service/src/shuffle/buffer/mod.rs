@@ -27,7 +27,7 @@ use super::record::{
 use super::sending::Sending;
 use super::settings::Settings;
 use super::sketch::Sketch;
-use super::{AttemptId, AttemptKey, BufferId, Durability, Ended, PoolSlot, ShuffleId, Terms, Writer};
+use super::{AttemptId, AttemptKey, BufferId, Ended, PoolSlot, ShuffleId, Terms, Writer};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::limits;
@@ -37,6 +37,7 @@ use std::sync::Arc;
 mod combining;
 mod counts;
 mod dividing;
+mod durability;
 mod ending;
 mod failed;
 mod open;
@@ -213,7 +214,7 @@ impl Buffer {
             segments: 0,
             weight: 1,
             combine: None,
-            durability: Durability::Disk,
+            durability: None,
             writing: 0,
             heard: now,
             flush_at: Millis::NEVER,
@@ -244,11 +245,12 @@ impl Buffer {
             Some(_) => self.answer(attempt, Err(Failed::IdTwice)),
             None => {
                 let state = State::Writing { at: now, frames: 0 };
-                let (records, bytes, last) = (0, 0, BTreeMap::new());
-                let held = Held { number, state, taken: (0, 0), records, bytes, last };
+                let (records, bytes, last, durability) = (0, 0, BTreeMap::new(), terms.durability);
+                let held = Held { number, state, taken: (0, 0), records, bytes, last, durability };
                 open.attempts.insert(key, held);
                 open.writing += 1;
                 self.attempts = number;
+                self.ask_durability(attempt.shuffle, durability);
             }
         }
     }
@@ -451,7 +453,10 @@ impl Buffer {
 
     fn word(&mut self, now: Millis, shuffle: ShuffleId, word: Word) {
         match word {
-            Word::Open(bounds) => self.bounds(now, shuffle, bounds),
+            Word::Open(bounds, durability) => {
+                self.learn_durability(now, shuffle, durability);
+                self.bounds(now, shuffle, bounds);
+            }
             Word::Sealed(plan) => self.sealed(now, shuffle, plan),
             Word::Failed(_) => self.over(shuffle, Failed::ShuffleFailed),
             Word::Ended(how) => self.over(shuffle, Failed::Over(how)),

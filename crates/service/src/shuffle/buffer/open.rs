@@ -41,6 +41,14 @@ pub(super) struct Held {
     pub(super) bytes: u64,
     /// Of each slot, the last batch that has records of it; nothing any more when its mark is under way.
     pub(super) last: BTreeMap<PoolSlot, u64>,
+    /// As its client says.
+    pub(super) durability: Durability,
+}
+
+impl Held {
+    pub(super) fn is_whole(&self) -> bool {
+        self.state == State::Whole
+    }
 }
 
 /// What one division has written.
@@ -70,8 +78,8 @@ pub(super) struct Open {
     pub(super) weight: u64,
     /// As its attempts say, and all of them the same.
     pub(super) combine: Option<Combine>,
-    /// The same, also of those that are gone and have written batches.
-    pub(super) durability: Durability,
+    /// As its leader says. Until that is known batches are written to disk: a client may have a wrong handle.
+    pub(super) durability: Option<Durability>,
     /// Attempts that have not ended.
     pub(super) writing: usize,
     /// When a client opened an attempt or sent a frame last.
@@ -86,29 +94,38 @@ pub(super) struct Open {
     pub(super) plan: Option<Arc<Plan>>,
 }
 
+/// How durable a batch of a shuffle of this durability is.
+pub(super) fn written_as(durability: Durability) -> Durability {
+    if planted::is(Planted::AckedUnsynced) { Durability::Memory } else { durability }
+}
+
 impl Open {
     /// Goes by the terms of an attempt that is being opened.
     ///
     /// # Errors
-    /// Others that are here were opened with terms that these do not go with.
+    /// Others that are here were opened with terms that these do not go with, or the leader says another durability.
     pub(super) fn takes(&mut self, terms: Terms) -> Result<(), Failed> {
         // Without attempts nothing is held that was combined otherwise.
         if !self.attempts.is_empty() && self.combine != terms.combine {
             return Err(Failed::CombinesOtherwise);
         }
-        // A stream is as durable as the least durable of its batches: a reader needs each of them.
-        let has_written = !self.attempts.is_empty() || !self.last.is_empty();
-        if has_written && self.durability != terms.durability {
+        if self.durability.is_some_and(|durability| durability != terms.durability) {
             return Err(Failed::OtherDurability);
         }
         (self.weight, self.combine) = (u64::from(terms.bounded().weight), terms.combine);
-        self.durability = terms.durability;
         Ok(())
     }
 
-    /// How durable its batches are.
+    /// How durable its batches are. A stream is as durable as the least durable of them, as a reader needs each of them: so none
+    /// is in memory by the word of a client alone.
     pub(super) fn batch_durability(&self) -> Durability {
-        if planted::is(Planted::AckedUnsynced) { Durability::Memory } else { self.durability }
+        written_as(self.durability.unwrap_or(Durability::Disk))
+    }
+
+    /// Whether clients say that batches need not be on disk, and the leader has not said anything.
+    pub(super) fn may_be_in_memory(&self) -> bool {
+        let says_so = |held: &Held| held.durability == Durability::Memory;
+        self.durability.is_none() && self.attempts.values().any(says_so)
     }
 
     /// What is held takes in memory, in bytes.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::shuffle::bounds::Range;
 use crate::shuffle::pool::SlotPlace;
-use crate::shuffle::{RangeId, TaskId};
+use crate::shuffle::{Durability, RangeId, TaskId};
 use partage_core::base::id::{Epoch, Incarnation};
 
 const SHUFFLE: ShuffleId = ShuffleId(7);
@@ -179,23 +179,55 @@ fn what_a_client_does_wrong_is_named_and_each_error_says_what_to_do() {
     }
 }
 
+/// How durable the batches are that are sent.
+fn durabilities(effects: &[Effect]) -> Vec<Durability> {
+    let durability = |effect: &Effect| match effect {
+        Effect::Send(_, Message::Batch(batch)) => Some(batch.durability),
+        _ => None,
+    };
+    effects.iter().filter_map(durability).collect()
+}
+
 #[test]
-fn x6_batches_are_as_durable_as_the_attempts_of_their_shuffle_say_and_all_say_the_same() {
+fn x6_batches_are_as_durable_as_the_leader_says_and_on_disk_until_it_has_said_so() {
     let [disk, memory] = Durability::ALL;
+    let open = |durability| Input::Open(Terms { durability, ..Terms::new(1, 1) });
     for (durability, other) in [(disk, memory), (memory, disk)] {
-        let open = |durability| Input::Open(Terms { durability, ..Terms::new(1, 1) });
         let mut buffer = buffer(Settings::default());
-        buffer.client(0, 1, open(durability));
-        buffer.client(0, 1, Input::Frame(1, vec![record("k")]));
-        let mut effects = buffer.client(0, 1, Input::End(1, 2));
-        effects.extend(buffer.handle(Millis(5), Event::Tick));
-        let batches = effects.iter().filter_map(|effect| match effect {
-            Effect::Send(_, Message::Batch(batch)) => Some(batch.durability),
-            _ => None,
-        });
-        assert_eq!(batches.collect::<Vec<_>>(), [durability; 2], "one batch, to two nodes");
-        assert_eq!(answers(&buffer.client(6, 2, open(other))), [Err(Failed::OtherDurability)]);
-        assert_eq!(answers(&buffer.client(9, 4, open(durability))), []);
+        // The client with the wrong handle comes first.
+        let mut opened = buffer.client(0, 1, open(other));
+        opened.extend(buffer.client(0, 2, open(durability)));
+        let asks = opened.iter().filter(|effect| **effect == Effect::Send(node("a"), Message::Ask(SHUFFLE)));
+        assert_eq!(asks.count(), 1, "{opened:?}");
+        for id in [1, 2] {
+            buffer.client(0, id, Input::Frame(1, vec![record("k")]));
+        }
+        buffer.client(0, 1, Input::End(1, 2));
+        assert_eq!(
+            durabilities(&buffer.handle(Millis(5), Event::Tick)),
+            [disk; 2],
+            "one batch, to two nodes"
+        );
+        let says = |durability| Event::Word(SHUFFLE, Word::Open(Arc::new(Bounds::stashes(1)), durability));
+        let failed = buffer.handle(Millis(6), says(durability));
+        assert_eq!(failed, [Effect::Answer(attempt(1), Err(Failed::OtherDurability))]);
+        // Those with the right one go on.
+        buffer.client(7, 2, Input::Frame(2, vec![record("k")]));
+        assert_eq!(durabilities(&buffer.client(7, 2, Input::End(2, 4))), [durability; 2]);
+        assert_eq!(answers(&buffer.client(8, 3, open(other))), [Err(Failed::OtherDurability)]);
+        assert_eq!(buffer.client(9, 4, open(durability)), []);
+    }
+    for is_answered in [true, false] {
+        let mut alone = buffer(Settings::default());
+        alone.client(0, 1, open(memory));
+        alone.client(0, 1, Input::Frame(1, vec![record("k")]));
+        assert_eq!(durabilities(&alone.client(0, 1, Input::End(1, 2))), [], "the leader is asked");
+        let bounds = Arc::new(Bounds::stashes(1));
+        let (event, durability) = match is_answered {
+            true => (Event::Word(SHUFFLE, Word::Open(bounds, memory)), memory),
+            false => (Event::Tick, disk),
+        };
+        assert_eq!(durabilities(&alone.handle(Millis(5), event)), [durability; 2]);
     }
 }
 
@@ -260,13 +292,15 @@ fn a_division_that_is_ordered_again_writes_nothing_twice_and_is_answered() {
     let mut buffer = buffer(Settings::default());
     let task = TaskId { epoch: Epoch(1), number: 4 };
     let (tags, upto) = (BTreeMap::new(), BTreeMap::new());
-    let to = Arc::new(Bounds::stashes(1));
-    let division = Arc::new(Division { task, shuffle: SHUFFLE, slot: PoolSlot(0), tags, upto, to });
+    let (to, durability) = (Arc::new(Bounds::stashes(1)), Durability::Memory);
+    let division =
+        Arc::new(Division { task, shuffle: SHUFFLE, slot: PoolSlot(0), tags, upto, to, durability });
     let by = AttemptKey { buffer: buffer.id.clone(), number: 1 };
     let read = vec![Segment { attempt: by, partition: 3, frame: 1, records: vec![record("k")] }];
     let first = buffer.handle(Millis(0), Event::Divide(node("b"), division.clone(), read));
     let batches = sent(&first);
     assert_eq!(batches.len(), 1);
+    assert_eq!(durabilities(&first), [durability; 2], "as its order says, whatever clients say");
     // Nothing is read for it then.
     assert_eq!(buffer.handle(Millis(1), Event::DivisionOrdered(node("b"), division.clone(), 9)), []);
     let (key, nodes) = batches.first_key_value().unwrap();
@@ -360,7 +394,7 @@ fn r1_records_that_lie_in_many_ranges_take_more_room_and_new_bounds_are_within_t
         buffer.client(0, 1, Input::Open(Terms::new(1, 200)));
         buffer.client(0, 1, Input::Frame(1, frame.clone()));
         assert_eq!(buffer.memory(), records + MEMORY_OF_SEGMENT);
-        buffer.handle(Millis(1), Event::Word(SHUFFLE, Word::Open(bounds.clone())));
+        buffer.handle(Millis(1), Event::Word(SHUFFLE, Word::Open(bounds.clone(), Durability::Disk)));
         let is_divided = room == 10_000;
         let segments = if is_divided { 20 } else { 1 };
         assert_eq!(buffer.memory(), records + segments * MEMORY_OF_SEGMENT);

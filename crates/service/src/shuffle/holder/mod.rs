@@ -172,6 +172,8 @@ pub struct Holder {
     /// By slot, none of them empty: rounds and orders go by slots.
     streams: BTreeMap<PoolSlot, Inventory>,
     storing: BTreeMap<BatchKey, Storing>,
+    /// When its disk had no room for a batch last.
+    full_at: Option<Millis>,
     marks: BTreeMap<ShuffleId, BTreeMap<AttemptKey, EndMark>>,
     ended: VecDeque<(ShuffleId, Ended)>,
     /// When the state of a shuffle was heard last, or asked for.
@@ -202,6 +204,7 @@ impl Holder {
             map,
             streams: BTreeMap::new(),
             storing: BTreeMap::new(),
+            full_at: None,
             marks: BTreeMap::new(),
             ended: VecDeque::new(),
             heard: BTreeMap::new(),
@@ -225,7 +228,10 @@ impl Holder {
         match event {
             Event::Message(from, message) => self.message(now, from, message),
             Event::Stored(key) => self.stored(&key),
-            Event::NotStored(key) => drop(self.storing.remove(&key)),
+            Event::NotStored(key) => {
+                self.storing.remove(&key);
+                self.full_at = Some(now);
+            }
             Event::Damaged(key) => self.damaged(&key),
             Event::Logged(slot, epoch) => drop(self.logged.insert(slot, epoch)),
             Event::LoadBegins(slot) => drop(self.logged.remove(&slot)),
@@ -305,13 +311,17 @@ impl Holder {
                 self.hear_for_objects(now, shuffle, &word);
             }
             Message::MakeRoom(shuffle, slot) => self.asked_to_make_room(now, (shuffle, slot)),
-            Message::Divide(division) if self.is_whole(division.shuffle, division.slot, &division.upto) => {
-                self.effects.push(Effect::Divide(from, division));
+            Message::Divide(division) => {
+                match self.is_whole(division.shuffle, division.slot, &division.upto) {
+                    true => self.effects.push(Effect::Divide(from, division)),
+                    false => self.say_lacks(now, from, division.shuffle, division.slot),
+                }
             }
             Message::Count(epoch, plan, slot) => {
                 let needed = plan.needed.get(&slot).cloned().unwrap_or_default();
-                if self.is_whole(plan.shuffle, slot, &needed) {
-                    self.effects.push(Effect::Count(from, epoch, plan, slot));
+                match self.is_whole(plan.shuffle, slot, &needed) {
+                    true => self.effects.push(Effect::Count(from, epoch, plan, slot)),
+                    false => self.say_lacks(now, from, plan.shuffle, slot),
                 }
             }
             _ => {}
@@ -420,6 +430,14 @@ impl Holder {
             self.fetch_from_all(lacking);
         }
         false
+    }
+
+    /// Tells a leader that something lacks here. If the disk is full, other nodes may give it and there is no room for it.
+    fn say_lacks(&mut self, now: Millis, leader: NodeId, shuffle: ShuffleId, slot: PoolSlot) {
+        let is_full = self.full_at.is_some_and(|at| now.since(at) < self.settings.task_ms);
+        if self.map.has(slot, &self.me) && !is_full {
+            self.send(leader, Message::Lacks(shuffle, slot));
+        }
     }
 
     fn fetch_from_all(&mut self, mut keys: Vec<BatchKey>) {

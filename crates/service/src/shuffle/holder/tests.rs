@@ -1,7 +1,8 @@
 use super::*;
+use crate::shuffle::bounds::Bounds;
 use crate::shuffle::pool::SlotPlace;
 use crate::shuffle::record::Tagged;
-use crate::shuffle::{BufferId, Durability};
+use crate::shuffle::{BufferId, Durability, TaskId};
 
 fn holder() -> (Holder, NodeId) {
     let [me, other] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
@@ -31,6 +32,40 @@ fn a_batch_that_found_no_room_is_stored_when_it_comes_again() {
     assert_eq!(holder.handle(Millis(4), comes), [Effect::Store(batch)]);
     let stored = holder.handle(Millis(5), Event::Stored(key.clone()));
     assert_eq!(stored, [Effect::Send(sender, Message::Stored(key))]);
+}
+
+#[test]
+fn d6_a_replica_that_lacks_what_it_is_to_count_or_to_divide_says_so_unless_its_disk_is_full() {
+    let (mut holder, other) = holder();
+    let slot = PoolSlot(0);
+    let writer = Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(1) });
+    let key = BatchKey { stream: Stream { shuffle: SHUFFLE, slot, writer: writer.clone() }, number: 1 };
+    let upto = BTreeMap::from([(writer, 1)]);
+    let plan = Plan {
+        shuffle: SHUFFLE,
+        winners: Arc::default(),
+        needed: [(slot, upto.clone())].into(),
+        ranges: Vec::new(),
+    };
+    let (task, tags) = (TaskId { epoch: Epoch(1), number: 1 }, BTreeMap::new());
+    let (to, durability) = (Arc::new(Bounds::stashes(1)), Durability::Memory);
+    let division = Division { task, shuffle: SHUFFLE, slot, tags, upto, to, durability };
+    let orders = [Message::Count(Epoch(1), plan.into(), slot), Message::Divide(division.into())];
+    let says = |holder: &mut Holder, now: u64| {
+        let order = |order: &Message| Event::Message(other.clone(), order.clone());
+        let effects = orders.iter().flat_map(|one| holder.handle(Millis(now), order(one)));
+        effects.filter(|effect| *effect == Effect::Send(other.clone(), Message::Lacks(SHUFFLE, slot))).count()
+    };
+    let task_ms = holder.settings.task_ms;
+    assert_eq!(says(&mut holder, 1), 2);
+    holder.handle(Millis(2), Event::NotStored(key.clone()));
+    assert_eq!(says(&mut holder, 3), 0, "others may give it");
+    assert_eq!(says(&mut holder, 2 + task_ms), 2);
+    let batch = Batch { key: key.clone(), durability, body: Body::Records(Tagged::new()) };
+    let later = 3 + task_ms;
+    holder.handle(Millis(later), Event::Message(other.clone(), Message::Batch(batch.into())));
+    holder.handle(Millis(later), Event::Stored(key));
+    assert_eq!(says(&mut holder, later), 0, "all of it is here");
 }
 
 /// A holder that loads slot 0 from the other node.

@@ -210,7 +210,8 @@ impl Leader {
                 self.tasks += 1;
                 let task = TaskId { epoch: self.epoch, number: self.tasks };
                 let to = Arc::new(led.versions.current().clone());
-                let division = Arc::new(Division { task, shuffle, slot, tags, upto, to });
+                let durability = led.terms.durability;
+                let division = Arc::new(Division { task, shuffle, slot, tags, upto, to, durability });
                 orders.push((0, division.clone()));
                 let one = UnderWay { division, asked: 0, sent: now, again: now, is_done: false };
                 led.dividing.insert(slot, one);

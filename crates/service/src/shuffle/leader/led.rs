@@ -136,7 +136,7 @@ impl Led {
 
     pub(super) fn word(&self) -> Word {
         match &self.state {
-            State::Open => Word::Open(Arc::new(self.versions.current().clone())),
+            State::Open => Word::Open(Arc::new(self.versions.current().clone()), self.terms.durability),
             State::Sealed(plan) => Word::Sealed(plan.clone()),
             State::Failed(failure) => Word::Failed(*failure),
         }

@@ -282,6 +282,7 @@ impl Leader {
             Message::Counted(shuffle, epoch, slot, counts) if epoch == self.epoch => {
                 self.count(now, shuffle, slot, counts);
             }
+            Message::Lacks(shuffle, slot) => self.replica_lacks(now, from, shuffle, slot),
             Message::Dropped(shuffle) => {
                 if let Some((_, nodes)) = self.dropping.get_mut(&shuffle) {
                     nodes.remove(&from);
@@ -511,7 +512,7 @@ impl Leader {
                 led.deciding = led.deciding.saturating_sub(1);
                 led.apply(decision);
                 let word = Message::Word(shuffle, led.word());
-                self.end_seal(shuffle);
+                self.step_seal(now, shuffle);
                 if !matches!(decision, Decision::Superseded(_)) {
                     self.send_to_all(&word);
                 }

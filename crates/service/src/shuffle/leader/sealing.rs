@@ -8,7 +8,9 @@
 //! | deciding | if the counts are those of the winners: the plan. Else the shuffle fails by name (D6) |
 //!
 //! While it divides or counts, a seal waits for holders of what the winners need, without end if the shuffle is on disk. One of
-//! durability `memory` fails by name when nothing more has come for long ([`Settings::lost_ms`]): R machines may have ended.
+//! durability `memory` fails by name when nothing more has come for long ([`Settings::lost_ms`]) and all replicas of one slot say
+//! that they lack what is needed of it: R machines have ended. A replica that says nothing is away, or busy, or its disk is full:
+//! others may have it.
 //!
 //! A later request to seal that names a partition more than the first one is refused, in any of these steps and after them.
 
@@ -17,6 +19,7 @@ use super::{Answer, Effect, Failed, Leader, Led, State, WAITING};
 use crate::shuffle::log::{Decision, Superseded};
 use crate::shuffle::message::Message;
 use crate::shuffle::plan::{Needed, Plan, PlanRange, Winner};
+use crate::shuffle::pool::PoolMap;
 use crate::shuffle::record::EndMark;
 use crate::shuffle::settings::Settings;
 use crate::shuffle::{AttemptKey, Durability, Failure, PoolSlot, RangeId, ShuffleId};
@@ -120,6 +123,8 @@ pub(super) struct Sealing {
     /// How many streams are needed and how many slots are not counted, and since when these are the numbers.
     left: (usize, usize),
     left_since: Millis,
+    /// Of slots that are to be divided or counted: which replicas lack something of it, and when each has said so last.
+    lacking: BTreeMap<PoolSlot, BTreeMap<NodeId, Millis>>,
 }
 
 impl Sealing {
@@ -132,6 +137,19 @@ impl Sealing {
             (self.left, self.left_since) = (left, now);
         }
         now.since(self.left_since) >= most_ms
+    }
+
+    /// Whether all replicas of a slot lack something of it: each has said so since it has come no further, and in the last
+    /// rounds, within which each of them was asked.
+    fn is_lacking(&self, now: Millis, slot: PoolSlot, map: &PoolMap, task_ms: u64) -> bool {
+        let live = map.live(slot);
+        let recent = task_ms.saturating_mul(live.len() as u64 + 1);
+        let said = self.lacking.get(&slot);
+        let lacks = |node: &NodeId| {
+            let at = said.and_then(|said| said.get(node)).copied();
+            at.is_some_and(|at| at >= self.left_since && now.since(at) <= recent)
+        };
+        !live.is_empty() && live.len() >= map.replicas && live.iter().all(lacks)
     }
 }
 
@@ -152,6 +170,13 @@ impl Led {
             let last = superseded.last.iter();
             last.for_each(|(slot, last)| need(&mut chosen.needed, *slot, &superseded.writer, *last));
         }
+    }
+
+    /// The slots that wait for replicas: to be divided, or counted.
+    fn waits_for(&self) -> BTreeSet<PoolSlot> {
+        let dividing = self.dividing.iter().filter(|(_, one)| !one.is_done).map(|(slot, _)| *slot);
+        let draft = self.seal.as_ref().and_then(|sealing| sealing.draft.as_ref());
+        dividing.chain(draft.into_iter().flat_map(|draft| draft.open.iter().copied())).collect()
     }
 
     /// While the leader was paused nobody could give it anything.
@@ -224,6 +249,7 @@ impl Leader {
             counts: BTreeMap::new(),
             left: (0, 0),
             left_since: now,
+            lacking: BTreeMap::new(),
         });
         sealing.requests.push(number);
         if sealing.requests.len() > WAITING {
@@ -249,13 +275,33 @@ impl Leader {
         }
     }
 
-    /// What was acknowledged in memory may be nowhere. Then nothing comes any more.
+    /// What was acknowledged in memory may be nowhere. Then nothing comes any more, and the replicas of a slot say that they lack
+    /// something.
     fn fail_if_lost(&mut self, now: Millis, shuffle: ShuffleId) {
-        let most_ms = self.settings.lost_ms;
+        let (map, lost_ms, task_ms) = (self.map.clone(), self.settings.lost_ms, self.settings.task_ms);
         let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
-        let may_be_lost = led.terms.durability == Durability::Memory && led.deciding == 0;
-        if may_be_lost && led.seal.as_mut().is_some_and(|sealing| sealing.is_stuck(now, most_ms)) {
+        if led.terms.durability != Durability::Memory || led.deciding > 0 {
+            return;
+        }
+        let waits = led.waits_for();
+        let Some(sealing) = &mut led.seal else { return };
+        let is_lost = sealing.is_stuck(now, lost_ms)
+            && waits.iter().any(|slot| sealing.is_lacking(now, *slot, &map, task_ms));
+        if is_lost {
             self.decide(now, shuffle, Decision::Failed(Failure::Lost));
+        }
+    }
+
+    /// A replica that was asked to divide or to count lacks something of the slot.
+    pub(super) fn replica_lacks(&mut self, now: Millis, from: NodeId, shuffle: ShuffleId, slot: PoolSlot) {
+        let is_live = self.map.live(slot).contains(&from);
+        let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
+        let may_be_lost = led.terms.durability == Durability::Memory && led.is_sealing();
+        if !may_be_lost || !is_live || !led.waits_for().contains(&slot) {
+            return;
+        }
+        if let Some(sealing) = &mut led.seal {
+            sealing.lacking.entry(slot).or_default().insert(from, now);
         }
     }
 
@@ -387,11 +433,16 @@ impl Leader {
         self.decide(now, shuffle, decision);
     }
 
-    /// The shuffle is sealed, or has failed: who waits for it hears so.
-    pub(super) fn end_seal(&mut self, shuffle: ShuffleId) {
+    /// A decision counts: a seal has come further. If the shuffle is sealed by it, or has failed, who waits for it hears so.
+    pub(super) fn step_seal(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
         let answer = match &led.state {
-            State::Open => return,
+            State::Open => {
+                if let Some(sealing) = &mut led.seal {
+                    sealing.left_since = now;
+                }
+                return;
+            }
             State::Sealed(plan) => Ok(Answer::Sealed(plan.clone())),
             State::Failed(failure) => Err(Failed::Failed(*failure)),
         };

@@ -400,14 +400,26 @@ fn counts(effects: &[Effect]) -> Vec<(PoolSlot, Arc<Plan>)> {
     effects.iter().filter_map(count).collect()
 }
 
+fn lacks(from: &str, slot: PoolSlot) -> Event {
+    Event::Message(node(from), Message::Lacks(SHUFFLE, slot))
+}
+
 #[test]
-fn d6_a_seal_that_gets_nothing_more_fails_what_was_in_memory_by_name_and_waits_for_disks() {
+fn d6_a_seal_fails_what_was_in_memory_when_all_replicas_lack_it_and_not_because_they_say_nothing() {
     let (lost_ms, step) = (settings().lost_ms, settings().resend_ms);
     for durability in Durability::ALL {
         let (mut leader, tasks) = dividing_as(2, durability);
         assert!(!tasks.is_empty());
-        assert_eq!(decided(&leader.ticks(step, lost_ms - step)), []);
-        let decisions = decided(&leader.ticks(lost_ms - step, lost_ms));
+        let slot = leader.map.slot_of(SHUFFLE, RangeId(0));
+        // What was said long ago, and what no replica says, does not count.
+        leader.handle(Millis(step), lacks("a", slot));
+        assert_eq!(decided(&leader.ticks(step, lost_ms)), []);
+        leader.handle(Millis(lost_ms), Event::Request(3, SHUFFLE, Request::KeepAlive));
+        assert_eq!(decided(&leader.ticks(lost_ms, 2 * lost_ms)), [], "replicas may be away");
+        leader.handle(Millis(2 * lost_ms), lacks("b", slot));
+        assert_eq!(decided(&leader.ticks(2 * lost_ms, 2 * lost_ms + step)), []);
+        leader.handle(Millis(2 * lost_ms + step), lacks("a", slot));
+        let decisions = decided(&leader.handle(Millis(2 * lost_ms + step), Event::Tick));
         if durability == Durability::Disk {
             assert_eq!(decisions, []);
             continue;
@@ -416,6 +428,29 @@ fn d6_a_seal_that_gets_nothing_more_fails_what_was_in_memory_by_name_and_waits_f
         let answered = Effect::Answer(2, Err(Failed::Failed(Failure::Lost)));
         assert!(leader.synced(3).contains(&answered));
     }
+}
+
+#[test]
+fn d6_a_division_that_counts_brings_a_seal_further() {
+    let (lost_ms, step) = (settings().lost_ms, settings().resend_ms);
+    let (mut leader, tasks) = dividing_as(6, Durability::Memory);
+    assert!(tasks.len() > 1, "{tasks:?}");
+    let slots: BTreeSet<PoolSlot> = (0..6).map(|range| leader.map.slot_of(SHUFFLE, RangeId(range))).collect();
+    let last = slots.last().copied().unwrap();
+    let at = lost_ms - step;
+    leader.ticks(step, at);
+    let task = leader.shuffles[&SHUFFLE].dividing.values().next().unwrap().division.task;
+    let buffer = BufferId { node: node("a"), incarnation: Incarnation(1) };
+    // It has written nothing: as much is needed as before.
+    let done = Message::Divided(SHUFFLE, task, buffer, BTreeMap::new());
+    assert_eq!(decided(&leader.handle(Millis(at), Event::Message(node("a"), done))).len(), 1);
+    leader.handle(Millis(at), Event::Message(node("a"), Message::Appended(SLOT, Epoch(1), 3)));
+    leader.handle(Millis(lost_ms), lacks("a", last));
+    assert_eq!(decided(&leader.ticks(lost_ms, lost_ms + 2 * step)), []);
+    leader.ticks(lost_ms + 2 * step, at + lost_ms - step);
+    leader.handle(Millis(at + lost_ms - step), lacks("a", last));
+    let decisions = decided(&leader.handle(Millis(at + lost_ms), Event::Tick));
+    assert_eq!(decisions, [Decision::Failed(Failure::Lost)]);
 }
 
 #[test]

@@ -190,7 +190,7 @@ impl Client {
     pub fn plan(&self, shuffle: ShuffleId) -> Result<Arc<Plan>, ClientError> {
         match self.status(shuffle)? {
             Word::Sealed(plan) => Ok(plan),
-            Word::Open(_) => Err(ClientError::NotSealed),
+            Word::Open(..) => Err(ClientError::NotSealed),
             Word::Failed(failure) => Err(ClientError::Failed(failure)),
             Word::Ended(how) => Err(ClientError::Over(how)),
         }

@@ -356,14 +356,14 @@ impl EventLoop {
 
     /// The state of a shuffle was heard: what waits for its plan is read, or never will be.
     pub(super) fn read_unplanned(&mut self, shuffle: ShuffleId, word: &Word) -> Result {
-        if matches!(word, Word::Open(_)) {
+        if matches!(word, Word::Open(..)) {
             return Ok(());
         }
         for (from, of, _) in self.questions.planned(shuffle) {
             match word {
                 Word::Sealed(_) => self.node_question(from, of)?,
                 Word::Ended(how) => self.refuse(from, NotRead::Over(*how)),
-                Word::Open(_) | Word::Failed(_) => self.refuse(from, NotRead::Lacks),
+                Word::Open(..) | Word::Failed(_) => self.refuse(from, NotRead::Lacks),
             }
         }
         Ok(())

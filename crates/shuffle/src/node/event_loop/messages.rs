@@ -57,6 +57,7 @@ impl EventLoop {
             | Message::Marks { shuffle, .. }
             | Message::Divided(shuffle, ..)
             | Message::Counted(shuffle, ..)
+            | Message::Lacks(shuffle, ..)
             | Message::Dropped(shuffle) => {
                 self.leader(self.map.home(shuffle), leader::Event::Message(from, message))
             }
@@ -91,7 +92,7 @@ impl EventLoop {
         match word {
             Word::Sealed(plan) => self.keep_plan(plan),
             Word::Ended(_) => self.plans.remove(shuffle),
-            Word::Open(_) | Word::Failed(_) => {}
+            Word::Open(..) | Word::Failed(_) => {}
         }
         for client in self.questions.looks(shuffle) {
             client.tell(word.clone());

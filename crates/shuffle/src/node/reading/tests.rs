@@ -3,10 +3,10 @@ use crate::node::storing::{Order, Storing};
 use crate::store::Store;
 use crate::store::tests::{batch, buffer, key, open};
 use partage_journal::faulty_disk::FaultyDisk;
-use partage_service::shuffle::AttemptKey;
 use partage_service::shuffle::bounds::{Bounds, Tag};
 use partage_service::shuffle::plan::Winner;
 use partage_service::shuffle::record::MEMORY_OF_RECORD;
+use partage_service::shuffle::{AttemptKey, Durability};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -36,6 +36,7 @@ fn division(shuffle: u128) -> Arc<Division> {
         tags: [(Tag { version: 0, range: RangeId(1) }, BTreeMap::new())].into(),
         upto: [(Writer::Buffer(buffer()), 3)].into(),
         to: Arc::new(Bounds::stashes(2)),
+        durability: Durability::Disk,
     })
 }
 

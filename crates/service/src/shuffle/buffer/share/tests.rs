@@ -1,8 +1,8 @@
 //! Shuffles that flood, and those beside them.
 
-use crate::shuffle::TaskId;
 use crate::shuffle::buffer::*;
 use crate::shuffle::pool::SlotPlace;
+use crate::shuffle::{Durability, TaskId};
 use partage_core::base::id::{Epoch, Incarnation};
 use proptest::prelude::*;
 
@@ -163,7 +163,8 @@ fn division(memory: u64) -> (NodeId, Arc<Division>, Vec<Segment>) {
     let (node, shuffle) = (NodeId::new("a").unwrap(), ShuffleId(99));
     let task = TaskId { epoch: Epoch(1), number: 1 };
     let (tags, upto) = (BTreeMap::new(), BTreeMap::new());
-    let division = Division { task, shuffle, slot: PoolSlot(0), tags, upto, to: Bounds::stashes(1).into() };
+    let (to, durability) = (Bounds::stashes(1).into(), Durability::Disk);
+    let division = Division { task, shuffle, slot: PoolSlot(0), tags, upto, to, durability };
     let buffer = BufferId { node: node.clone(), incarnation: Incarnation(1) };
     let attempt = AttemptKey { buffer, number: 1 };
     let read = Segment { attempt, partition: 0, frame: 1, records: vec![record(memory)] };
