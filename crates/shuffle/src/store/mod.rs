@@ -14,8 +14,8 @@
 //!   it outlives the process; the system brings it to the disk when it likes. A full disk is a definite answer: nothing of these
 //!   batches is there, and the next call may succeed. After any other error the process must end ([`StoreError::Ends`]): a failed
 //!   sync is never tried again, as the kernel may have dropped what it says it has.
-//! - A start finds every batch that was stored; after the power was gone, every one that was synced. It cuts off what is
-//!   unfinished, and reports each place that is damaged by file and offset; the batches behind such a place are found (`file.rs`).
+//! - A start finds every batch that was stored; after the power was gone, every one that was synced. It syncs what it finds, as
+//!   that counts as stored from now on. It cuts off what is unfinished, and reports each place that is damaged by file and offset; the batches behind such a place are found (`file.rs`).
 //!   A batch of the last group may be there that was never acknowledged: a batch never changes, so that does no harm.
 //! - A read checks the sum of the frame.
 //! - What is dropped stays dropped while the process lives. After a crash it may be there again: the holder asks the home of the
@@ -23,7 +23,7 @@
 //! - Of files that are added to so many are open as [`StoreSettings::open_files`] says; the others are opened again when a batch
 //!   comes. Of each the store keeps some numbers in memory, less than of one batch.
 //! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the
-//!   file; batches of durability `memory` are then not synced, be it that they were on the disk before.
+//!   file. It syncs the copy of each of them: the system may have brought it to the disk long before.
 //! - Batches of a later version of the program are not damage: the store is not opened, and nothing of them is removed.
 //! - Two processes cannot open one folder.
 
@@ -177,9 +177,8 @@ impl Store {
             what: one.what,
         }));
         found.unfinished += usize::from(scanned.cut_at.is_some());
-        if let Some(end) = scanned.cut_at.filter(|_| !scanned.batches.is_empty()) {
-            let cut = self.disk.open(&path).and_then(|mut file| file.set_len(end).and_then(|()| file.sync()));
-            cut.map_err(failed("cutting", &path))?;
+        if !scanned.batches.is_empty() {
+            self.bring_to_disk(&path, scanned.cut_at)?;
         }
         if scanned.is_foreign {
             // It stays for a person to look at.
@@ -194,6 +193,16 @@ impl Store {
             index.insert(&key, place);
         }
         Ok(())
+    }
+
+    /// What a start finds counts as stored, and what is written to other files later as well. The process before may not have
+    /// synced it.
+    fn bring_to_disk(&self, path: &Path, cut_at: Option<u64>) -> Result<(), StoreError> {
+        let mut file = self.disk.open(path).map_err(failed("opening", path))?;
+        if let Some(end) = cut_at {
+            file.set_len(end).map_err(failed("cutting", path))?;
+        }
+        file.sync().map_err(failed("syncing", path))
     }
 
     /// A reader of these files. Each copy may be used by another thread.
@@ -211,6 +220,11 @@ impl Store {
     /// # Errors
     /// The disk failed: the process must end.
     pub fn store(&mut self, group: &[Arc<Batch>]) -> Result<Written, StoreError> {
+        self.store_as(group, false)
+    }
+
+    /// The same; each file is synced if `syncs_all`.
+    fn store_as(&mut self, group: &[Arc<Batch>], syncs_all: bool) -> Result<Written, StoreError> {
         self.check()?;
         let mut of_shuffles: BTreeMap<ShuffleId, Vec<Arc<Batch>>> = BTreeMap::new();
         for batch in group {
@@ -218,7 +232,7 @@ impl Store {
         }
         let (mut written, mut wants_name) = (Written::default(), false);
         for (shuffle, batches) in of_shuffles {
-            let syncs = batches.iter().any(|batch| batch.durability == Durability::Disk);
+            let syncs = syncs_all || batches.iter().any(|batch| batch.durability == Durability::Disk);
             let appended = self.append(shuffle, &batches, syncs);
             let keys = batches.iter().map(|batch| batch.key.clone());
             match appended {
@@ -353,14 +367,14 @@ impl Store {
                     Err(BatchError::Damaged { key, place, damage }) => damaged.push((key, *place, *damage)),
                 }
                 if bytes >= REWRITTEN_BYTES {
-                    has_room = self.store(&std::mem::take(&mut rest))?.refused.is_empty();
+                    has_room = self.store_as(&std::mem::take(&mut rest), true)?.refused.is_empty();
                     bytes = 0;
                 }
                 if !has_room {
                     break;
                 }
             }
-            if !has_room || !self.store(&rest)?.refused.is_empty() {
+            if !has_room || !self.store_as(&rest, true)?.refused.is_empty() {
                 // Without room for the copy the file stays.
                 break;
             }

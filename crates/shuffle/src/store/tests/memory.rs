@@ -3,8 +3,8 @@
 use super::{batch, files, key, keys, open_with, unsynced};
 use crate::store::Store;
 use partage_journal::faulty_disk::{Fault, FaultyDisk};
-use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -51,13 +51,14 @@ fn power_that_goes_takes_only_what_was_not_synced_and_nothing_of_it_is_taken_for
     for seed in 1..200_u64 {
         let disk = FaultyDisk::default();
         let (mut store, _) = open_with(&disk, 4_000).unwrap();
+        // The folder is synced before the file of the other shuffle is made.
+        let other = batch(2, 1, 1, 300);
+        write(&mut store, std::slice::from_ref(&other));
         let before: Vec<Arc<Batch>> = (1..=3).map(|number| unsynced(1, 1, number, 300)).collect();
         write(&mut store, &before);
         // A batch that is synced takes those before it along, as it lies in the same file.
         let synced = batch(1, 1, 4, 100);
         write(&mut store, std::slice::from_ref(&synced));
-        let other = batch(2, 1, 1, 300);
-        write(&mut store, std::slice::from_ref(&other));
         let after: Vec<Arc<Batch>> = (5..=9).map(|number| unsynced(1, 1, number, 300)).collect();
         write(&mut store, &after);
         drop(store);
@@ -66,7 +67,7 @@ fn power_that_goes_takes_only_what_was_not_synced_and_nothing_of_it_is_taken_for
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            state % 2 == 0
+            state.is_multiple_of(2)
         });
         let (mut store, found) = open_with(&disk, 4_000).unwrap();
         assert_eq!(found.damages, [], "seed {seed}");
@@ -85,4 +86,47 @@ fn power_that_goes_takes_only_what_was_not_synced_and_nothing_of_it_is_taken_for
         store.drop_shuffle(ShuffleId(1)).unwrap();
     }
     assert!(lost > 100 && kept > 20, "{lost} lost, {kept} kept");
+}
+
+#[test]
+fn what_a_start_has_found_is_there_after_the_power_was_gone() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open_with(&disk, 2_000).unwrap();
+    let all: Vec<Arc<Batch>> = (1..=20).map(|number| unsynced(1, 1, number, 300)).collect();
+    write(&mut store, &all);
+    drop(store);
+    // The process ends, and its machine after the next start.
+    disk.kill();
+    disk.arm(0, Fault::SyncFails);
+    let failed = open_with(&disk, 2_000).map(|_| ()).unwrap_err();
+    assert!(failed.to_string().contains("syncing `/batches/"), "{failed}");
+    disk.kill();
+    let (mut store, _) = open_with(&disk, 2_000).unwrap();
+    write(&mut store, &all);
+    drop(store);
+    disk.kill();
+    drop(open_with(&disk, 2_000).unwrap());
+    disk.lose_power(|| false);
+    let (store, found) = open_with(&disk, 2_000).unwrap();
+    assert_eq!((keys(&found), found.damages), (names(&all), vec![]));
+    assert!(all.iter().all(|batch| store.reader().read(&batch.key).unwrap() == *batch));
+}
+
+#[test]
+fn what_is_written_anew_is_synced_as_it_may_have_been_on_the_disk_before() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open_with(&disk, 2_000).unwrap();
+    for number in 1..=20 {
+        write(&mut store, &[unsynced(1, 1, number, 600), unsynced(1, 2, number, 50)]);
+    }
+    drop(store);
+    // This start brings all of it to the disk.
+    let (mut store, _) = open_with(&disk, 2_000).unwrap();
+    let before = files(&disk);
+    assert_eq!(store.drop_slot(PoolSlot(1)), Ok(vec![]));
+    assert!(before.iter().any(|name| !files(&disk).contains(name)), "some file was written anew");
+    drop(store);
+    disk.lose_power(|| false);
+    let (_, found) = open_with(&disk, 2_000).unwrap();
+    assert!((1..=20).all(|number| keys(&found).contains(&key(1, 2, number))), "{:?}", keys(&found));
 }
