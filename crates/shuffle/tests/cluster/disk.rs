@@ -25,12 +25,19 @@ impl PowerDisk {
         self.0.is_dead.store(true, Ordering::Release);
     }
 
+    /// The disk of the next process on the machine.
+    pub fn of_next_process(&self) -> PowerDisk {
+        let next = PowerDisk::default();
+        next.0.outlives.store(self.0.outlives.load(Ordering::Acquire), Ordering::Release);
+        next
+    }
+
     /// No file can grow, or files can grow again.
     pub fn set_full(&self, is_full: bool) {
         self.0.is_full.store(is_full, Ordering::Release);
     }
 
-    /// From now on what is written to files is there when the process ends, as the machine lives on.
+    /// From now on what is written to files is there when the process ends, this one and each later one: the machine lives on.
     pub fn outlives_the_process(&self) {
         self.0.outlives.store(true, Ordering::Release);
     }

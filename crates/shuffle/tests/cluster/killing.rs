@@ -72,8 +72,7 @@ fn d6_the_leader_is_killed_while_it_seals() {
 #[test]
 fn d6_a_shuffle_in_memory_outlives_all_of_its_processes_at_once() {
     let cluster = Cluster::start();
-    let machines_live_on = || (0..NODES).for_each(|node| cluster.disk(node).outlives_the_process());
-    machines_live_on();
+    (0..NODES).for_each(|node| cluster.disk(node).outlives_the_process());
     let terms = Terms { durability: Durability::Memory, ..Terms::new(30, 48) };
     let job = Job::start_as(&cluster, terms, Keys::Mixed, (4, 10_000));
     assert_eq!(job.shuffle.terms.durability, Durability::Memory);
@@ -81,7 +80,6 @@ fn d6_a_shuffle_in_memory_outlives_all_of_its_processes_at_once() {
     for is_sealed in [false, true] {
         (0..NODES).for_each(|node| cluster.kill(node));
         (0..NODES).for_each(|node| cluster.start_node(node));
-        machines_live_on();
         let plan = job.seal(&cluster);
         assert!((0..NODES).all(|node| cluster.status(node).damages.is_empty()), "sealed before: {is_sealed}");
         job.read(&cluster, &plan, 7);

@@ -236,7 +236,7 @@ impl Cluster {
         }
     }
 
-    /// The process of a node ends, and what it had not synced is lost.
+    /// The process of a node ends, and what it had not synced is lost, unless its machine lives on.
     pub fn kill(&self, at: usize) {
         let mut state = self.state.lock().unwrap();
         let place = &mut state.places[at];
@@ -244,7 +244,7 @@ impl Cluster {
         self.network.0.lock().unwrap().remove(&place.name);
         drop(place.socket.take());
         let node = place.node.take();
-        place.disk = PowerDisk::default();
+        place.disk = place.disk.of_next_process();
         drop(state);
         drop(node.unwrap());
     }
