@@ -81,6 +81,11 @@ impl Disk {
         self.batches.retain(|batch| batch.key != *key);
         self.damaged.retain(|damaged| damaged != key);
         self.unsynced.remove(key);
+        // One that comes again is not on the disk when this one would have come there. What is being synced stays.
+        self.pending.retain(|(_, write)| match write {
+            Write::Batch(batch) => batch.durability != Durability::Memory || batch.key != *key,
+            Write::Decisions(..) => true,
+        });
     }
 
     /// The first damaged batch among those of a shuffle in a slot.

@@ -6,7 +6,7 @@ use partage_service::shuffle::buffer::Attempt;
 use partage_service::shuffle::combine::{Combine, Total, TotalTooLarge};
 use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::{Placed, Plan};
-use partage_service::shuffle::record::{BatchKey, Body, EndMark, Record, Stream};
+use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Stream};
 use partage_service::shuffle::{AttemptId, PoolSlot, ShuffleId, Writer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -96,8 +96,10 @@ pub struct Oracle {
     whole: BTreeSet<Attempt>,
     /// What somebody was told to be on R disks.
     acknowledged: BTreeSet<BatchKey>,
-    /// Copies that went with disks, or were damaged.
-    pub lost: BTreeMap<BatchKey, usize>,
+    /// The nodes of which a copy went with the disk or the power, or was damaged.
+    lost: BTreeMap<BatchKey, BTreeSet<usize>>,
+    /// Up to which batch the end marks that were ever written need each stream.
+    marked: BTreeMap<Stream, u64>,
     /// Shuffles of durability `memory`, and those of them that have failed.
     in_memory: BTreeSet<ShuffleId>,
     failed: BTreeSet<ShuffleId>,
@@ -132,8 +134,29 @@ impl Oracle {
         self.ended.contains(&shuffle)
     }
 
+    /// A node loses its copy.
+    pub fn loses(&mut self, node: usize, key: BatchKey) {
+        self.lost.entry(key).or_default().insert(node);
+    }
+
+    /// A node writes a batch.
+    pub fn written(&mut self, batch: &Batch) {
+        let Body::Mark(mark) = &batch.body else { return };
+        for (slot, last) in &mark.last {
+            let writer = Writer::Buffer(mark.attempt.buffer.clone());
+            let stream = Stream { shuffle: batch.key.stream.shuffle, slot: *slot, writer };
+            let upto = self.marked.entry(stream).or_default();
+            *upto = (*upto).max(*last);
+        }
+    }
+
     /// A client hears that its attempt is stored (X6).
-    pub fn acknowledged(&mut self, attempt: Attempt, nodes: &[Node], replicas: usize) -> Result<(), String> {
+    pub fn acknowledged(
+        &mut self,
+        attempt: Attempt,
+        home: PoolSlot,
+        (nodes, replicas): (&[Node], usize),
+    ) -> Result<(), String> {
         if self.ended.contains(&attempt.shuffle) || self.plans.contains_key(&attempt.shuffle) {
             return Ok(());
         }
@@ -146,7 +169,8 @@ impl Oracle {
         });
         let marks: Vec<(BatchKey, EndMark)> = marks.collect();
         let Some((key, mark)) = marks.first() else {
-            if self.is_lost(attempt.shuffle, (nodes, replicas), |_| true) {
+            // Any batch of that slot may have been the mark.
+            if self.is_lost(attempt.shuffle, (nodes, replicas), |key| key.stream.slot == home) {
                 return Ok(());
             }
             return Err(format!("X6: {attempt:?} is acknowledged, and its mark is on no disk"));
@@ -169,12 +193,15 @@ impl Oracle {
     }
 
     fn copies(&self, key: &BatchKey, nodes: &[Node]) -> usize {
-        let is_here = |node: &&Node| match self.in_memory.contains(&key.stream.shuffle) {
+        let is_here = |node: &Node| match self.in_memory.contains(&key.stream.shuffle) {
             true => node.disk.has_intact(key),
             false => node.disk.has_synced(key),
         };
-        let here = nodes.iter().filter(is_here).count();
-        here + self.lost.get(key).copied().unwrap_or(0)
+        nodes.iter().enumerate().filter(|(at, node)| is_here(node) || self.has_lost(*at, key)).count()
+    }
+
+    fn has_lost(&self, node: usize, key: &BatchKey) -> bool {
+        self.lost.get(key).is_some_and(|nodes| nodes.contains(&node))
     }
 
     /// A node has dropped what it had (X12, D7).
@@ -185,7 +212,7 @@ impl Oracle {
         for key in needed.filter(|key| !self.ended.contains(&key.stream.shuffle)) {
             let copies = self.copies(key, nodes);
             if copies < replicas {
-                let lost = self.lost.get(key).copied().unwrap_or(0);
+                let lost = self.lost.get(key).map_or(0, BTreeSet::len);
                 let has =
                     nodes.iter().filter(|node| node.disk.has_intact(key)).map(|node| node.name.to_string());
                 let has: Vec<String> = has.collect();
@@ -217,8 +244,8 @@ impl Oracle {
     ) -> bool {
         // What has more than one copy may be on R nodes, as its buffer knows, and be acknowledged later.
         let has_copies = |key: &BatchKey| {
-            let copies = nodes.iter().filter(|node| node.disk.get(key).is_some()).count();
-            copies + self.lost.get(key).copied().unwrap_or(0) > 1
+            let has = |(at, node): &(usize, &Node)| node.disk.get(key).is_some() || self.has_lost(*at, key);
+            nodes.iter().enumerate().filter(has).count() > 1
         };
         // Who has a receipt may have dropped what it stands for.
         let is_needed = |key: &BatchKey| {
@@ -232,7 +259,8 @@ impl Oracle {
         })
     }
 
-    /// Whether R machines have lost their copy of something that is needed of a shuffle in memory, and none is left.
+    /// Whether R different machines have lost their copy of something that is needed of a shuffle in memory, and none is left, nor
+    /// a receipt of what is in the object store.
     pub fn is_lost(
         &self,
         shuffle: ShuffleId,
@@ -240,9 +268,21 @@ impl Oracle {
         is_needed: impl Fn(&BatchKey) -> bool,
     ) -> bool {
         let of_shuffle = self.lost.iter().filter(|(key, _)| key.stream.shuffle == shuffle);
-        let mut gone = of_shuffle.filter(|(key, copies)| **copies >= replicas && is_needed(key));
-        self.in_memory.contains(&shuffle)
-            && gone.any(|(key, _)| !nodes.iter().any(|node| node.disk.get(key).is_some()))
+        let mut gone = of_shuffle.filter(|(key, by)| by.len() >= replicas && is_needed(key));
+        let has = |node: &Node, key: &BatchKey| {
+            let stands_for = |stream: &Stream| {
+                stream.writer.is_objects() && (stream.shuffle, stream.slot) == (shuffle, key.stream.slot)
+            };
+            node.disk.batches.iter().any(|batch| batch.key == *key || stands_for(&batch.key.stream))
+        };
+        self.in_memory.contains(&shuffle) && gone.any(|(key, _)| !nodes.iter().any(|node| has(node, key)))
+    }
+
+    /// Whether a shuffle that is not sealed cannot be read without it: somebody was told that it is stored, or an attempt that may
+    /// win needs its stream so far.
+    fn is_needed(&self, key: &BatchKey) -> bool {
+        let marked = self.marked.get(&key.stream).copied().unwrap_or(0);
+        self.acknowledged.contains(key) || key.number <= marked
     }
 
     /// A leader says that some of a shuffle is lost: so it is (D6).
@@ -250,8 +290,8 @@ impl Oracle {
         if self.failed.contains(&shuffle) || self.ended.contains(&shuffle) {
             return Ok(());
         }
-        if !self.is_lost(shuffle, all, |_| true) {
-            return Err(format!("D6: {shuffle} fails, and R machines have not lost anything of it"));
+        if !self.is_lost(shuffle, all, |key| self.is_needed(key)) {
+            return Err(format!("D6: {shuffle} fails, and R machines have lost nothing that it needs"));
         }
         self.failed.insert(shuffle);
         Ok(())

@@ -132,6 +132,7 @@ impl World {
             | Message::Marks { shuffle, .. }
             | Message::Divided(shuffle, ..)
             | Message::Counted(shuffle, ..)
+            | Message::Lacks(shuffle, ..)
             | Message::Dropped(shuffle) => {
                 self.leader(to, home(self, shuffle), leader::Event::Message(from, message))
             }
@@ -159,6 +160,9 @@ impl World {
         let number = self.writes;
         let takes = self.draw.around(self.weather.sync);
         let one = &mut self.nodes[node];
+        if let Write::Batch(batch) = &write {
+            self.oracle.written(batch);
+        }
         let unsynced = match &write {
             Write::Batch(batch) if batch.durability == Durability::Memory => Some(batch.clone()),
             _ => None,
@@ -259,7 +263,9 @@ impl World {
                     match answer {
                         Ok(()) => {
                             self.outcome.stored += 1;
-                            self.oracle.acknowledged(attempt, &self.nodes, self.weather.replicas)?;
+                            let home = self.pool.map.home(attempt.shuffle);
+                            let all = (&self.nodes[..], self.weather.replicas);
+                            self.oracle.acknowledged(attempt, home, all)?;
                         }
                         Err(_) => self.outcome.failed += 1,
                     }

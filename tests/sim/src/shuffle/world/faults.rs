@@ -173,7 +173,7 @@ impl World {
             for key in unsynced {
                 if self.draw.chance(800) {
                     self.nodes[node].disk.forget(&key);
-                    *self.oracle.lost.entry(key).or_default() += 1;
+                    self.oracle.loses(node, key);
                     self.outcome.unsynced_lost += 1;
                 }
             }
@@ -220,10 +220,7 @@ impl World {
         }
         self.outcome.lost_disks += 1;
         self.crash(node, lasts);
-        // What the crash has taken is counted.
-        for key in keys.into_iter().filter(|key| self.nodes[node].disk.get(key).is_some()) {
-            *self.oracle.lost.entry(key).or_default() += 1;
-        }
+        keys.into_iter().for_each(|key| self.oracle.loses(node, key));
         self.nodes[node].disk = Default::default();
         self.pool.lost(&name);
         self.push();
@@ -236,7 +233,7 @@ impl World {
         let Some(key) = self.draw.pick(&keys).cloned() else { return };
         if self.nodes[node].disk.has_synced(&key) && self.may_lose(node, std::slice::from_ref(&key)) {
             self.outcome.damaged += 1;
-            *self.oracle.lost.entry(key.clone()).or_default() += 1;
+            self.oracle.loses(node, key.clone());
             self.nodes[node].disk.damaged.push(key);
         }
     }
