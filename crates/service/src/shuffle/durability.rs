@@ -3,9 +3,10 @@
 //! | durability | `Stored` says that the batch is | lost by |
 //! |---|---|---|
 //! | disk | on the disk of the holder, synced | the loss of R disks |
-//! | memory | in the memory of the machine of the holder: its driver has written it and has not synced it | R machines that end at once |
+//! | memory | in the memory of the machine of the holder: its driver has written it and has not synced it | R machines that end at once, or one after the other within seconds |
 //!
-//! The machines do nothing else for one than for the other, but that the leader does not wait without end for what may be lost.
+//! The machines do nothing else for one than for the other, but that the leader does not wait without end for what is lost. The
+//! leader tells buffers what the durability is: what a client says may be wrong.
 //! A batch says by itself what it is, so that a replica which gets it from another one stores it in the same way. Decisions of
 //! leaders are synced always: what is lost is noticed as a gap in a stream, by the plan or by a mark that lacks, and never read.
 

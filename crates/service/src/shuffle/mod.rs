@@ -224,7 +224,7 @@ pub enum Failure {
     },
     /// Records that were acknowledged in memory are nowhere.
     #[error(
-        "no node gives some records of the shuffle that were acknowledged: it has durability memory, and their machines have ended at once: start another shuffle, with durability disk if this must not happen"
+        "no node gives some records of the shuffle that were acknowledged: it has durability memory, and their machines have ended at once, or one soon after the other: start another shuffle, with durability disk if this must not happen"
     )]
     Lost,
 }

@@ -1,8 +1,9 @@
 //! Disks that fill, and an object store: slots of a sealed shuffle go there, are read from there, and are deleted.
 
-use crate::job::Job;
+use crate::job::{Job, Keys};
 use crate::nodes::{Cluster, NODES, pause, until};
 use bytes::Bytes;
+use partage_service::shuffle::{Durability, Terms};
 use partage_shuffle::objects::{ObjectError, ObjectPlace};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -128,6 +129,34 @@ fn d6_a_sealed_shuffle_goes_to_the_object_store_is_read_from_there_and_leaves_no
     until("a deletion is refused", || bucket.refused.load(Ordering::Acquire) > refused);
     assert!(bucket.count() > 0);
     bucket.set_refuses(false);
+    until("no object is left", || bucket.count() == 0);
+    cluster.has_nothing();
+}
+
+#[test]
+fn d6_a_shuffle_in_memory_goes_to_the_object_store_and_is_read_from_there_after_all_nodes_were_killed() {
+    let bucket = Arc::new(Bucket::default());
+    let cluster = Cluster::start_with_objects(bucket.clone());
+    (0..NODES).for_each(|node| cluster.disk(node).outlives_the_process());
+    let terms = Terms { durability: Durability::Memory, ..Terms::new(30, 48) };
+    let job = Job::start_as(&cluster, terms, Keys::Mixed, (4, 10_000));
+    job.write(&cluster);
+    let plan = job.seal(&cluster);
+    let before = on_disks(&cluster);
+    bucket.set_refuses(true);
+    until("a put is refused", || {
+        (0..NODES).for_each(|at| cluster.make_room(at, true));
+        bucket.refused.load(Ordering::Acquire) > 0
+    });
+    assert!(bucket.count() == 0 && on_disks(&cluster) > before / 2, "the copies stay");
+    bucket.set_refuses(false);
+    offload(&cluster, &bucket, before);
+    job.read(&cluster, &plan, 7);
+    (0..NODES).for_each(|node| cluster.kill(node));
+    (0..NODES).for_each(|node| cluster.start_node(node));
+    assert_eq!(cluster.client(1).plan(job.shuffle.id).unwrap(), plan);
+    job.read(&cluster, &plan, 5);
+    job.delete(&cluster);
     until("no object is left", || bucket.count() == 0);
     cluster.has_nothing();
 }
