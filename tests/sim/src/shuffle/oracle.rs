@@ -259,8 +259,8 @@ impl Oracle {
         })
     }
 
-    /// Whether R different machines have lost their copy of something that is needed of a shuffle in memory, and none is left, nor
-    /// a receipt of what is in the object store.
+    /// Whether R different machines have lost their copy of something that is needed of a shuffle in memory, and none is left,
+    /// nor a receipt of what is in the object store.
     pub fn is_lost(
         &self,
         shuffle: ShuffleId,
@@ -278,8 +278,8 @@ impl Oracle {
         self.in_memory.contains(&shuffle) && gone.any(|(key, _)| !nodes.iter().any(|node| has(node, key)))
     }
 
-    /// Whether a shuffle that is not sealed cannot be read without it: somebody was told that it is stored, or an attempt that may
-    /// win needs its stream so far.
+    /// Whether a shuffle that is not sealed cannot be read without it: somebody was told that it is stored, or an attempt that
+    /// may win needs its stream so far.
     fn is_needed(&self, key: &BatchKey) -> bool {
         let marked = self.marked.get(&key.stream).copied().unwrap_or(0);
         self.acknowledged.contains(key) || key.number <= marked

@@ -6,7 +6,8 @@ use partage_core::base::time::Millis;
 
 impl Buffer {
     /// One attempt less is being written, as it has ended. It waits for company only if another one is being written, which may
-    /// end soon, or if it need not be on disk and the leader has not said so yet. The leader hears of the sample now: a seal may follow at once, and makes its bounds by what the leader has.
+    /// end soon, or if it need not be on disk and the leader has not said so yet. The leader hears of the sample now: a seal may
+    /// follow at once, and makes its bounds by what the leader has.
     pub(super) fn ended(&mut self, now: Millis, shuffle: ShuffleId) {
         let linger = self.settings.linger_ms;
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
