@@ -791,7 +791,7 @@ SHUFFLE_FRAMES = [
     ]),
     frame_case("divided", 31, [*TASK, *OWN, "count 1", "fixed 00000009", "fixed 0000000000000002"]),
     frame_case("count", 32, ["fixed 0000000000000005", "fixed 00000009", *PLAN]),
-    frame_case("lacks", 41, ["fixed 00000009"]),
+    frame_case("replica lacks", 41, ["fixed 00000009"]),
     frame_case("start of rows of Arrow", 64, [*CALL, *TERMS, *OPTIONS]),
     frame_case("abort", 68, CALL),
     frame_case("read a slice", 72, [

@@ -276,7 +276,7 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
         ("divide", Message::Divide(ordered.into())),
         ("divided", Message::Divided(SHUFFLE, task(), own, slot_last())),
         ("count", Message::Count(epoch, plan(), slot)),
-        ("lacks", Message::Lacks(SHUFFLE, slot)),
+        ("replica lacks", Message::Lacks(SHUFFLE, slot)),
     ]
     .into_iter()
     .map(|(name, message)| (name, Said::Message(message)))
