@@ -196,8 +196,8 @@ impl Store {
         Ok(())
     }
 
-    /// What a start finds counts as stored, and what is written to other files later as well. The process before may not have
-    /// synced it.
+    /// What a start finds counts as stored from now on, and the process before may not have synced it. Nothing is added to the
+    /// file any more, so no later group syncs it.
     fn bring_to_disk(&self, path: &Path, cut_at: Option<u64>) -> Result<(), StoreError> {
         let mut file = self.disk.open(path).map_err(failed("opening", path))?;
         if let Some(end) = cut_at {
