@@ -267,6 +267,7 @@ const WITHOUT_DRY_RUN: [(&str, &[&str]); 4] = [
             "table backup verify",
             "table index list",
             "table index query",
+            "shuffle bounds",
             "shuffle list",
             "shuffle show",
         ],

@@ -29,19 +29,21 @@ async fn leads(cluster: &Cluster, node: &str) -> usize {
     shards.iter().filter(|shard| leader(shard) == Some(node)).count()
 }
 
+/// Waits until a node leads a shard: after a change of leaders the coordinator spreads the leads, and each node gets some.
+async fn leads_something(cluster: &Cluster, node: &str) {
+    until(&format!("{node} leads something"), || async {
+        if leads(cluster, node).await > 0 { Ok(()) } else { Err("it leads nothing".to_owned()) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d1_a_killed_node_costs_a_table_no_acknowledged_write_and_comes_back_with_what_it_has() {
     let mut cluster = cluster().await;
     let load = Load::of_table(&cluster.admin, "stock");
     load.rounds(3).await;
     for node in NODES {
-        until(&format!("{node} leads something, as each node does"), || async {
-            match leads(&cluster, node).await {
-                0 => Err("nothing".to_owned()),
-                _ => Ok(()),
-            }
-        })
-        .await;
+        leads_something(&cluster, node).await;
         cluster.node_mut(node).process.kill();
         load.rounds(3).await;
         cluster.restart_node(node).await;
@@ -147,7 +149,7 @@ async fn a_scan_finds_each_row_that_was_there_all_the_time_once_while_leaders_ar
         }
     });
     for killed in ["t2", "t3"] {
-        assert!(leads(&cluster, killed).await > 0, "{killed} leads something");
+        leads_something(&cluster, killed).await;
         let scans = tokio::spawn({
             let (http, address) = (http.clone(), addresses[0].clone());
             async move {
@@ -211,10 +213,7 @@ async fn d1_each_row_of_a_multi_put_has_its_own_outcome_while_leaders_are_killed
     let address = cluster.node("t1").address.clone();
     let mut round = 0;
     for killed in ["t2", "t3"] {
-        until(&format!("{killed} leads something"), || async {
-            if leads(&cluster, killed).await > 0 { Ok(()) } else { Err("it leads nothing".to_owned()) }
-        })
-        .await;
+        leads_something(&cluster, killed).await;
         cluster.node_mut(killed).process.kill();
         for _ in 0..6 {
             round += 1;
@@ -269,7 +268,7 @@ async fn a_request_that_was_sent_on_to_a_node_that_then_sleeps_has_an_answer() {
     for number in 0..ROWS {
         put(&http, &awake, &format!("asleep-{number}")).await;
     }
-    assert!(leads(&cluster, "t2").await > 0, "t2 leads something");
+    leads_something(&cluster, "t2").await;
     cluster.node("t2").process.pause();
     // Of these some are sent on to t2 before any node knows that it sleeps. Its connections stay open.
     let asked = (0..ROWS).map(|number| {

@@ -63,22 +63,38 @@ impl Indexes {
                 break;
             }
             next = shard.id.0 + 1;
-            self.check_shard(table, shard.id, &mut answer).await;
+            let part = self.check_shard(table, shard.id).await;
+            answer.shards += part.shards;
+            answer.replicas += part.replicas;
+            answer.unchecked.extend(part.unchecked);
+            answer.differences.extend(part.differences);
         }
         answer.next = Some(next.to_string());
         Ok(answer)
     }
 
-    async fn check_shard(&self, table: &KeyspaceName, id: ShardId, answer: &mut CheckAnswer) {
+    /// Compares the replicas of a shard, once more if one could not be compared: a replica that was filled from another one
+    /// meanwhile has not seen the entry, and sees a later one.
+    async fn check_shard(&self, table: &KeyspaceName, id: ShardId) -> CheckAnswer {
+        let found = self.compare_replicas(table, id).await;
+        if found.unchecked.iter().all(|part| part.node.is_none()) {
+            return found;
+        }
+        self.compare_replicas(table, id).await
+    }
+
+    /// Compares the replicas of a shard as of an entry that its leader logs now.
+    async fn compare_replicas(&self, table: &KeyspaceName, id: ShardId) -> CheckAnswer {
+        let mut answer = CheckAnswer::default();
         let until = Instant::now() + limits::CHECK_PATIENCE;
         let number = partage_random::seed();
         let shard = match self.begin_check(table, id, number, until).await {
             Ok(Some(shard)) => shard,
             // Its children are looked at later.
-            Ok(None) => return,
+            Ok(None) => return answer,
             Err(reason) => {
                 answer.unchecked.push(CheckUnchecked { shard: id.0, node: None, index: None, reason });
-                return;
+                return answer;
             }
         };
         let mut digests = BTreeMap::new();
@@ -113,6 +129,7 @@ impl Indexes {
         }
         let found = compare(&digests).into_iter().take(DIFFERENCES);
         answer.differences.extend(found.map(|difference| told(id, &difference)));
+        answer
     }
 
     /// Has the leader log the entry as of which the replicas are compared. None: the shard was split or merged.

@@ -72,7 +72,7 @@ fn chunks() -> impl Strategy<Value = Chunk> {
             number,
             rows: rows.into_iter().map(|(key, value)| (Bytes::from(key), Bytes::from(value))).collect(),
             is_last,
-            is_pressed,
+            is_pressed: is_pressed || is_urgent,
             is_urgent,
         },
     )

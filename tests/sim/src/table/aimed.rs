@@ -13,7 +13,7 @@ use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::map::{ShardMap, Stage};
 
 /// How many of the splits and merges are disturbed so, in thousandths.
-const DISTURBED: u64 = 500;
+const DISTURBED: u64 = 800;
 
 /// How many of the hand-overs are, in thousandths.
 const HANDED_OVER: u64 = 250;
@@ -55,13 +55,13 @@ impl World {
         let nodes: Vec<NodeId> = closer.into_iter().chain(leaders).cloned().collect();
         let places = 0..self.nodes.len();
         let at: Vec<usize> = places.filter(|at| nodes.contains(&self.nodes[*at].id)).collect();
-        let what = self.scene.draw.index(4);
-        let Some(at) = self.scene.draw.pick(&at).copied().filter(|_| what > 0) else {
+        let kills_all = self.scene.draw.chance(400);
+        let Some(at) = self.scene.draw.pick(&at).copied().filter(|_| !kills_all) else {
             self.scene.count("splits in which everything was killed");
             return self.fault(Kind::PowerLine);
         };
         let long = self.scene.draw.between(50 * MS, 6 * SECOND);
-        if what == 1 {
+        if self.scene.draw.chance(300) {
             self.scene.count("splits in which a node stood still");
             return self.pause(Place::Node(at), long);
         }
