@@ -61,6 +61,9 @@ pub(crate) const SORTED_IN_MEMORY_BYTES: u64 = 256 << 20;
 pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// What batches take in memory, about, that are written anew at once.
 pub(crate) const REWRITTEN_BYTES: u64 = 4 << 20;
+/// When so much was written anew, what else is to be waits for the next time that something is dropped: batches that are to be
+/// stored wait meanwhile.
+pub(crate) const REWRITTEN_AT_ONCE: u64 = 64 << 20;
 /// How long one call to an object store may take: S3 takes seconds when it is busy.
 pub const OBJECT_TIME: Duration = Duration::from_secs(20);
 /// Bytes from which on an object is put and another one begun: large against what surrounds a request, small against memory.

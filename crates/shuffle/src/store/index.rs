@@ -24,6 +24,13 @@ pub(crate) struct FileUse {
     pub(crate) live: u64,
 }
 
+impl FileUse {
+    /// Whether less than one in so many bytes is wanted.
+    pub(crate) fn is_sparse(self, part: u64) -> bool {
+        self.live.saturating_mul(part) < self.bytes
+    }
+}
+
 /// The batches of one shuffle in one slot.
 type OfSlot = BTreeMap<(Writer, u64), Place>;
 
@@ -142,9 +149,9 @@ impl Index {
         self.batches.iter().map(size).filter(|(.., bytes)| *bytes > 0).collect()
     }
 
-    /// Whether less than half of a file is wanted.
-    pub(crate) fn is_sparse(&self, number: u64) -> bool {
-        self.files.get(&number).is_some_and(|file| file.live * 2 < file.bytes)
+    /// Whether less than one in so many bytes of a file is wanted.
+    pub(crate) fn is_sparse(&self, number: u64, part: u64) -> bool {
+        self.files.get(&number).is_some_and(|file| file.is_sparse(part))
     }
 
     fn remove_if(&mut self, is_gone: impl Fn(ShuffleId, PoolSlot) -> bool) {

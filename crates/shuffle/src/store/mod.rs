@@ -40,7 +40,7 @@ pub use index::Place;
 pub use partage_log::Damage;
 pub use read::BatchReader;
 
-use crate::limits::REWRITTEN_BYTES;
+use crate::limits::{REWRITTEN_AT_ONCE, REWRITTEN_BYTES};
 use file::{AppendError, BatchFile};
 use index::Index;
 use partage_journal::Disk;
@@ -54,6 +54,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The file that keeps two processes apart.
 const LOCK: &str = "lock";
+
+/// When a slot goes, files are written anew of which less than one in so many bytes is wanted.
+const SPARSE_OF_SLOT: u64 = 2;
+/// The same when copies go, as the object store has them: the other slots of the shuffle go soon, and files then need no copy.
+const SPARSE_OF_COPIES: u64 = 8;
 
 /// The numbers that a store runs by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -310,7 +315,7 @@ impl Store {
     pub fn drop_slot(&mut self, slot: PoolSlot) -> Result<Vec<(BatchKey, Place, Damage)>, StoreError> {
         self.check()?;
         lock(&self.index).remove_slot(slot);
-        self.rewrite()
+        self.rewrite(SPARSE_OF_SLOT)
     }
 
     /// All batches of a shuffle in a slot go, but for receipts of an object store. Files that hold little else are written anew,
@@ -325,12 +330,12 @@ impl Store {
     ) -> Result<Vec<(BatchKey, Place, Damage)>, StoreError> {
         self.check()?;
         lock(&self.index).remove_copies(shuffle, slot);
-        let is_sparse = |head: &BatchFile| lock(&self.index).is_sparse(head.number);
+        let is_sparse = |head: &BatchFile| lock(&self.index).is_sparse(head.number, SPARSE_OF_COPIES);
         if self.heads.get(&shuffle).is_some_and(is_sparse) {
             self.heads.remove(&shuffle);
             self.open.retain(|open| *open != shuffle);
         }
-        self.rewrite()
+        self.rewrite(SPARSE_OF_COPIES)
     }
 
     /// A batch that was found to be damaged at that place counts no more. One that was stored anew since, at another place,
@@ -344,17 +349,24 @@ impl Store {
         self.remove_unused()
     }
 
-    /// Writes what is left of files of which less than half is wanted to other files, and deletes them.
-    fn rewrite(&mut self) -> Result<Vec<(BatchKey, Place, Damage)>, StoreError> {
+    /// Writes what is left of files of which less than that part is wanted to other files, those of which least is wanted first.
+    /// Each is deleted before the next one is read, so that a disk that is nearly full has room for the copy. What is beyond
+    /// [`REWRITTEN_AT_ONCE`] the next call does: batches wait meanwhile.
+    fn rewrite(&mut self, part: u64) -> Result<Vec<(BatchKey, Place, Damage)>, StoreError> {
         self.remove_unused()?;
         let heads = self.head_numbers();
-        let sparse: Vec<u64> = lock(&self.index)
+        let mut sparse: Vec<(u64, u64)> = lock(&self.index)
             .files()
-            .filter(|(number, file)| !heads.contains(number) && file.live * 2 < file.bytes)
-            .map(|(number, _)| number)
+            .filter(|(number, file)| !heads.contains(number) && file.is_sparse(part))
+            .map(|(number, file)| (file.live, number))
             .collect();
-        let (reader, mut damaged) = (self.reader(), Vec::new());
-        for number in sparse {
+        sparse.sort_unstable();
+        let (reader, mut damaged, mut copied) = (self.reader(), Vec::new(), 0);
+        for (live, number) in sparse {
+            if copied > REWRITTEN_AT_ONCE {
+                break;
+            }
+            copied += live;
             let (mut rest, mut bytes, keys) = (Vec::new(), 0, lock(&self.index).of_file(number));
             let mut has_room = true;
             for key in keys {
@@ -379,6 +391,7 @@ impl Store {
                 // Without room for the copy the file stays.
                 break;
             }
+            self.remove_unused()?;
         }
         self.remove_unused()?;
         Ok(damaged)
