@@ -2,8 +2,8 @@
 //!
 //! The machine knows numbers, not records: what it orders to be read the driver reads. It stores each batch once. It serves,
 //! counts and divides only from streams that it has without a gap up to where they are needed; a gap is asked for from all nodes.
-//! What the replicas of a slot lack of each other, and of stand-ins, `upkeep.rs` finds. What goes to an object store, and what is
-//! left of it here, `objects.rs` says.
+//! What the replicas of a slot lack of each other, and of stand-ins, `upkeep.rs` finds. What goes to an object store `objects.rs`
+//! says, and what is then left of it here, `receipts.rs`.
 
 use super::log::Replicas;
 use super::message::{Message, Word};
@@ -12,7 +12,7 @@ use super::pool::PoolMap;
 use super::record::{Batch, BatchKey, Body, EndMark, Numbers, Stream};
 use super::seek::{Seek, SeekFor};
 use super::settings::Settings;
-use super::{AttemptKey, Bytes, Ended, PoolSlot, ShuffleId, Writer};
+use super::{AttemptKey, BufferId, Bytes, Ended, PoolSlot, ShuffleId, Writer};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
@@ -22,6 +22,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 mod objects;
+mod receipts;
 mod upkeep;
 
 use objects::Offloads;
@@ -73,6 +74,17 @@ pub enum NotRead {
     Over(Ended),
 }
 
+/// What came of an order to put what a slot has of a shuffle into the object store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OffloadOutcome {
+    /// It is durable there, as a whole.
+    Durable,
+    /// It may not be there: the store refuses, or does not answer.
+    Refused,
+    /// Some of it cannot be read here, or it has more batches than an index has room for. The store was not the reason.
+    Unreadable,
+}
+
 /// What has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -97,8 +109,10 @@ pub enum Event {
     Seek(u64, Seek),
     /// The disk fills: what it has of slots of shuffles, in bytes, besides receipts. None of them: it has room.
     MakeRoom(Vec<(ShuffleId, PoolSlot, u64)>),
-    /// What was ordered by [`Effect::Offload`] is durable in the object store, as a whole; or it may not be.
-    Offloaded(ShuffleId, PoolSlot, bool),
+    /// What came of [`Effect::Offload`].
+    Offloaded(ShuffleId, PoolSlot, OffloadOutcome),
+    /// What was asked by [`Effect::SeeObjects`]: the objects are there, as a whole; or they are not, or not now.
+    ObjectsSeen(ShuffleId, PoolSlot, BufferId, bool),
     /// What was ordered by [`Effect::DeleteObjects`] is done, or may not be.
     ObjectsDeleted(ShuffleId, PoolSlot, bool),
     /// What was ordered by [`Effect::ListObjects`]: of these slots of shuffles there are objects.
@@ -136,6 +150,8 @@ pub enum Effect {
     Ready(PoolSlot, Epoch),
     /// Put what the plan needs of the slot into the object store, under the name of this process, and say whether it is durable.
     Offload(Arc<Plan>, PoolSlot),
+    /// Say whether what that process has put of the shuffle in the slot is seen from here.
+    SeeObjects(ShuffleId, PoolSlot, BufferId),
     /// All batches of the shuffle in the slot go from the disk, but for receipts.
     DropCopies(ShuffleId, PoolSlot),
     /// All objects of the shuffle in the slot go, whoever has put them, also of a process that was interrupted.
@@ -219,7 +235,7 @@ impl Holder {
             holder.heard.insert(key.stream.shuffle, now);
             holder.take_up(&key, mark);
         }
-        holder.drop_offloaded();
+        holder.count_lone_receipts();
         holder
     }
 
@@ -227,7 +243,12 @@ impl Holder {
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         match event {
             Event::Message(from, message) => self.message(now, from, message),
-            Event::Stored(key) => self.stored(&key),
+            Event::Stored(key) => {
+                self.stored(&key);
+                if key.stream.writer.is_objects() {
+                    self.see_objects(now);
+                }
+            }
             Event::NotStored(key) => {
                 self.storing.remove(&key);
                 self.full_at = Some(now);
@@ -235,15 +256,18 @@ impl Holder {
             Event::Damaged(key) => self.damaged(&key),
             Event::Logged(slot, epoch) => drop(self.logged.insert(slot, epoch)),
             Event::LoadBegins(slot) => drop(self.logged.remove(&slot)),
-            Event::SlotDeleted(slot) => self.drop_slot(slot),
+            Event::SlotDeleted(slot) => self.delete_slot(now, slot),
             Event::Read(number, slice) => self.read(number, slice),
             Event::Seek(number, seek) => self.seek(number, seek),
             Event::MakeRoom(stored) => self.make_room(now, stored),
-            Event::Offloaded(shuffle, slot, is_done) => self.offloaded(now, (shuffle, slot), is_done),
+            Event::Offloaded(shuffle, slot, outcome) => self.offloaded(now, (shuffle, slot), outcome),
+            Event::ObjectsSeen(shuffle, slot, by, are_there) => {
+                self.objects_seen(now, (shuffle, slot), by, are_there);
+            }
             Event::ObjectsDeleted(shuffle, slot, is_done) => {
                 self.objects_deleted(now, (shuffle, slot), is_done);
             }
-            Event::ObjectsFound(found) => self.objects_found(now, found),
+            Event::ObjectsFound(found) => self.objects_found(found),
             Event::Map(map) => self.map = map,
             Event::Tick => self.upkeep(now),
         }
@@ -392,8 +416,12 @@ impl Holder {
         if let Some(mark) = mark {
             self.marks.entry(key.stream.shuffle).or_default().insert(mark.attempt.clone(), mark);
         }
-        if key.stream.writer.is_objects() {
-            self.take_receipt(key.stream.shuffle, key.stream.slot);
+        let (shuffle, slot) = (key.stream.shuffle, key.stream.slot);
+        match &key.stream.writer {
+            Writer::Objects(by) => self.take_receipt((shuffle, slot), by),
+            // It came late: the object store has what is read of the part.
+            _ if self.is_offloaded(shuffle, slot) => self.drop_copies((shuffle, slot)),
+            _ => {}
         }
     }
 

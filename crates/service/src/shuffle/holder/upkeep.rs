@@ -6,13 +6,14 @@
 //! | replica in `Load` | does so too; it is ready when it has taken the decisions under the epoch of the map, and has all that each replica in `Live` has said to have |
 //! | not in the map: a stand-in, or a former replica | says what it has; when each replica in `Live` has all of it, and there are R of them, it drops the slot (X12, D7) |
 //!
-//! A receipt of an object store (`objects.rs`) stands for all that the slot has of its shuffle: who has it, or can get it, fetches
-//! nothing else of that, and who hands over to nodes that have it is done.
+//! A receipt of an object store (`receipts.rs`) stands for all that the slot has of its shuffle: who has seen the objects, or is
+//! about to look for them, fetches nothing else of that, and who hands over to nodes that have it, and have dropped their copies
+//! for it, is done.
 //!
 //! Only answers of the present round count, under the map of that round. A chain of nodes that hand over one to the next loses
 //! nothing: each drops when its successors are whole, and those wait for theirs.
 
-use super::objects::receipts_of;
+use super::receipts::{copies_of, receipts_of};
 use super::{Effect, Holder, Inventory};
 use crate::shuffle::log::Refused;
 use crate::shuffle::message::Message;
@@ -101,7 +102,8 @@ impl Holder {
         let offloaded = self.settings.has_objects.then(|| receipts_of(has)).unwrap_or_default();
         let is_wanted = |stream: &Stream| {
             stream.writer.is_objects()
-                || !(offloaded.contains(&stream.shuffle) || self.is_offloaded(stream.shuffle, stream.slot))
+                || !(self.is_offloaded(stream.shuffle, stream.slot)
+                    || offloaded.contains(&stream.shuffle) && !self.is_unseen(stream.shuffle, stream.slot))
         };
         let living = has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none());
         for (stream, numbers) in living.filter(|(stream, _)| is_wanted(stream)) {
@@ -149,13 +151,16 @@ impl Holder {
         let replies = self.replies.get(&slot);
         let none = Numbers::default();
         let is_here = |has: &Inventory| {
-            let living = has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none());
-            let mut wanted = living.filter(|(stream, _)| {
-                stream.writer.is_objects() || !self.is_offloaded(stream.shuffle, stream.slot)
-            });
-            wanted.all(|(stream, numbers)| {
+            let copied = copies_of(has);
+            let mut living = has.iter().filter(|(stream, _)| self.how_ended(stream.shuffle).is_none());
+            living.all(|(stream, numbers)| {
+                let is_offloaded = self.is_offloaded(stream.shuffle, stream.slot);
                 let own = self.numbers(stream).unwrap_or(&none);
-                own.lacks_of(numbers).next().is_none()
+                let has_all = || own.lacks_of(numbers).next().is_none();
+                match stream.writer.is_objects() {
+                    true => has_all() && (is_offloaded || copied.contains(&stream.shuffle)),
+                    false => is_offloaded || has_all(),
+                }
             })
         };
         let has_all = |node: &NodeId| replies.and_then(|replies| replies.get(node)).is_some_and(is_here);
@@ -176,10 +181,10 @@ impl Holder {
         let none = Numbers::default();
         let has_all = |node: &NodeId| {
             replies.and_then(|replies| replies.get(node)).is_some_and(|has| {
-                let offloaded = receipts_of(has);
+                let (offloaded, copied) = (receipts_of(has), copies_of(has));
                 let mut own = self.streams.get(&slot).into_iter().flatten();
                 own.all(|(stream, numbers)| {
-                    offloaded.contains(&stream.shuffle)
+                    (offloaded.contains(&stream.shuffle) && !copied.contains(&stream.shuffle))
                         || has.get(stream).unwrap_or(&none).lacks_of(numbers).next().is_none()
                 })
             })

@@ -2,7 +2,11 @@ use super::*;
 use crate::shuffle::bounds::Bounds;
 use crate::shuffle::pool::SlotPlace;
 use crate::shuffle::record::Tagged;
-use crate::shuffle::{BufferId, Durability, TaskId};
+use crate::shuffle::{Durability, TaskId};
+
+mod offloads;
+
+const SHUFFLE: ShuffleId = ShuffleId(1);
 
 fn holder() -> (Holder, NodeId) {
     let [me, other] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
@@ -144,124 +148,4 @@ fn d7_a_former_replica_has_the_slot_until_each_replica_in_live_has_all_of_it() {
     let effects = holder.handle(Millis(20_000), Event::Message(other, says));
     assert_eq!(effects, [Effect::DropSlot(slot)]);
     assert!(!holder.has_slot(slot) && !holder.has_slots());
-}
-
-const SHUFFLE: ShuffleId = ShuffleId(1);
-
-/// A holder with an object store that leads slot 0 and has a batch of it, and the other replica.
-fn with_objects() -> (Holder, NodeId, BatchKey) {
-    let (mut holder, other) = holder();
-    holder.settings.has_objects = true;
-    let writer = Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(1) });
-    let key = BatchKey { stream: Stream { shuffle: SHUFFLE, slot: PoolSlot(0), writer }, number: 1 };
-    let batch = Arc::new(Batch {
-        key: key.clone(),
-        durability: Durability::Disk,
-        body: Body::Records(Tagged::new()),
-    });
-    holder.handle(Millis(1), Event::Message(other.clone(), Message::Batch(batch)));
-    holder.handle(Millis(1), Event::Stored(key.clone()));
-    (holder, other, key)
-}
-
-fn plan(key: &BatchKey) -> Arc<Plan> {
-    let needed = [(key.stream.slot, [(key.stream.writer.clone(), key.number)].into())].into();
-    Arc::new(Plan { shuffle: SHUFFLE, winners: Default::default(), needed, ranges: Vec::new() })
-}
-
-/// The disk fills, and the home says that the shuffle is sealed.
-fn fills(holder: &mut Holder, key: &BatchKey, now: u64) -> Vec<Effect> {
-    let stored = vec![(SHUFFLE, PoolSlot(0), 10)];
-    let asks = holder.handle(Millis(now), Event::MakeRoom(stored));
-    assert_eq!(asks, [Effect::Send(holder.me.clone(), Message::Ask(SHUFFLE))]);
-    let word = Message::Word(SHUFFLE, Word::Sealed(plan(key)));
-    holder.handle(Millis(now), Event::Message(holder.me.clone(), word))
-}
-
-fn receipt_of(effects: &[Effect]) -> BatchKey {
-    let [Effect::Store(receipt)] = effects else { panic!("{effects:?}") };
-    assert!(receipt.key.stream.writer.is_objects());
-    receipt.key.clone()
-}
-
-#[test]
-fn d6_copies_go_when_the_receipt_is_stored_and_the_objects_when_the_shuffle_ends() {
-    let (mut holder, other, key) = with_objects();
-    let slot = PoolSlot(0);
-    assert_eq!(fills(&mut holder, &key, 2), [Effect::Offload(plan(&key), slot)]);
-    let receipt = receipt_of(&holder.handle(Millis(3), Event::Offloaded(SHUFFLE, slot, true)));
-    assert!(holder.has(&key), "until the receipt is on the disk");
-    assert_eq!(holder.handle(Millis(4), Event::Stored(receipt.clone())), [Effect::DropCopies(SHUFFLE, slot)]);
-    assert!(!holder.has(&key) && holder.has(&receipt));
-    let fetch = Message::Fetch(vec![key.clone(), key.clone()]);
-    let passes = holder.handle(Millis(5), Event::Message(other.clone(), fetch));
-    assert_eq!(passes, [Effect::Pass(other.clone(), receipt)], "a replica that lacks it gets the receipt");
-    let slice = Slice { plan: plan(&key), range: 0, keys: None, from: 0, to: 1 };
-    assert_eq!(holder.handle(Millis(5), Event::Read(7, slice.clone())), [Effect::Read(7, slice)]);
-    let over = Message::Word(SHUFFLE, Word::Ended(Ended::Deleted));
-    let effects = holder.handle(Millis(6), Event::Message(other, over));
-    assert!(effects.contains(&Effect::DeleteObjects(SHUFFLE, slot)), "{effects:?}");
-    assert_eq!(holder.handle(Millis(7), Event::ObjectsDeleted(SHUFFLE, slot, false)), []);
-    let again = holder.handle(Millis(1_007), Event::Tick);
-    assert!(again.contains(&Effect::DeleteObjects(SHUFFLE, slot)), "{again:?}");
-    holder.handle(Millis(1_008), Event::ObjectsDeleted(SHUFFLE, slot, true));
-    let rest = holder.handle(Millis(200_000), Event::Tick);
-    assert!(!rest.contains(&Effect::DeleteObjects(SHUFFLE, slot)), "{rest:?}");
-}
-
-#[test]
-fn d6_while_the_object_store_refuses_copies_stay_and_it_is_asked_ever_less_often() {
-    let (mut holder, _, key) = with_objects();
-    let slot = PoolSlot(0);
-    assert_eq!(fills(&mut holder, &key, 2), [Effect::Offload(plan(&key), slot)]);
-    let (mut now, mut asked) = (2, Vec::new());
-    for _ in 0..10 {
-        assert_eq!(holder.handle(Millis(now), Event::Offloaded(SHUFFLE, slot, false)), []);
-        let begun = now;
-        while !holder.handle(Millis(now), Event::Tick).contains(&Effect::Offload(plan(&key), slot)) {
-            now += 1_000;
-        }
-        asked.push((now - begun) / 1_000);
-    }
-    assert_eq!(asked[..4], [1, 2, 4, 8]);
-    assert!(asked.iter().all(|seconds| *seconds <= 61), "{asked:?}");
-    assert!(holder.has(&key));
-}
-
-#[test]
-fn a_replica_whose_disk_fills_asks_the_leader_of_the_slot_and_one_that_loads_takes_the_receipt_alone() {
-    let (mut holder, other, key) = with_objects();
-    let mut map = holder.map.as_ref().clone();
-    map.generation += 1;
-    map.places[0] =
-        SlotPlace { epoch: Epoch(2), live: vec![other.clone()], loading: vec![holder.me.clone()] };
-    holder.handle(Millis(2), Event::Map(map.into()));
-    let asks = holder.handle(Millis(2), Event::MakeRoom(vec![(SHUFFLE, PoolSlot(0), 10)]));
-    assert_eq!(asks, [Effect::Send(other.clone(), Message::MakeRoom(SHUFFLE, PoolSlot(0)))]);
-    let receipts = Writer::Objects(BufferId { node: other.clone(), incarnation: Incarnation(4) });
-    let receipt = Stream { writer: receipts, ..key.stream.clone() };
-    let one = || Numbers::of_parts(1, BTreeSet::new()).unwrap();
-    let lacking = Stream {
-        writer: Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(2) }),
-        ..key.stream.clone()
-    };
-    let has = Inventory::from([(receipt.clone(), one()), (lacking, one())]);
-    let says = Message::Inventory { slot: PoolSlot(0), round: 0, asks: true, has };
-    let effects = holder.handle(Millis(3), Event::Message(other.clone(), says));
-    let fetch = Message::Fetch(vec![BatchKey { stream: receipt, number: 1 }]);
-    assert!(effects.contains(&Effect::Send(other, fetch)), "{effects:?}");
-}
-
-#[test]
-fn x13_objects_of_a_shuffle_that_nobody_knows_go_when_its_home_says_so() {
-    let (mut holder, _, _) = with_objects();
-    let (slot, left) = (PoolSlot(0), ShuffleId(9));
-    let swept = holder.handle(Millis(2), Event::Tick);
-    assert!(swept.contains(&Effect::ListObjects(slot)), "{swept:?}");
-    let me = holder.me.clone();
-    let asks = holder.handle(Millis(3), Event::ObjectsFound(vec![(left, slot), (left, slot)]));
-    assert_eq!(asks, [Effect::Send(me.clone(), Message::Ask(left))]);
-    let over = Message::Word(left, Word::Ended(Ended::Unknown));
-    let effects = holder.handle(Millis(4), Event::Message(me, over));
-    assert!(effects.contains(&Effect::DeleteObjects(left, slot)), "{effects:?}");
 }
