@@ -77,6 +77,8 @@ pub(crate) const INDEX_BYTES: u64 = 64 << 20;
 pub(crate) const LAYOUT_BYTES: u64 = 16 << 20;
 /// Slots of shuffles that wait to be put, and those that wait to be deleted or listed. What finds no room is ordered again.
 pub(crate) const OBJECT_JOBS: usize = 64;
+/// Slots of shuffles whose objects are found at a time, and those of one shuffle more. The next ones are found at the next look.
+pub(crate) const FOUND_AT_ONCE: usize = 1_024;
 /// Looks at a disk that fills between two lists of what it has.
 pub(crate) const ROOM_LOOKS: u32 = 5;
 /// Answers that wait: one question is open at a time, and others may be late.

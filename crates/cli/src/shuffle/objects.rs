@@ -58,10 +58,8 @@ impl Objects {
 }
 
 fn failed(error: SourceError) -> ObjectError {
-    let is_lost = matches!(
-        error.kind,
-        SourceErrorKind::NotThere | SourceErrorKind::Length { .. } | SourceErrorKind::TooLong { .. }
-    );
+    // A transfer that broke off says nothing of what is there.
+    let is_lost = matches!(error.kind, SourceErrorKind::NotThere | SourceErrorKind::TooLong { .. });
     ObjectError { is_lost, why: error.to_string() }
 }
 
@@ -85,6 +83,10 @@ impl ObjectPlace for Objects {
     fn list(&self, path: &str) -> Result<Vec<String>, ObjectError> {
         let objects = self.call(self.source.list_objects(path))?;
         Ok(objects.into_iter().map(|object| object.path).collect())
+    }
+
+    fn folders(&self, path: &str) -> Result<Vec<String>, ObjectError> {
+        self.call(self.source.list_folders(path))
     }
 
     fn delete(&self, path: &str) -> Result<(), ObjectError> {
@@ -118,6 +120,10 @@ mod tests {
         asked(&store, |store| store.put("a/c/2", "x".into())).unwrap();
         assert_eq!(asked(&store, |store| store.get("a/b/1", 3, 4)).unwrap(), "3456");
         assert_eq!(asked(&store, |store| store.list("a/b")).unwrap(), ["a/b/1"]);
+        let mut folders = asked(&store, |store| store.folders("a")).unwrap();
+        folders.sort();
+        assert_eq!(folders, ["b", "c"]);
+        assert_eq!(asked(&store, |store| store.folders("none")).unwrap(), [""; 0]);
         let lost = asked(&store, |store| store.get("a/b/none", 0, 1)).unwrap_err();
         assert!(lost.is_lost && lost.why.contains("a/b/none"), "{lost}");
         asked(&store, |store| store.delete("a/b/1")).unwrap();

@@ -135,6 +135,16 @@ impl Source {
         listed.try_collect().await.map_err(|error| self.failed(path, error))
     }
 
+    /// The names of the folders right below a path, in no order; none if there is nothing.
+    ///
+    /// # Errors
+    /// The store does not list.
+    pub async fn list_folders(&self, path: &str) -> Result<Vec<String>, SourceError> {
+        let listed = self.store.list_with_delimiter(Some(&self.object(path))).await;
+        let listed = listed.map_err(|error| self.failed(path, error))?;
+        Ok(listed.common_prefixes.iter().filter_map(Path::filename).map(str::to_owned).collect())
+    }
+
     /// Takes an object away.
     ///
     /// # Errors
@@ -181,6 +191,8 @@ mod tests {
         listed.sort_by(|one, other| one.path.cmp(&other.path));
         let object = |path: &str, bytes| Object { path: path.to_owned(), bytes };
         assert_eq!(listed, [object("a/b/c", 4), object("a/d", 0)]);
+        assert_eq!(source.list_folders("a").await.unwrap(), ["b"]);
+        assert_eq!(source.list_folders("none").await.unwrap(), Vec::<String>::new());
         source.delete_object("a/d").await.unwrap();
         source.delete_object("a/d").await.unwrap();
         assert_eq!(source.list_objects("").await.unwrap(), [object("a/b/c", 4)]);

@@ -14,7 +14,7 @@ use crate::store::{Damage, Place, Written};
 use partage_core::base::name::NodeId;
 use partage_log::Report;
 use partage_service::shuffle::buffer::{self, Attempt, Input};
-use partage_service::shuffle::holder::{NotRead, Slice};
+use partage_service::shuffle::holder::{NotRead, OffloadOutcome, Slice};
 use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview};
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::plan::{Division, Placed};
@@ -22,7 +22,7 @@ use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::reader;
 use partage_service::shuffle::record::{Batch, BatchKey, Record, Segment};
 use partage_service::shuffle::seek::{Found, Seek};
-use partage_service::shuffle::{PoolSlot, ShuffleId};
+use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -97,7 +97,9 @@ pub(crate) enum Done {
     Read(u64, Result<Vec<Placed>, NotRead>),
     Found(u64, Found),
     /// Whether a slot of a shuffle is in the object store.
-    Offloaded(ShuffleId, PoolSlot, bool),
+    Offloaded(ShuffleId, PoolSlot, OffloadOutcome),
+    /// Whether what a process has put of it is seen from here.
+    ObjectsSeen(ShuffleId, PoolSlot, BufferId, bool),
     /// Whether it is deleted there.
     ObjectsDeleted(ShuffleId, PoolSlot, bool),
     /// Of which slots of shuffles there are objects.

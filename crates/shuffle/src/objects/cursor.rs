@@ -80,20 +80,22 @@ impl ObjectCursor {
 
 impl Objects {
     fn get(&self, path: &str, from: u64, bytes: u64) -> Result<Bytes, ObjectError> {
-        let got = self.noted(self.place().get(path, from, bytes))?;
+        let got = self.place().get(path, from, bytes).map_err(|error| self.confirmed(error));
+        let got = self.noted("get", got)?;
         self.counts.read_bytes.fetch_add(got.len() as u64, Ordering::Relaxed);
         Ok(got)
     }
 
     /// Where batches lie in a folder. Those that were read last are kept.
-    fn layout(&self, folder: &str) -> Result<Arc<Layout>, ObjectError> {
+    pub(super) fn layout(&self, folder: &str) -> Result<Arc<Layout>, ObjectError> {
         let used = self.used.fetch_add(1, Ordering::Relaxed);
         if let Some((layout, at)) = lock(&self.layouts).get_mut(folder) {
             *at = used;
             return Ok(Arc::clone(layout));
         }
         let path = Objects::index(folder);
-        let form = self.noted(self.place().get_all(&path, INDEX_BYTES))?;
+        let form = self.place().get_all(&path, INDEX_BYTES).map_err(|error| self.confirmed(error));
+        let form = self.noted("get", form)?;
         let damaged = || ObjectError {
             is_lost: true,
             why: format!("{}/{path}: the index differs from what was put", self.place().url()),

@@ -57,6 +57,11 @@ impl Layout {
         (spots + 48 * self.ends.len()) as u64
     }
 
+    /// More than the index takes of writers with so many batches.
+    pub(super) fn most_bytes(batches: impl Iterator<Item = u64>) -> u64 {
+        batches.fold(64, |all, batches| all.saturating_add(512).saturating_add(batches.saturating_mul(16)))
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         put_count(&mut out, self.spots.len());

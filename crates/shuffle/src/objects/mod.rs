@@ -35,14 +35,14 @@ use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Why the object store has not done it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct ObjectError {
-    /// The object is not there: asking again does not help.
+    /// The object is not there, or is not as it was put: asking again does not help.
     pub is_lost: bool,
     /// What it says, and where.
     pub why: String,
@@ -76,6 +76,12 @@ pub trait ObjectPlace: fmt::Debug + Send + Sync {
     /// # Errors
     /// The store does not list.
     fn list(&self, path: &str) -> Result<Vec<String>, ObjectError>;
+
+    /// The names of the folders right below a path, in which there are objects; none if there is nothing.
+    ///
+    /// # Errors
+    /// The store does not list.
+    fn folders(&self, path: &str) -> Result<Vec<String>, ObjectError>;
 
     /// Deletes an object; one that is not there is deleted.
     ///
@@ -124,8 +130,12 @@ pub(crate) struct Objects {
     layouts: Mutex<BTreeMap<String, (Arc<Layout>, u64)>>,
     used: AtomicU64,
     reads: AtomicUsize,
-    /// Why it was refused last; none: what was asked last was done.
-    failing: Mutex<Option<String>>,
+    /// What was refused when it was asked last, and why: a store may give, and take nothing.
+    failing: Mutex<BTreeMap<&'static str, String>>,
+    /// The log has said that objects of another process are not there, and none of another one was seen since.
+    is_blind: AtomicBool,
+    /// The last shuffle of a home that was looked at, where the next look at it begins.
+    looked_at: Mutex<BTreeMap<PoolSlot, ShuffleId>>,
     pub(crate) counts: ObjectCounts,
 }
 
@@ -154,7 +164,8 @@ impl Objects {
     pub(crate) fn new(config: ObjectStoreConfig, pool: KeyspaceName, map: &PoolMap) -> Objects {
         let slots = u32::try_from(map.places.len()).unwrap_or(u32::MAX);
         let (layouts, used, reads, failing, counts) = Default::default();
-        Objects { config, pool, slots, layouts, used, reads, failing, counts }
+        let (is_blind, looked_at) = Default::default();
+        Objects { config, pool, slots, layouts, used, reads, failing, is_blind, looked_at, counts }
     }
 
     fn place(&self) -> &dyn ObjectPlace {
@@ -167,30 +178,58 @@ impl Objects {
 
     /// Why the store refuses, if it does.
     pub(crate) fn failing(&self) -> Option<String> {
-        lock(&self.failing).clone()
+        lock(&self.failing).values().next().cloned()
     }
 
-    /// Says what came of a call: the log has the first failure, and its end.
-    fn noted<T>(&self, done: Result<T, ObjectError>) -> Result<T, ObjectError> {
-        let mut failing = lock(&self.failing);
+    /// Says what came of a call: the log has the first failure of its kind, and the end of all. That an object is not there says
+    /// nothing of the store.
+    fn noted<T>(&self, kind: &'static str, done: Result<T, ObjectError>) -> Result<T, ObjectError> {
+        let url = self.place().url();
         match &done {
             Ok(_) => {
-                if failing.take().is_some() {
-                    tracing::info!("the object store {} works again", self.place().url());
+                let mut failing = lock(&self.failing);
+                if failing.remove(kind).is_some() && failing.is_empty() {
+                    tracing::info!("the object store {url} works again");
                 }
             }
             Err(error) => {
                 self.counts.failures.fetch_add(1, Ordering::Relaxed);
-                if failing.replace(error.why.clone()).is_none() {
+                if !error.is_lost && lock(&self.failing).insert(kind, error.why.clone()).is_none() {
                     tracing::warn!(
-                        "the object store {} refuses: {}; what is on disks stays there, and it is asked again",
-                        self.place().url(),
+                        "the object store {url} refuses to {kind}: {}; what is on disks stays there, and it is asked again",
                         error.why
                     );
                 }
             }
         }
         done
+    }
+
+    /// What is said not to be there is lost if the store has anything of this cluster: a folder that is not mounted has nothing.
+    fn confirmed(&self, error: ObjectError) -> ObjectError {
+        let has_some = |cluster: ClusterId| {
+            let folders = self.place().folders(&cluster.to_string());
+            folders.is_ok_and(|folders| !folders.is_empty())
+        };
+        let is_lost = error.is_lost && (self.config.cluster)().is_some_and(has_some);
+        ObjectError { is_lost, ..error }
+    }
+
+    /// Whether what a process has put of a slot of a shuffle is seen from here, as a whole: its index is put last.
+    fn sees(&self, shuffle: ShuffleId, slot: PoolSlot, by: &BufferId) -> bool {
+        let seen = self.folder(shuffle, slot, by).and_then(|folder| self.layout(&folder));
+        let Err(error) = &seen else {
+            self.is_blind.store(false, Ordering::Relaxed);
+            return true;
+        };
+        if error.is_lost && !self.is_blind.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "node {} has put slot {} of shuffle {shuffle} into the object store, and it is not there for this node, which keeps its copy: {error}; do both have the same --object-store?",
+                by.node,
+                slot.0
+            );
+        }
+        false
     }
 
     /// May this thread read from the object store? Not more than so many do, so that others read from the disk.
@@ -231,24 +270,34 @@ impl Objects {
         format!("{folder}/index")
     }
 
-    /// Of which slots of shuffles of a home there are objects.
-    fn found(&self, home: PoolSlot) -> Result<Vec<(ShuffleId, PoolSlot)>, ObjectError> {
+    /// Of which slots of shuffles of a home there are objects, some of them at a time: the next call goes on.
+    fn found(&self, home: PoolSlot, most: usize) -> Result<Vec<(ShuffleId, PoolSlot)>, ObjectError> {
         let folder = self.home(home)?;
-        let paths = self.noted(self.place().list(&folder))?;
-        let parse = |path: &String| {
-            let mut parts = path.strip_prefix(&folder)?.strip_prefix('/')?.split('/');
-            let shuffle = u128::from_str_radix(parts.next()?, 16).ok()?;
-            Some((ShuffleId(shuffle), PoolSlot(parts.next()?.parse().ok()?)))
-        };
-        let found: BTreeSet<(ShuffleId, PoolSlot)> = paths.iter().filter_map(parse).collect();
-        Ok(found.into_iter().collect())
+        let names = self.noted("list", self.place().folders(&folder))?;
+        let shuffles = names.iter().filter_map(|name| u128::from_str_radix(name, 16).ok());
+        let mut shuffles: Vec<ShuffleId> = shuffles.map(ShuffleId).collect();
+        shuffles.sort_unstable();
+        let before = lock(&self.looked_at).remove(&home);
+        let begin = before.map_or(0, |before| shuffles.partition_point(|one| *one <= before));
+        shuffles.rotate_left(begin);
+        let mut found = Vec::new();
+        for shuffle in shuffles {
+            let slots = self.noted("list", self.place().folders(&format!("{folder}/{shuffle}")))?;
+            let slots = slots.iter().filter_map(|slot| slot.parse::<u32>().ok());
+            found.extend(slots.map(|slot| (shuffle, PoolSlot(slot))));
+            if found.len() >= most {
+                lock(&self.looked_at).insert(home, shuffle);
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// Deletes all objects of a slot of a shuffle.
     fn delete(&self, shuffle: ShuffleId, slot: PoolSlot) -> Result<(), ObjectError> {
         let folder = self.part(shuffle, slot)?;
-        for path in self.noted(self.place().list(&folder))? {
-            self.noted(self.place().delete(&path))?;
+        for path in self.noted("list", self.place().list(&folder))? {
+            self.noted("delete", self.place().delete(&path))?;
             self.counts.deleted.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())

@@ -2,10 +2,11 @@
 
 use super::layout::{Layout, Spot, put_batch};
 use super::{ObjectError, Objects};
-use crate::limits::{OBJECT_BYTES, OBJECT_JOBS};
+use crate::limits::{FOUND_AT_ONCE, INDEX_BYTES, OBJECT_BYTES, OBJECT_JOBS};
 use crate::node::inbox::{Done, EndsAtPanic, Inbox};
 use crate::store::{BatchError, BatchReader};
 use bytes::Bytes;
+use partage_service::shuffle::holder::OffloadOutcome;
 use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
 use std::sync::atomic::Ordering;
@@ -17,6 +18,7 @@ use std::thread::JoinHandle;
 #[derive(Debug)]
 pub(crate) enum ObjectJob {
     Put(Arc<Plan>, PoolSlot),
+    See(ShuffleId, PoolSlot, BufferId),
     Delete(ShuffleId, PoolSlot),
     List(PoolSlot),
 }
@@ -25,7 +27,8 @@ impl ObjectJob {
     /// What is said of one that was not done.
     fn failed(&self) -> Option<Done> {
         match self {
-            ObjectJob::Put(plan, slot) => Some(Done::Offloaded(plan.shuffle, *slot, false)),
+            ObjectJob::Put(plan, slot) => Some(Done::Offloaded(plan.shuffle, *slot, OffloadOutcome::Refused)),
+            ObjectJob::See(shuffle, slot, by) => Some(Done::ObjectsSeen(*shuffle, *slot, by.clone(), false)),
             ObjectJob::Delete(shuffle, slot) => Some(Done::ObjectsDeleted(*shuffle, *slot, false)),
             // The home is listed again in its turn.
             ObjectJob::List(_) => None,
@@ -38,6 +41,8 @@ impl ObjectJob {
 enum NotPut {
     Batch(BatchError),
     Object(ObjectError),
+    /// There are so many that readers would not read the index.
+    TooMany,
     /// The node ends.
     Ends,
 }
@@ -131,33 +136,54 @@ impl Work {
 
     fn work(&self, job: ObjectJob) {
         let done = match &job {
-            ObjectJob::Put(plan, slot) => match self.put(plan, *slot) {
-                Ok(()) => Some(Done::Offloaded(plan.shuffle, *slot, true)),
-                Err(NotPut::Batch(BatchError::Damaged { key, place, damage })) => {
-                    self.inbox.done(Done::Damaged(key, *place, *damage));
-                    job.failed()
-                }
-                Err(NotPut::Batch(error)) => {
-                    tracing::warn!(
-                        "slot {} of shuffle {} is not put into the object store: {error}",
-                        slot.0,
-                        plan.shuffle
-                    );
-                    job.failed()
-                }
-                Err(NotPut::Object(error)) => {
-                    tracing::debug!("slot {} of shuffle {} is not put: {error}", slot.0, plan.shuffle);
-                    job.failed()
-                }
-                Err(NotPut::Ends) => return,
-            },
+            ObjectJob::Put(plan, slot) => {
+                let outcome = match self.put(plan, *slot) {
+                    Ok(()) => OffloadOutcome::Durable,
+                    Err(NotPut::Ends) => return,
+                    Err(error) => self.not_put(plan, *slot, error),
+                };
+                Some(Done::Offloaded(plan.shuffle, *slot, outcome))
+            }
+            ObjectJob::See(shuffle, slot, by) => {
+                let are_there = self.objects.sees(*shuffle, *slot, by);
+                Some(Done::ObjectsSeen(*shuffle, *slot, by.clone(), are_there))
+            }
             ObjectJob::Delete(shuffle, slot) => match self.objects.delete(*shuffle, *slot) {
                 Ok(()) => Some(Done::ObjectsDeleted(*shuffle, *slot, true)),
                 Err(_) => job.failed(),
             },
-            ObjectJob::List(home) => self.objects.found(*home).ok().map(Done::ObjectsFound),
+            ObjectJob::List(home) => self.objects.found(*home, FOUND_AT_ONCE).ok().map(Done::ObjectsFound),
         };
         done.into_iter().for_each(|done| self.inbox.done(done));
+    }
+
+    fn not_put(&self, plan: &Plan, slot: PoolSlot, error: NotPut) -> OffloadOutcome {
+        let (slot, shuffle) = (slot.0, plan.shuffle);
+        match error {
+            NotPut::Batch(BatchError::Damaged { key, place, damage }) => {
+                self.inbox.done(Done::Damaged(key, *place, *damage));
+                OffloadOutcome::Unreadable
+            }
+            NotPut::Batch(BatchError::Object { why, .. }) => {
+                tracing::debug!("slot {slot} of shuffle {shuffle} is not put: {why}");
+                OffloadOutcome::Refused
+            }
+            NotPut::Batch(error) => {
+                tracing::warn!("slot {slot} of shuffle {shuffle} is not put into the object store: {error}");
+                OffloadOutcome::Unreadable
+            }
+            NotPut::TooMany => {
+                tracing::warn!(
+                    "slot {slot} of shuffle {shuffle} is not put into the object store: it has more batches than an index of {INDEX_BYTES} bytes has room for; it stays on the disks"
+                );
+                OffloadOutcome::Unreadable
+            }
+            NotPut::Object(error) => {
+                tracing::debug!("slot {slot} of shuffle {shuffle} is not put: {error}");
+                OffloadOutcome::Refused
+            }
+            NotPut::Ends => OffloadOutcome::Refused,
+        }
     }
 
     /// Puts what the plan needs of the slot, one object after the other, and the index last.
@@ -165,8 +191,11 @@ impl Work {
         let folder = self.objects.folder(plan.shuffle, slot, &self.own).map_err(NotPut::Object)?;
         let (mut layout, mut object, mut bytes) = (Layout::default(), 1, Vec::new());
         let mut refused = None;
-        let needed = plan.needed.get(&slot).into_iter().flatten();
-        let wanted = needed.map(|(writer, upto)| (writer, 0, *upto));
+        let needed = || plan.needed.get(&slot).into_iter().flatten();
+        if Layout::most_bytes(needed().map(|(_, upto)| *upto)) > INDEX_BYTES {
+            return Err(NotPut::TooMany);
+        }
+        let wanted = needed().map(|(writer, upto)| (writer, 0, *upto));
         let read = self.reader.read_while((plan.shuffle, slot), wanted, |batch| {
             let from = bytes.len() as u64;
             let spot = Spot { object, from, bytes: put_batch(batch, &mut bytes) };
@@ -193,7 +222,7 @@ impl Work {
         }
         let bytes = Bytes::from(std::mem::take(bytes));
         let length = bytes.len() as u64;
-        self.objects.noted(self.objects.place().put(path, bytes)).map_err(NotPut::Object)?;
+        self.objects.noted("put", self.objects.place().put(path, bytes)).map_err(NotPut::Object)?;
         self.objects.counts.put_bytes.fetch_add(length, Ordering::Relaxed);
         Ok(())
     }

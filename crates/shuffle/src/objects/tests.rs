@@ -8,9 +8,9 @@ use partage_service::shuffle::pool::SlotPlace;
 use partage_service::shuffle::record::{Batch, BatchKey, Body, Stream, Tagged};
 use partage_service::shuffle::{Durability, Writer};
 
-/// Objects in memory.
+/// Objects in memory, of a store that may take nothing.
 #[derive(Debug, Default)]
-struct InMemory(Mutex<BTreeMap<String, Bytes>>);
+struct InMemory(Mutex<BTreeMap<String, Bytes>>, AtomicBool);
 
 fn none(path: &str) -> ObjectError {
     ObjectError { is_lost: true, why: format!("{path} is not there") }
@@ -22,6 +22,9 @@ impl ObjectPlace for InMemory {
     }
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<(), ObjectError> {
+        if self.1.load(Ordering::Relaxed) {
+            return Err(ObjectError { is_lost: false, why: "403".to_owned() });
+        }
         lock(&self.0).insert(path.to_owned(), bytes);
         Ok(())
     }
@@ -39,6 +42,14 @@ impl ObjectPlace for InMemory {
     fn list(&self, path: &str) -> Result<Vec<String>, ObjectError> {
         let below = format!("{path}/");
         Ok(lock(&self.0).keys().filter(|known| known.starts_with(&below)).cloned().collect())
+    }
+
+    fn folders(&self, path: &str) -> Result<Vec<String>, ObjectError> {
+        let below = format!("{path}/");
+        let objects = lock(&self.0);
+        let names = objects.keys().filter_map(|known| Some(known.strip_prefix(&below)?.split_once('/')?.0));
+        let names: BTreeSet<&str> = names.collect();
+        Ok(names.into_iter().map(str::to_owned).collect())
     }
 
     fn delete(&self, path: &str) -> Result<(), ObjectError> {
@@ -154,11 +165,76 @@ fn x13_what_is_found_of_a_home_is_deleted_by_its_slot_and_nothing_else() {
     put(&objects, &[batch(1, 1, 1, 10)]);
     place.put("other/pool/1/x/1/n-1/index", Bytes::new()).unwrap();
     let home = PoolMap::home_among(ShuffleId(1), 4);
-    assert_eq!(objects.found(home).unwrap(), [(ShuffleId(1), PoolSlot(1))]);
-    assert!(objects.found(PoolSlot((home.0 + 1) % 4)).unwrap().is_empty());
+    assert_eq!(objects.found(home, 9).unwrap(), [(ShuffleId(1), PoolSlot(1))]);
+    assert!(objects.found(PoolSlot((home.0 + 1) % 4), 9).unwrap().is_empty());
     objects.delete(ShuffleId(1), PoolSlot(11)).unwrap();
-    assert_eq!(objects.found(home).unwrap().len(), 1);
+    assert_eq!(objects.found(home, 9).unwrap().len(), 1);
     objects.delete(ShuffleId(1), PoolSlot(1)).unwrap();
     assert_eq!(lock(&place.0).keys().collect::<Vec<_>>(), ["other/pool/1/x/1/n-1/index"]);
     assert_eq!(objects.counts.deleted.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn x13_what_is_found_is_bounded_and_the_next_look_goes_on() {
+    let place = Arc::new(InMemory::default());
+    let objects = objects(&place);
+    let home = objects.home(PoolSlot(0)).unwrap();
+    for shuffle in 1..=5 {
+        for slot in [1, 2] {
+            let path = format!("{home}/{}/{slot}/n-1/index", ShuffleId(shuffle));
+            place.put(&path, Bytes::new()).unwrap();
+        }
+    }
+    let mut looks = Vec::new();
+    for _ in 0..3 {
+        looks.push(objects.found(PoolSlot(0), 4).unwrap());
+        assert_eq!(looks.last().map(Vec::len), Some(4));
+    }
+    let all: BTreeSet<(ShuffleId, PoolSlot)> = looks.into_iter().flatten().collect();
+    assert_eq!(all.len(), 10);
+}
+
+#[test]
+fn a_store_that_gives_and_takes_nothing_is_said_to_refuse() {
+    let place = Arc::new(InMemory::default());
+    let objects = objects(&place);
+    let folder = put(&objects, &[batch(1, 1, 1, 10)]);
+    place.1.store(true, Ordering::Relaxed);
+    let puts = || objects.noted("put", objects.place().put("x", Bytes::new()));
+    assert!(puts().is_err());
+    assert!(objects.layout(&folder).is_ok());
+    assert!(objects.failing().is_some_and(|why| why.contains("403")));
+    // That something is not there says nothing of the store.
+    assert!(objects.layout("none").is_err_and(|error| error.is_lost));
+    place.1.store(false, Ordering::Relaxed);
+    assert!(puts().is_ok());
+    assert_eq!((objects.failing(), objects.counts.failures.load(Ordering::Relaxed)), (None, 2));
+    assert!(objects.layout("none").is_err_and(|error| error.is_lost));
+    assert_eq!(objects.failing(), None);
+}
+
+#[test]
+fn d6_a_receipt_is_good_where_the_objects_are_seen_and_an_empty_folder_has_lost_nothing() {
+    let place = Arc::new(InMemory::default());
+    let objects = objects(&place);
+    let part = (ShuffleId(1), PoolSlot(1));
+    assert!(!objects.sees(part.0, part.1, &buffer()));
+    let error = objects.layout("none").unwrap_err();
+    assert!(!error.is_lost, "nothing is there at all: it may not be mounted");
+    put(&objects, &[batch(1, 1, 1, 10)]);
+    assert!(objects.sees(part.0, part.1, &buffer()));
+    assert!(!objects.sees(part.0, PoolSlot(2), &buffer()));
+    assert!(objects.layout("none").unwrap_err().is_lost);
+}
+
+#[test]
+fn what_an_index_takes_is_known_before_anything_is_put() {
+    let mut layout = Layout::default();
+    let writers = [Writer::Buffer(buffer()), Writer::Objects(buffer())];
+    for writer in &writers {
+        (0..100).for_each(|_| layout.push(writer, Spot { object: 1, from: 0, bytes: 1 }));
+    }
+    let (form, most) = (layout.encode().len() as u64, Layout::most_bytes([100, 100].into_iter()));
+    assert!(form <= most && most < 2 * form, "{form} of {most}");
+    assert_eq!(Layout::most_bytes([u64::MAX].into_iter()), u64::MAX);
 }

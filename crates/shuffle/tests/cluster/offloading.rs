@@ -5,7 +5,7 @@ use crate::nodes::{Cluster, NODES, pause, until};
 use bytes::Bytes;
 use partage_service::shuffle::{Durability, Terms};
 use partage_shuffle::objects::{ObjectError, ObjectPlace};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -70,6 +70,15 @@ impl ObjectPlace for Bucket {
         let below = format!("{path}/");
         let objects = self.objects.lock().unwrap();
         Ok(objects.keys().filter(|known| known.starts_with(&below)).cloned().collect())
+    }
+
+    fn folders(&self, path: &str) -> Result<Vec<String>, ObjectError> {
+        self.check()?;
+        let below = format!("{path}/");
+        let objects = self.objects.lock().unwrap();
+        let names = objects.keys().filter_map(|known| Some(known.strip_prefix(&below)?.split_once('/')?.0));
+        let names: BTreeSet<&str> = names.collect();
+        Ok(names.into_iter().map(str::to_owned).collect())
     }
 
     fn delete(&self, path: &str) -> Result<(), ObjectError> {

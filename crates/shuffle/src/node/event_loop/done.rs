@@ -32,8 +32,11 @@ impl EventLoop {
                 self.answer_read(number, answer);
             }
             Done::Found(number, found) => self.answer_found(number, found),
-            Done::Offloaded(shuffle, slot, is_done) => {
-                self.holder(holder::Event::Offloaded(shuffle, slot, is_done))?;
+            Done::Offloaded(shuffle, slot, outcome) => {
+                self.holder(holder::Event::Offloaded(shuffle, slot, outcome))?;
+            }
+            Done::ObjectsSeen(shuffle, slot, by, are_there) => {
+                self.holder(holder::Event::ObjectsSeen(shuffle, slot, by, are_there))?;
             }
             Done::ObjectsDeleted(shuffle, slot, is_done) => {
                 self.holder(holder::Event::ObjectsDeleted(shuffle, slot, is_done))?;

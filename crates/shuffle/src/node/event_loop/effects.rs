@@ -65,6 +65,7 @@ impl EventLoop {
             holder::Effect::DropShuffle(shuffle) => self.storing.order(Order::DropShuffle(shuffle)),
             holder::Effect::Ready(slot, epoch) => self.transport.ready(slot, epoch),
             holder::Effect::Offload(plan, slot) => self.objects(ObjectJob::Put(plan, slot)),
+            holder::Effect::SeeObjects(shuffle, slot, by) => self.objects(ObjectJob::See(shuffle, slot, by)),
             holder::Effect::DropCopies(shuffle, slot) => self.storing.order(Order::DropCopies(shuffle, slot)),
             holder::Effect::DeleteObjects(shuffle, slot) => self.objects(ObjectJob::Delete(shuffle, slot)),
             holder::Effect::ListObjects(home) => self.objects(ObjectJob::List(home)),

@@ -414,11 +414,11 @@ impl Work {
 
     /// All records of a range, in order, in memory.
     fn sorted(&self, plan: &Plan, range: &PlanRange, turn: Turn) -> Result<Sorted, NotRead> {
-        // A vector that grows would have its records twice for a moment.
-        let mut sorted = Vec::with_capacity(usize::try_from(range.records).unwrap_or(0));
         // One thread is left for what is on the disk, while the object store is slow.
         let most = self.settings.threads.saturating_sub(1).max(1);
         let _permit = self.reader.permit((plan.shuffle, range.slot), most).ok_or(NotRead::Sorts)?;
+        // A vector that grows would have its records twice for a moment.
+        let mut sorted = Vec::with_capacity(usize::try_from(range.records).unwrap_or(0));
         self.needed(plan, range.slot, |batch| {
             sorted.extend(plan.collect(range, [batch]));
             // More than are counted are none that anybody reads.
