@@ -33,7 +33,7 @@ use partage_core::base::id::ClusterId;
 use partage_core::base::name::KeyspaceName;
 use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

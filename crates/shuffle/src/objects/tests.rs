@@ -7,6 +7,7 @@ use partage_journal::faulty_disk::FaultyDisk;
 use partage_service::shuffle::pool::SlotPlace;
 use partage_service::shuffle::record::{Batch, BatchKey, Body, Stream, Tagged};
 use partage_service::shuffle::{Durability, Writer};
+use std::collections::BTreeSet;
 
 /// Objects in memory, of a store that may take nothing.
 #[derive(Debug, Default)]

@@ -94,10 +94,15 @@ impl Disk {
         self.damaged.iter().find(is_of).cloned()
     }
 
-    pub fn drop_if(&mut self, is_gone: impl Fn(&BatchKey) -> bool) {
+    /// What is being written stays.
+    pub fn drop_written(&mut self, is_gone: impl Fn(&BatchKey) -> bool) {
         self.batches.retain(|batch| !is_gone(&batch.key));
         self.damaged.retain(|key| !is_gone(key));
         self.unsynced.retain(|key| !is_gone(key));
+    }
+
+    pub fn drop_if(&mut self, is_gone: impl Fn(&BatchKey) -> bool) {
+        self.drop_written(&is_gone);
         self.pending.retain(|(_, write)| match write {
             Write::Batch(batch) => !is_gone(&batch.key),
             Write::Decisions(..) => true,

@@ -1,7 +1,7 @@
 //! An object store: it loses nothing once it has answered, and answers late, or not as it was.
 
 use partage_service::shuffle::pool::PoolMap;
-use partage_service::shuffle::record::Batch;
+use partage_service::shuffle::record::{Batch, Stream};
 use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,19 +10,38 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub enum ObjectCall {
     Put(ShuffleId, PoolSlot, BufferId, Vec<Arc<Batch>>),
+    See(ShuffleId, PoolSlot, BufferId),
     Delete(ShuffleId, PoolSlot),
     List(PoolSlot),
 }
 
 #[derive(Debug, Default)]
 pub struct ObjectStore {
-    /// What each process has put of a slot of a shuffle, whole.
-    parts: BTreeMap<(ShuffleId, PoolSlot, BufferId), Vec<Arc<Batch>>>,
+    /// What each process has put of a slot of a shuffle. None: it has no index.
+    parts: BTreeMap<(ShuffleId, PoolSlot, BufferId), Option<Vec<Arc<Batch>>>>,
 }
 
 impl ObjectStore {
     pub fn put(&mut self, part: (ShuffleId, PoolSlot, BufferId), batches: Vec<Arc<Batch>>) {
-        self.parts.insert(part, batches);
+        self.parts.insert(part, Some(batches));
+    }
+
+    /// Some objects are there, and no index, unless they were all there before.
+    pub fn put_some(&mut self, part: (ShuffleId, PoolSlot, BufferId)) {
+        self.parts.entry(part).or_default();
+    }
+
+    /// Whether all is there that a process has put of a slot of a shuffle.
+    pub fn has(&self, shuffle: ShuffleId, slot: PoolSlot, by: &BufferId) -> bool {
+        matches!(self.parts.get(&(shuffle, slot, by.clone())), Some(Some(_)))
+    }
+
+    /// Whether that is so of the batch that is a receipt.
+    pub fn has_put(&self, receipt: &Stream) -> bool {
+        match &receipt.writer {
+            Writer::Objects(by) => self.has(receipt.shuffle, receipt.slot, by),
+            Writer::Buffer(_) | Writer::Division(..) => false,
+        }
     }
 
     pub fn delete(&mut self, shuffle: ShuffleId, slot: PoolSlot) {
@@ -52,7 +71,7 @@ impl ObjectStore {
         });
         let mut by = by.peekable();
         by.peek()?;
-        Some(by.find_map(|by| self.parts.get(&(shuffle, slot, by)).cloned()))
+        Some(by.find_map(|by| self.parts.get(&(shuffle, slot, by)).cloned().flatten()))
     }
 
     pub fn left_of(&self, shuffle: ShuffleId) -> Option<String> {

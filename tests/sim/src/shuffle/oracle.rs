@@ -1,6 +1,7 @@
 //! What must hold, judged by what nobody in the simulation sees: what each attempt was given, and what lies on all disks.
 
 use super::node::Node;
+use super::objects::ObjectStore;
 use crate::draw::Draw;
 use partage_service::shuffle::buffer::Attempt;
 use partage_service::shuffle::combine::{Combine, Total, TotalTooLarge};
@@ -106,8 +107,6 @@ pub struct Oracle {
     plans: BTreeMap<ShuffleId, Arc<Plan>>,
     outputs: BTreeMap<ShuffleId, Vec<Placed>>,
     ended: BTreeSet<ShuffleId>,
-    /// Slots of shuffles that are durable in the object store.
-    pub objects: BTreeSet<(ShuffleId, PoolSlot)>,
 }
 
 impl Oracle {
@@ -204,13 +203,31 @@ impl Oracle {
         self.lost.get(key).is_some_and(|nodes| nodes.contains(&node))
     }
 
+    /// Nodes that have no copy of a batch, and a receipt for its slot whose objects are there, and receipts that were lost.
+    fn receipts(&self, key: &BatchKey, nodes: &[Node], objects: &ObjectStore) -> usize {
+        let is_receipt = |other: &BatchKey| {
+            let (own, other) = (&key.stream, &other.stream);
+            other.writer.is_objects() && (other.shuffle, other.slot) == (own.shuffle, own.slot)
+        };
+        let has_receipt = |node: &&Node| {
+            let mut keys = node.disk.batches.iter().map(|batch| &batch.key).filter(|other| is_receipt(other));
+            !node.disk.has_intact(key)
+                && keys.any(|receipt| node.disk.has_synced(receipt) && objects.has_put(&receipt.stream))
+        };
+        let lost = self.lost.iter().filter(|(other, _)| is_receipt(other)).map(|(_, copies)| *copies);
+        nodes.iter().filter(has_receipt).count() + lost.sum::<usize>()
+    }
+
     /// A node has dropped what it had (X12, D7).
-    pub fn dropped(&self, keys: &[BatchKey], nodes: &[Node], replicas: usize) -> Result<(), String> {
+    pub fn dropped(
+        &self,
+        keys: &[BatchKey],
+        (nodes, replicas): (&[Node], usize),
+        objects: &ObjectStore,
+    ) -> Result<(), String> {
         let needed = keys.iter().filter(|key| self.acknowledged.contains(key));
-        let is_durable = |key: &BatchKey| self.objects.contains(&(key.stream.shuffle, key.stream.slot));
-        let needed = needed.filter(|key| !is_durable(key));
         for key in needed.filter(|key| !self.ended.contains(&key.stream.shuffle)) {
-            let copies = self.copies(key, nodes);
+            let copies = self.copies(key, nodes) + self.receipts(key, nodes, objects);
             if copies < replicas {
                 let lost = self.lost.get(key).map_or(0, BTreeSet::len);
                 let has =
@@ -223,14 +240,30 @@ impl Oracle {
         Ok(())
     }
 
-    /// A node drops its copies for a receipt (D6).
-    pub fn copies_dropped(&self, shuffle: ShuffleId, slot: PoolSlot) -> Result<(), String> {
-        if self.ended.contains(&shuffle) || self.objects.contains(&(shuffle, slot)) {
+    /// A node drops its copies for a receipt that is on its own disk (D6).
+    pub fn copies_dropped(
+        &self,
+        (shuffle, slot): (ShuffleId, PoolSlot),
+        node: &Node,
+        objects: &ObjectStore,
+    ) -> Result<(), String> {
+        let of_part = node.disk.batches.iter().map(|batch| &batch.key.stream);
+        let mut of_part = of_part.filter(|stream| (stream.shuffle, stream.slot) == (shuffle, slot));
+        if self.ended.contains(&shuffle) || of_part.any(|stream| objects.has_put(stream)) {
             return Ok(());
         }
         Err(format!(
-            "D6: copies of {slot:?} of {shuffle} are dropped, and the object store has not all of them"
+            "D6: {} drops copies of {slot:?} of {shuffle}, and has no receipt of objects that are all there",
+            node.name
         ))
+    }
+
+    /// A node deletes objects of a shuffle: nobody wants it any more (D7).
+    pub fn objects_deleted(&self, shuffle: ShuffleId, slot: PoolSlot) -> Result<(), String> {
+        match self.ended.contains(&shuffle) {
+            true => Ok(()),
+            false => Err(format!("D7: objects of {slot:?} of {shuffle} are deleted, which has not ended")),
+        }
     }
 
     /// Whether what a disk has may go: of everything that was acknowledged, or may yet be, another intact copy is on a replica of

@@ -36,6 +36,8 @@ pub struct Weather {
     pub die: u64,
     /// How many of a thousand calls the object store refuses; some of these it has done.
     pub refused: u64,
+    /// A node that does not see what others have put there, until faults end.
+    pub blind: Option<usize>,
     /// Whether one shuffle floods a buffer into which another one trickles.
     pub floods: bool,
     /// While its one shuffle is under way no machine is called with a tick, and its job goes on as soon as it has an answer.
@@ -106,6 +108,7 @@ impl Weather {
             speculated: *draw.pick(&[0, 100, 500]).unwrap_or(&100),
             die: *draw.pick(&[0, 20, 100]).unwrap_or(&20),
             refused: 0,
+            blind: None,
             floods: false,
             is_lone: false,
         };
@@ -136,7 +139,8 @@ impl Weather {
             ..self.settings
         };
         let refused = *draw.pick(&[0, 50, 300]).unwrap_or(&50);
-        Weather { settings, refused, ..self }
+        let blind = if draw.chance(200) { Some(draw.index(self.nodes)) } else { None };
+        Weather { settings, refused, blind, ..self }
     }
 
     /// The same with one shuffle, and without faults.

@@ -10,7 +10,7 @@
 //! | of this process, which has put the objects | the copies go |
 //! | of another process | this node looks for the objects, and the copies go when it has seen them |
 //! | of another process, and they are not there, or not now | the copies stay, and what lacks of them is fetched. It looks again after a rest, which doubles |
-//! | at a start without copies | it counts: the process before has seen them |
+//! | at a start, without copies of a slot that the node does not load | it counts: the process before has seen them |
 //! | at a node without an object store | the copies stay |
 //!
 //! So nodes that do not mean the same store, by a prefix that is wrong or a folder that is not mounted, keep what they have. One
@@ -78,7 +78,9 @@ impl Holder {
     /// At a start, when all batches are known.
     pub(super) fn count_lone_receipts(&mut self) {
         let parts = self.offloads.unseen.keys().copied();
-        let lone: Vec<Part> = parts.filter(|part| !self.has_copies(*part)).collect();
+        let loads = |slot| self.map.place(slot).is_some_and(|place| place.loading.contains(&self.me));
+        let lone = parts.filter(|(shuffle, slot)| !self.has_copies((*shuffle, *slot)) && !loads(*slot));
+        let lone: Vec<Part> = lone.collect();
         lone.into_iter().for_each(|part| self.count_receipt(part));
     }
 

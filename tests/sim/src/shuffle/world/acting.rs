@@ -503,6 +503,6 @@ impl World {
         if let Some(process) = self.process(node) {
             process.replicas.copies.remove(&slot);
         }
-        self.oracle.dropped(&keys, &self.nodes, self.weather.replicas)
+        self.oracle.dropped(&keys, (&self.nodes[..], self.weather.replicas), &self.objects)
     }
 }

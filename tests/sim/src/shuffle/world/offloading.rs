@@ -4,6 +4,7 @@ use super::{Happening, World};
 use crate::clock::MS;
 use crate::shuffle::objects::ObjectCall;
 use partage_core::base::id::Incarnation;
+use partage_service::shuffle::holder::OffloadOutcome;
 use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::record::{Batch, BatchKey, Stream};
 use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId, holder};
@@ -35,13 +36,17 @@ impl World {
         match effect {
             holder::Effect::Offload(plan, slot) => return self.offloads(node, &plan, slot),
             holder::Effect::DropCopies(shuffle, slot) => {
-                self.oracle.copies_dropped(shuffle, slot)?;
-                self.nodes[node].disk.drop_if(|key| {
+                self.oracle.copies_dropped((shuffle, slot), &self.nodes[node], &self.objects)?;
+                self.nodes[node].disk.drop_written(|key| {
                     let stream = &key.stream;
                     (stream.shuffle, stream.slot) == (shuffle, slot) && !stream.writer.is_objects()
                 });
             }
+            holder::Effect::SeeObjects(shuffle, slot, by) => {
+                self.asks_objects(node, ObjectCall::See(shuffle, slot, by));
+            }
             holder::Effect::DeleteObjects(shuffle, slot) => {
+                self.oracle.objects_deleted(shuffle, slot)?;
                 self.asks_objects(node, ObjectCall::Delete(shuffle, slot));
             }
             holder::Effect::ListObjects(home) => self.asks_objects(node, ObjectCall::List(home)),
@@ -56,7 +61,7 @@ impl World {
         if let Some(key) = self.nodes[node].disk.damaged_of(shuffle, slot) {
             self.nodes[node].disk.forget(&key);
             self.holder(node, holder::Event::Damaged(key))?;
-            return self.holder(node, holder::Event::Offloaded(shuffle, slot, false));
+            return self.holder(node, holder::Event::Offloaded(shuffle, slot, OffloadOutcome::Unreadable));
         }
         let disk = &self.nodes[node].disk;
         let needed = plan.needed.get(&slot).into_iter().flatten();
@@ -71,7 +76,7 @@ impl World {
                 self.asks_objects(node, ObjectCall::Put(shuffle, slot, by, batches));
                 Ok(())
             }
-            None => self.holder(node, holder::Event::Offloaded(shuffle, slot, false)),
+            None => self.holder(node, holder::Event::Offloaded(shuffle, slot, OffloadOutcome::Unreadable)),
         }
     }
 
@@ -92,9 +97,16 @@ impl World {
                 if does {
                     self.outcome.offloaded += 1;
                     self.objects.put((shuffle, slot, by), batches);
-                    self.oracle.objects.insert((shuffle, slot));
+                } else if self.draw.chance(500) {
+                    self.objects.put_some((shuffle, slot, by));
                 }
-                holder::Event::Offloaded(shuffle, slot, !refuses)
+                let outcome = if refuses { OffloadOutcome::Refused } else { OffloadOutcome::Durable };
+                holder::Event::Offloaded(shuffle, slot, outcome)
+            }
+            ObjectCall::See(shuffle, slot, by) => {
+                let is_blind = self.stopped.is_none() && self.weather.blind == Some(node);
+                let sees = !refuses && !is_blind && self.objects.has(shuffle, slot, &by);
+                holder::Event::ObjectsSeen(shuffle, slot, by, sees)
             }
             ObjectCall::Delete(shuffle, slot) => {
                 if does {
