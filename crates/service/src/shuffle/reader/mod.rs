@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub enum Failed {
     /// No holder gave it.
     #[error(
-        "no node could read range {0:?}: try again when its replicas are there (the last one refused as follows: {1:?})"
+        "no node could read range {0:?}: try again when its replicas are there (they refused as follows: {1:?})"
     )]
     NoHolder(RangeId, Option<NotRead>),
     /// There is no shuffle any more.
@@ -107,8 +107,25 @@ pub struct Reader {
     rest_until: Millis,
     /// Tenths of rounds.
     budget: u64,
-    last_refusal: Option<NotRead>,
+    /// What the holders of this round have answered that says most.
+    refusal: Option<NotRead>,
+    /// A holder of this round has not said what it has.
+    is_unheard: bool,
     is_over: bool,
+}
+
+/// Of the refusals of a round the one that says most of it is told. That the object store does not give something is the reason
+/// why others lack it.
+fn rank(refusal: NotRead) -> u8 {
+    match refusal {
+        NotRead::ObjectStore => 5,
+        NotRead::Differs => 4,
+        NotRead::ObjectLost => 3,
+        NotRead::Busy => 2,
+        NotRead::Lacks => 1,
+        // They are no refusals.
+        NotRead::Sorts | NotRead::Over(_) => 0,
+    }
 }
 
 impl Reader {
@@ -224,7 +241,8 @@ impl Reader {
             failed: 0,
             rounds: 0,
             rest_until: Millis(0),
-            last_refusal: None,
+            refusal: None,
+            is_unheard: false,
             is_over: false,
         }
     }
@@ -253,6 +271,7 @@ impl Reader {
                 let wait = self.settings.read_wait_ms;
                 if self.asked.as_ref().is_some_and(|asked| now.since(asked.at) >= wait) {
                     self.asked = None;
+                    self.is_unheard = true;
                     self.fail(now, &mut effects);
                 }
             }
@@ -277,9 +296,16 @@ impl Reader {
             Err(NotRead::Sorts) => self.rest_until = now + self.settings.back_off_ms,
             Err(NotRead::Over(how)) => self.end(Effect::Failed(Failed::Over(how)), effects),
             Err(refusal) => {
-                self.last_refusal = Some(refusal);
+                self.keep_refusal(refusal);
                 self.fail(now, effects);
             }
+        }
+    }
+
+    fn keep_refusal(&mut self, refusal: NotRead) {
+        self.is_unheard |= refusal == NotRead::Busy;
+        if rank(refusal) >= self.refusal.map_or(0, rank) {
+            self.refusal = Some(refusal);
         }
     }
 
@@ -295,7 +321,7 @@ impl Reader {
             _ => None,
         };
         let Some((from, to)) = asked else {
-            self.last_refusal = Some(NotRead::Differs);
+            self.keep_refusal(NotRead::Differs);
             return self.fail(now, effects);
         };
         *from += count;
@@ -318,7 +344,7 @@ impl Reader {
         };
         let (range, what) = (*range, what.clone());
         let Ok(left) = what.behind(&found) else {
-            self.last_refusal = Some(NotRead::Differs);
+            self.keep_refusal(NotRead::Differs);
             return self.fail(now, effects);
         };
         self.has_answered();
@@ -341,6 +367,7 @@ impl Reader {
 
     fn has_answered(&mut self) {
         (self.failed, self.rounds) = (0, 0);
+        (self.refusal, self.is_unheard) = (None, false);
         self.budget = (self.budget + 1).min(10 * self.settings.retry_budget);
     }
 
@@ -354,8 +381,14 @@ impl Reader {
         self.failed = 0;
         if self.budget < 10 {
             let range = self.plan.ranges.get(part.range).map_or(RangeId(0), |range| range.id);
-            return self.end(Effect::Failed(Failed::NoHolder(range, self.last_refusal)), effects);
+            let refusal = match self.refusal {
+                // One that has not said what it has may have it all the same.
+                Some(NotRead::ObjectLost) if self.is_unheard => Some(NotRead::Busy),
+                refusal => refusal,
+            };
+            return self.end(Effect::Failed(Failed::NoHolder(range, refusal)), effects);
         }
+        (self.refusal, self.is_unheard) = (None, false);
         self.budget -= 10;
         let rest = self.settings.back_off_ms.saturating_mul(1 << self.rounds.min(20));
         self.rest_until = now + rest.min(self.settings.longest_back_off_ms);

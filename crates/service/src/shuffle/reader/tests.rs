@@ -250,3 +250,42 @@ fn r3_when_all_have_failed_it_waits_longer_each_time_until_its_budget_is_used_up
     assert_eq!(failed, Failed::NoHolder(RangeId(1), Some(NotRead::Lacks)));
     assert_eq!((rests, number), (vec![10, 20, 25], 12));
 }
+
+/// How a read fails by what three holders answer in its last round; none: one is silent.
+fn fails(earlier: NotRead, answers: [Option<NotRead>; 3]) -> Option<NotRead> {
+    let settings = Settings { retry_budget: 1, back_off_ms: 10, ..Settings::default() };
+    let mut reader = reader(settings.clone());
+    let (mut now, mut number) = (0, 0);
+    for answer in [Some(earlier); 3].into_iter().chain(answers) {
+        reader.handle(Millis(now), Event::Tick);
+        number += 1;
+        now += settings.read_wait_ms;
+        let effects = match answer {
+            Some(refusal) => reader.handle(Millis(now), Event::Answer(number, Err(refusal))),
+            None => reader.handle(Millis(now), Event::Tick),
+        };
+        if let Some(Effect::Failed(failed)) = effects.last() {
+            assert_eq!(number, 6);
+            let Failed::NoHolder(_, refusal) = failed else { panic!("{failed:?}") };
+            return *refusal;
+        }
+        now += 10;
+    }
+    panic!("it does not fail");
+}
+
+#[test]
+fn a_read_that_fails_tells_what_says_most_of_its_last_round() {
+    use NotRead::{Busy, Differs, Lacks, ObjectLost, ObjectStore};
+    let lost = [Some(ObjectLost), Some(ObjectLost), Some(Lacks)];
+    assert_eq!(fails(Lacks, lost), Some(ObjectLost));
+    assert_eq!(fails(ObjectStore, lost), Some(ObjectLost), "an earlier round is over");
+    assert_eq!(fails(Lacks, [Some(Lacks), Some(ObjectStore), Some(ObjectLost)]), Some(ObjectStore));
+    assert_eq!(fails(Lacks, [Some(Differs), Some(ObjectLost), Some(Lacks)]), Some(Differs));
+    // Who is busy or silent may have it.
+    for one in [Some(Busy), None] {
+        assert_eq!(fails(Lacks, [one, Some(ObjectLost), Some(Lacks)]), Some(Busy));
+        assert_eq!(fails(Lacks, [Some(ObjectLost), Some(Lacks), one]), Some(Busy));
+    }
+    assert_eq!(fails(Lacks, [None, None, None]), None);
+}
