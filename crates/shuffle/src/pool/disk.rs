@@ -17,9 +17,10 @@ pub(crate) async fn attend(limits: DiskLimits, folder: PathBuf, running: Arc<Run
     let mut looks = 0;
     let seen = |seen: DiskUse| {
         let DiskUse { share, before, at } = seen;
-        // A disk that fills is listed now and then: that takes as long as it has batches.
+        // A disk that fills is listed now and then: that takes as long as it has batches. That it has room is said at each look:
+        // a node that is busy may not take it up.
         looks = if at.nearly_full { looks + 1 } else { 0 };
-        if looks % ROOM_LOOKS == 1 || (before.nearly_full && !at.nearly_full) {
+        if looks % ROOM_LOOKS == 1 || !at.nearly_full {
             running.node.make_room(at.nearly_full);
         }
         // A write that found no room says the same before the limit does.
