@@ -10,7 +10,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 /// What is tried again within one call: a connection that breaks. All else the node tries again, later.
@@ -21,11 +21,16 @@ const POLICY: SourceRetryPolicy = SourceRetryPolicy {
     retry_time: Duration::from_secs(10),
 };
 
+/// Calls that are under way. One to a folder that does not answer goes on when it is given up, and has a thread: no more than so
+/// many have one.
+const CALLS: usize = 32;
+
 /// A store that is open. The threads of the node that call it are none of the runtime.
 #[derive(Debug)]
 pub struct Objects {
     source: Source,
     runtime: Handle,
+    calls: Arc<Semaphore>,
     stops: watch::Sender<bool>,
 }
 
@@ -35,18 +40,34 @@ impl Objects {
         make_folder(url)?;
         let source = Source::open_objects_with_policy(url, &environment(), &POLICY);
         let source = source.map_err(|error| Failure::usage(format!("--object-store: {error}")))?;
-        Ok(Arc::new(Objects { source, runtime: Handle::current(), stops: watch::Sender::new(false) }))
+        let (calls, stops) = (Arc::new(Semaphore::new(CALLS)), watch::Sender::new(false));
+        Ok(Arc::new(Objects { source, runtime: Handle::current(), calls, stops }))
     }
 
-    fn call<T>(&self, work: impl Future<Output = Result<T, SourceError>>) -> Result<T, ObjectError> {
+    fn call<T, W>(&self, path: &str, work: impl FnOnce(Source, String) -> W) -> Result<T, ObjectError>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, SourceError>> + Send + 'static,
+    {
+        let work = work(self.source.clone(), path.to_owned());
+        let called = async {
+            let permit = Arc::clone(&self.calls).acquire_owned().await;
+            // It has its permit until it has ended, whoever waits for it.
+            let task = self.runtime.spawn(async move {
+                let _permit = permit;
+                work.await
+            });
+            task.await
+        };
         let passes = |why: String| ObjectError { is_lost: false, why };
         let mut stops = self.stops.subscribe();
         self.runtime.block_on(async {
             tokio::select! {
                 biased;
                 _ = stops.wait_for(|stops| *stops) => Err(passes("the node ends".to_owned())),
-                done = timeout(OBJECT_TIME, work) => match done {
-                    Ok(done) => done.map_err(failed),
+                done = timeout(OBJECT_TIME, called) => match done {
+                    Ok(Ok(done)) => done.map_err(failed),
+                    Ok(Err(ended)) => Err(passes(ended.to_string())),
                     Err(_) => {
                         let (url, within) = (self.source.url(), OBJECT_TIME.as_secs());
                         Err(passes(format!("{url}: no answer within {within} s")))
@@ -69,28 +90,29 @@ impl ObjectPlace for Objects {
     }
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<(), ObjectError> {
-        self.call(self.source.put_object(path, bytes))
+        self.call(path, |source, path| async move { source.put_object(&path, bytes).await })
     }
 
     fn get(&self, path: &str, from: u64, bytes: u64) -> Result<Bytes, ObjectError> {
-        self.call(self.source.get_object_range(path, from, bytes))
+        self.call(path, move |source, path| async move { source.get_object_range(&path, from, bytes).await })
     }
 
     fn get_all(&self, path: &str, most: u64) -> Result<Bytes, ObjectError> {
-        self.call(self.source.get_object(path, most))
+        self.call(path, move |source, path| async move { source.get_object(&path, most).await })
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>, ObjectError> {
-        let objects = self.call(self.source.list_objects(path))?;
+        let listed = self.call(path, |source, path| async move { source.list_objects(&path).await });
+        let objects = listed?;
         Ok(objects.into_iter().map(|object| object.path).collect())
     }
 
     fn folders(&self, path: &str) -> Result<Vec<String>, ObjectError> {
-        self.call(self.source.list_folders(path))
+        self.call(path, |source, path| async move { source.list_folders(&path).await })
     }
 
     fn delete(&self, path: &str) -> Result<(), ObjectError> {
-        self.call(self.source.delete_object(path))
+        self.call(path, |source, path| async move { source.delete_object(&path).await })
     }
 
     fn stop(&self) {
