@@ -209,13 +209,16 @@ impl Oracle {
             let (own, other) = (&key.stream, &other.stream);
             other.writer.is_objects() && (other.shuffle, other.slot) == (own.shuffle, own.slot)
         };
-        let has_receipt = |node: &&Node| {
+        let lost = self.lost.iter().filter(|(other, _)| is_receipt(other));
+        let lost: BTreeSet<usize> = lost.flat_map(|(_, nodes)| nodes.iter().copied()).collect();
+        let has_receipt = |at: usize, node: &Node| {
             let mut keys = node.disk.batches.iter().map(|batch| &batch.key).filter(|other| is_receipt(other));
-            !node.disk.has_intact(key)
-                && keys.any(|receipt| node.disk.has_synced(receipt) && objects.has_put(&receipt.stream))
+            lost.contains(&at)
+                || keys.any(|receipt| node.disk.has_synced(receipt) && objects.has_put(&receipt.stream))
         };
-        let lost = self.lost.iter().filter(|(other, _)| is_receipt(other)).map(|(_, copies)| *copies);
-        nodes.iter().filter(has_receipt).count() + lost.sum::<usize>()
+        let has_copy = |at: usize, node: &Node| node.disk.has_intact(key) || self.has_lost(at, key);
+        let nodes = nodes.iter().enumerate();
+        nodes.filter(|(at, node)| !has_copy(*at, node) && has_receipt(*at, node)).count()
     }
 
     /// A node has dropped what it had (X12, D7).
