@@ -149,7 +149,7 @@ kinds! {
     /// Put a slot of a shuffle into the object store.
     MakeRoom = 40, Node, SHORT_BYTES;
     /// A replica has not all that it is to divide or to count.
-    Lacks = 41, Node, SHORT_BYTES;
+    ReplicaLacks = 41, Node, SHORT_BYTES;
     /// A shuffle is to begin.
     Start = 64, Client, LONG_BYTES;
     /// An attempt begins.

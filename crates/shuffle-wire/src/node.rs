@@ -209,7 +209,7 @@ pub fn frame(message: &Message) -> Result<Frame, FrameError> {
             (*epoch, *slot).put(out);
             put(Kind::Counted, counts, out)
         }
-        Message::Lacks(_, slot) => put(Kind::Lacks, slot, out),
+        Message::Lacks(_, slot) => put(Kind::ReplicaLacks, slot, out),
     };
     Frame::new(kind, shuffle_of(message), body)
 }
@@ -277,7 +277,7 @@ fn take(kind: Kind, shuffle: Option<ShuffleId>, from: &mut Cursor<'_>) -> Result
         Kind::Word => Message::Word(shuffle?, Form::take(from)?),
         Kind::Dropped => Message::Dropped(shuffle?),
         Kind::MakeRoom => Message::MakeRoom(shuffle?, Form::take(from)?),
-        Kind::Lacks => Message::Lacks(shuffle?, Form::take(from)?),
+        Kind::ReplicaLacks => Message::Lacks(shuffle?, Form::take(from)?),
         Kind::AskMarks => Message::AskMarks(shuffle?, Form::take(from)?),
         Kind::Marks => {
             let (after, has_more) = Form::take(from)?;

@@ -35,7 +35,7 @@ use crate::keyspace::Ownership;
 use crate::keyspace::map::{Edit, Replica, Shard};
 use crate::node::Health;
 use crate::node::exchange::Phase;
-use crate::plan::handover::{self, HandOver};
+use crate::plan::handover::{self, HandOver, ReplicaView};
 use std::collections::BTreeSet;
 
 /// The leader of a shard was ordered to hand over.

@@ -121,7 +121,7 @@ fn codes_and_words_are_each_ones_own() {
 #[test]
 fn refusals_of_core_say_whether_to_run_the_attempt_again() {
     use crate::client::Again;
-    let cases: [(Refusal, &str, Again); 25] = [
+    let cases: [(Refusal, &str, Again); 29] = [
         (buffer::Failed::IdTwice.into(), "attempt-id-used", Again::Attempt),
         (buffer::Failed::FrameMissing { expected: 1, found: 3 }.into(), "frame-missing", Again::Attempt),
         (buffer::Failed::CountDiffers { said: (1, 1), seen: (2, 2) }.into(), "count-differs", Again::Attempt),

@@ -39,7 +39,7 @@ fn a_full_disk_refuses_attempts_by_name_and_goes_on_when_there_is_room() {
     until("the node has what found no room on it", || {
         let first = |key: &BatchKey| match &key.stream.writer {
             Writer::Buffer(buffer) => buffer.node.as_str() == "n1" && key.number == 1,
-            Writer::Division(..) => false,
+            Writer::Division(..) | Writer::Objects(_) => false,
         };
         stored_on(&cluster, 0).iter().any(first)
     });

@@ -189,7 +189,9 @@ fn a_lead_is_handed_over_anew_to_an_heir_that_has_left_the_set_and_comes_back() 
         order.in_sync.remove(&P3);
     });
     assert!(group.heard(P1, &Effect::TransferEnded(P3)));
-    group.order(|order| drop(order.in_sync.insert(P3)));
+    group.order(|order| {
+        order.in_sync.insert(P3);
+    });
     assert_eq!(group.replicas[&P1].status().heir_ready, Some(P3));
 }
 
