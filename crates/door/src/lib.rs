@@ -15,6 +15,7 @@
 //! process.
 
 mod admit;
+mod bind;
 mod body;
 mod budget;
 mod connection;
@@ -30,6 +31,7 @@ mod unreadable;
 mod usage;
 
 pub use admit::{AdmissionPolicy, Changes, has_dot_segment};
+pub use bind::bind;
 pub use body::RequestBody;
 pub use budget::Budget;
 pub use connection::{AcceptedConnection, DetachedConnection, Peer, Service, TowerService};

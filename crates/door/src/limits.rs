@@ -49,6 +49,12 @@ pub const FILES_KEPT: u64 = 512;
 /// The rest between two log lines about one reason of refusal; each says how many there were.
 pub const LOG_EVERY: Duration = Duration::from_secs(10);
 
+/// How long an address that is in use is waited for: a killed process may have it a moment longer.
+pub const ADDRESS_TIME: Duration = Duration::from_secs(3);
+
+/// How often it is tried meanwhile.
+pub const ADDRESS_LOOK: Duration = Duration::from_millis(50);
+
 /// How long a client may take to close a connection that the door ends.
 pub const CLOSING: Duration = Duration::from_secs(1);
 

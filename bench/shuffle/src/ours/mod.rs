@@ -5,8 +5,8 @@
 //!     crate partage-shuffle-client          same crate
 //! ```
 //!
-//! Nothing is used but the command line, HTTP, and the client that a user has: in `hail` and `mixed` pyarrow. What must hold is an
-//! error if it does not; times are only printed.
+//! Nothing is used but the command line, HTTP, and the client that a user has: in `hail` and `mixed` pyarrow. What must hold is
+//! an error if it does not; times are only printed.
 
 mod balance;
 mod chaos;

@@ -40,7 +40,7 @@ pub fn read<T: DeserializeOwned + Default>(file: Option<&Path>) -> Result<T, Fai
 /// # Errors
 /// The system does not let it listen there.
 pub async fn bind(listen: &str, flag: &str) -> Result<TcpListener, Failure> {
-    TcpListener::bind(listen).await.map_err(|error| {
+    partage_door::bind(listen).await.map_err(|error| {
         Failure::failed(format!("cannot listen on {listen}: {error}"))
             .help(format!("choose another address with {flag}, or stop the process that uses this one"))
     })

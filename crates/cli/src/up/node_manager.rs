@@ -220,7 +220,7 @@ impl NodeManager {
     /// Opens the control listener: `POST /kill/<node>` and `POST /add/<node>`.
     pub async fn open(&self, listen: SocketAddr) -> Result<SocketAddr, Failure> {
         let cannot = |error| Failure::failed(format!("cannot listen on {listen}: {error}"));
-        let listener = TcpListener::bind(listen).await.map_err(cannot)?;
+        let listener = partage_door::bind(listen).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let router = Router::new()
             .route("/kill/{node}", post(kill))
@@ -240,7 +240,7 @@ impl NodeManager {
 }
 
 async fn bind(listen: SocketAddr) -> Result<TcpListener, String> {
-    TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))
+    partage_door::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))
 }
 
 /// A node of shuffles of that name that was killed a moment ago may have the folder still. A node registers before it opens its

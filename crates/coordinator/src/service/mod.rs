@@ -46,7 +46,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use swappable_router::SwappableRouter;
-use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -165,7 +164,7 @@ impl Coordinator {
 
     async fn begin(config: Config) -> Result<Coordinator, StartError> {
         let listen_error = |error| StartError::Listen { address: config.listen, error };
-        let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
+        let listener = partage_door::bind(config.listen).await.map_err(listen_error)?;
         let address = listener.local_addr().map_err(listen_error)?;
         if config.backing.is_shared() && config.address.is_none() && address.ip().is_unspecified() {
             return Err(StartError::Unreachable { listen: address });

@@ -45,7 +45,7 @@ use partage_service::dataset::{
 };
 use partage_worker::{LeaveError, Worker};
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -261,7 +261,8 @@ impl Node {
             tracing::warn!(path = %path.display(), reason, "taken out of the local store");
         }
         let no_door = |source| ServeError { at: options.listen.to_string(), source };
-        let listener = TcpListener::bind(options.listen).map_err(no_door)?;
+        let bound = partage_door::bind(options.listen).await;
+        let listener = bound.and_then(tokio::net::TcpListener::into_std).map_err(no_door)?;
         let at = listener.local_addr().map_err(no_door)?;
         let address = options.address.clone().map_or_else(|| Address::new(&at.to_string()), Ok)?;
         let info = NodeInfo { shard_id: String::new(), address: address.as_str().into() };

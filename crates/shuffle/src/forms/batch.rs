@@ -191,7 +191,7 @@ mod tests {
             encode(&batch, &mut form);
             form[1]
         });
-        assert_eq!(kinds.collect::<Vec<u8>>(), [3, 1, 2, 4]);
+        assert_eq!(kinds.collect::<Vec<u8>>(), [3, 1, 1, 2, 4]);
         let mut form = Vec::new();
         encode(&batches()[0], &mut form);
         for bad in [0, 5, 255] {

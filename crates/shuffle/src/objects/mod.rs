@@ -13,8 +13,8 @@
 //!
 //! Which store it is the caller of the crate says, by [`ObjectPlace`]: no client of a cloud is linked here.
 //!
-//! What was not done: what a process that died has put of a living shuffle and had no receipt for is deleted with the shuffle, not
-//! before. Batches are read by one request after the other.
+//! What was not done: what a process that died has put of a living shuffle and had no receipt for is deleted with the shuffle,
+//! not before. Batches are read by one request after the other.
 
 mod cursor;
 mod layout;

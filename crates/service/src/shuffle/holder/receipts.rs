@@ -1,9 +1,9 @@
 //! Receipts of an object store, and when they count (D6).
 //!
-//! A *receipt* is a batch without records, in a stream of its own ([`Writer::Objects`]): replicas fetch it, hand it over, and find
-//! it again at a start as any batch, and no leader's decision is needed. Objects have the name of the process that has put them.
-//! So two leaders of a slot that do not know of each other put the same twice, and neither changes what the other one has put;
-//! each receipt is good for itself.
+//! A *receipt* is a batch without records, in a stream of its own ([`Writer::Objects`]): replicas fetch it, hand it over, and
+//! find it again at a start as any batch, and no leader's decision is needed. Objects have the name of the process that has put
+//! them. So two leaders of a slot that do not know of each other put the same twice, and neither changes what the other one has
+//! put; each receipt is good for itself.
 //!
 //! | a receipt that came to a node | then |
 //! |---|---|
