@@ -106,7 +106,7 @@ impl Offloading {
     pub(crate) fn job(&self, job: ObjectJob) {
         let to = if matches!(job, ObjectJob::Put(..)) { &self.puts } else { &self.others };
         let failed = job.failed();
-        if !to.as_ref().is_some_and(|to| to.try_send(job).is_ok()) {
+        if to.as_ref().is_none_or(|to| to.try_send(job).is_err()) {
             failed.into_iter().for_each(|done| self.inbox.done(done));
         }
     }

@@ -11,9 +11,9 @@
 //! # What is promised
 //!
 //! - When [`Store::store`] names a batch as stored, the batch is on stable storage. One of durability `memory` is written, so
-//! that   it outlives the process; the system brings it to the disk when it likes. A full disk is a definite answer: nothing of
-//! these   batches is there, and the next call may succeed. After any other error the process must end ([`StoreError::Ends`]): a
-//! failed   sync is never tried again, as the kernel may have dropped what it says it has.
+//!   that it outlives the process; the system brings it to the disk when it likes. A full disk is a definite answer: nothing of
+//!   these batches is there, and the next call may succeed. After any other error the process must end ([`StoreError::Ends`]):
+//!   a failed sync is never tried again, as the kernel may have dropped what it says it has.
 //! - A start finds every batch that was stored; after the power was gone, every one that was synced. It syncs what it finds:
 //!   that counts as stored from now on. It cuts off what is unfinished, and reports each place that is damaged by file and
 //!   offset; the batches behind such a place are found (`file.rs`).

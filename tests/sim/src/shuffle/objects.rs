@@ -15,10 +15,12 @@ pub enum ObjectCall {
     List(PoolSlot),
 }
 
+/// What one process has put of a slot of a shuffle. None: it has no index.
+type Batches = Option<Vec<Arc<Batch>>>;
+
 #[derive(Debug, Default)]
 pub struct ObjectStore {
-    /// What each process has put of a slot of a shuffle. None: it has no index.
-    parts: BTreeMap<(ShuffleId, PoolSlot, BufferId), Option<Vec<Arc<Batch>>>>,
+    parts: BTreeMap<(ShuffleId, PoolSlot, BufferId), Batches>,
 }
 
 impl ObjectStore {

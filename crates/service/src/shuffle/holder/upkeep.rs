@@ -99,7 +99,7 @@ impl Holder {
     fn fetch_lacking(&mut self, from: &NodeId, has: &Inventory) {
         let none = Numbers::default();
         let mut lacking = Vec::new();
-        let offloaded = self.settings.has_objects.then(|| receipts_of(has)).unwrap_or_default();
+        let offloaded = if self.settings.has_objects { receipts_of(has) } else { BTreeSet::new() };
         let is_wanted = |stream: &Stream| {
             stream.writer.is_objects()
                 || !(self.is_offloaded(stream.shuffle, stream.slot)

@@ -18,10 +18,8 @@ impl World {
             Happening::Stop => self.stop(),
             Happening::Fills => return self.fills(),
             Happening::Objects(node, life, call) => self.object_store_does(node, life, call),
-            Happening::ObjectAnswer(node, life, event) => {
-                if self.nodes[node].incarnation == life {
-                    return self.holder(node, event);
-                }
+            Happening::ObjectAnswer(node, life, event) if self.nodes[node].incarnation == life => {
+                return self.holder(node, event);
             }
             Happening::Start(node) => self.start(node),
             Happening::Map(node) => return self.hears_map(node),
