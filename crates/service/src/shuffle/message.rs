@@ -29,7 +29,7 @@ pub enum Word {
 pub enum Message {
     /// Store it.
     Batch(Arc<Batch>),
-    /// It is stored, as its [`Durability`](super::Durability) says.
+    /// It is stored, as its [`Durability`] says.
     Stored(BatchKey),
     /// The shuffle of it has ended: it is not stored.
     Refused(BatchKey, Ended),
