@@ -4,12 +4,15 @@
 
 #[path = "../process/mod.rs"]
 pub mod process;
+pub mod records;
 
 pub use process::{Said, partage};
 
 use process::{PATIENCE, Process, SETTINGS};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -152,4 +155,16 @@ impl Pool {
             }
         }
     }
+}
+
+/// A metric of a node.
+pub fn metric(node: &str, name: &str) -> u64 {
+    let mut stream = TcpStream::connect(node).unwrap();
+    let request =
+        format!("GET /partage/worker/metrics HTTP/1.1\r\nHost: {node}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name} in {text}")).trim().parse().unwrap()
 }
