@@ -56,7 +56,13 @@ impl Doors {
     /// With node `a`, keyspace `kv` cut at "g" and "n", and keyspace `parts` with the partition `north`. Both are in
     /// mode manual, so nothing changes by itself.
     pub async fn open() -> Doors {
-        let settings = Settings { lease_ms: 600_000, dead_after_ms: 600_000, ..Settings::default() };
+        // Node `a` sends no heartbeats, and is not to be found silent however long a test takes.
+        let settings = Settings {
+            heartbeat_ms: 200_000,
+            lease_ms: 600_000,
+            dead_after_ms: 600_000,
+            ..Settings::default()
+        };
         let config = Config { settings, ..Config::new("127.0.0.1:0".parse().unwrap()) };
         let coordinator = Coordinator::start(config).await.unwrap();
         let channel = Channel::from_shared(format!("http://{}", coordinator.address())).unwrap();
