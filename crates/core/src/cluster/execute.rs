@@ -298,10 +298,12 @@ impl Cluster {
         let is_set = current.has_in_sync_set();
         let may_lead =
             current.replica(heir).is_some_and(|r| r.state == ReplicaState::Live && (r.in_sync || !is_set));
+        if !may_lead {
+            // The map says why it cannot lead.
+            return Ok(edit.lead(shard, heir)?);
+        }
         let seen = (&self.members.nodes, at.now, &self.settings);
         match keyspace.hand_over(current, heir, seen) {
-            // The map says why it cannot lead.
-            _ if !may_lead => return Ok(edit.lead(shard, heir)?),
             // A coordinator that has just begun does not know how the leader is.
             HandOver::Done if self.awaits_leader(keyspace, current, at) => {}
             HandOver::Done => return Ok(edit.lead(shard, heir)?),

@@ -20,7 +20,7 @@
 //!
 //! A coordinator that has just begun waits for no node longer than until it may call that node silent.
 //!
-//! The leader itself lets writes in again after a while, whatever becomes of its coordinator. Nothing of this is stored: the next
+//! The leader itself lets writes in again after two seconds, also when it hears no coordinator. Nothing of this is stored: the next
 //! coordinator takes the order back with its first orders, and begins the hand-over anew.
 
 use super::decide::Transition;

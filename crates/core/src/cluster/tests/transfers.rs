@@ -44,6 +44,17 @@ fn transfer(test: &mut TestCluster, shard: ShardId, to: &NodeId) {
     ask(test, Command::TransferLeader { keyspace: name(), shard, to: to.clone() });
 }
 
+/// A leader of three that hands over for two beats, to an heir that does not get ready: the cluster, the shard before, the heir.
+fn handing_over() -> (TestCluster, Shard, Replica) {
+    let mut test = table(3);
+    let (before, heir) = (only(&test), a_follower(&test));
+    test.unready_heirs.insert(before.id);
+    transfer(&mut test, before.id, &heir.node);
+    test.run(2 * BEAT_MS);
+    assert_eq!((only(&test).epoch, ordered_heir(&test)), (before.epoch, Some(heir.placement)));
+    (test, before, heir)
+}
+
 fn number(node: &NodeId) -> usize {
     node.as_str()[1..].parse().unwrap()
 }
@@ -72,11 +83,8 @@ fn o11_a_leader_hands_over_before_another_leads() {
 /// The in-sync set loses nothing by that, though writes that are under way end with an unknown outcome.
 #[test]
 fn l1_a_leader_whose_heir_is_never_ready_is_waited_for_so_long_and_no_longer() {
-    let mut test = table(3);
-    let (before, heir) = (only(&test), a_follower(&test));
-    test.unready_heirs.insert(before.id);
-    transfer(&mut test, before.id, &heir.node);
-    test.run(settings().transfer_ms - 2 * BEAT_MS);
+    let (mut test, before, heir) = handing_over();
+    test.run(settings().transfer_ms - 4 * BEAT_MS);
     assert_eq!((only(&test).epoch, ordered_heir(&test)), (before.epoch, Some(heir.placement)));
     test.run(5 * BEAT_MS);
     assert_eq!(leader(&test).placement, heir.placement);
@@ -84,11 +92,8 @@ fn l1_a_leader_whose_heir_is_never_ready_is_waited_for_so_long_and_no_longer() {
 
 #[test]
 fn l1_nothing_waits_for_a_leader_that_dies_while_it_hands_over() {
-    let mut test = table(3);
-    let (before, heir, died) = (only(&test), a_follower(&test), leader(&test));
-    test.unready_heirs.insert(before.id);
-    transfer(&mut test, before.id, &heir.node);
-    test.run(2 * BEAT_MS);
+    let (mut test, ..) = handing_over();
+    let died = leader(&test);
     kill(&mut test, number(&died.node));
     test.run(10 * BEAT_MS);
     assert_ne!(leader(&test).placement, died.placement);
@@ -97,11 +102,8 @@ fn l1_nothing_waits_for_a_leader_that_dies_while_it_hands_over() {
 
 #[test]
 fn l1_an_heir_that_dies_does_not_lead() {
-    let mut test = table(3);
-    let (before, heir, stays) = (only(&test), a_follower(&test), leader(&test));
-    test.unready_heirs.insert(before.id);
-    transfer(&mut test, before.id, &heir.node);
-    test.run(2 * BEAT_MS);
+    let (mut test, _, heir) = handing_over();
+    let stays = leader(&test);
     kill(&mut test, number(&heir.node));
     test.run(settings().transfer_ms + 10 * BEAT_MS);
     assert_eq!((leader(&test).placement, ordered_heir(&test)), (stays.placement, None));
@@ -112,12 +114,7 @@ fn l1_an_heir_that_dies_does_not_lead() {
 
 #[test]
 fn o9_the_next_coordinator_has_the_leader_hand_over_anew() {
-    let mut test = table(3);
-    let (before, heir) = (only(&test), a_follower(&test));
-    test.unready_heirs.insert(before.id);
-    transfer(&mut test, before.id, &heir.node);
-    test.run(2 * BEAT_MS);
-    assert_eq!(ordered_heir(&test), Some(heir.placement));
+    let (test, before, heir) = handing_over();
     let mut test = test.restart_coordinator();
     // It decides before it has heard anybody, and gives nothing up for that.
     test.decide();
@@ -133,12 +130,7 @@ fn o9_the_next_coordinator_has_the_leader_hand_over_anew() {
 /// The leader hears the heir, but the coordinator does not.
 #[test]
 fn l1_an_heir_that_falls_silent_holds_up_no_writes() {
-    let mut test = table(3);
-    let (before, heir) = (only(&test), a_follower(&test));
-    test.unready_heirs.insert(before.id);
-    transfer(&mut test, before.id, &heir.node);
-    test.run(2 * BEAT_MS);
-    assert_eq!(ordered_heir(&test), Some(heir.placement));
+    let (mut test, before, heir) = handing_over();
     let heard: Vec<NodeId> = test.workers.keys().filter(|node| **node != heir.node).cloned().collect();
     for _ in 0..settings().suspect_after_ms() / BEAT_MS + 2 {
         test.now += BEAT_MS;

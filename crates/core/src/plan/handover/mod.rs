@@ -81,11 +81,11 @@ pub enum DiskState {
 pub enum HandOver {
     /// Nothing, or nothing more.
     Done,
-    /// Its leader is to be ordered to hand over.
+    /// The coordinator must order its leader to hand over.
     Due,
     /// Its leader hands over, or it is not known yet whether that replica's process is silent.
     UnderWay,
-    /// That replica's process is silent: it is not to lead.
+    /// That replica's process is silent: it must not lead.
     InVain,
 }
 
