@@ -37,7 +37,7 @@ const MESSAGE_BYTES: usize = 66 << 20;
 const WINDOWS: (u32, u32) = (256 << 10, 16 << 20);
 /// Threads of the server.
 const THREADS: usize = 3;
-/// It ends by itself if nobody ends it.
+/// It ends by itself after this time.
 const LIFE: Duration = Duration::from_secs(4 * 3_600);
 
 /// What the process does.
@@ -57,7 +57,7 @@ pub fn process(words: &[String]) -> Done {
     });
     match ended {
         Ok(served) => Ok(served?),
-        Err(_) => Err(format!("nobody has ended the floor within {LIFE:?}").into()),
+        Err(_) => Err(format!("the floor was not ended within {LIFE:?}").into()),
     }
 }
 
@@ -89,7 +89,7 @@ fn encode(converter: &RowConverter, batch: &RecordBatch) -> Result<usize, Status
 }
 
 impl FlightFloor {
-    /// Takes an input partition: whatever it had before is replaced.
+    /// Takes an input partition, in the place of what it had of it before.
     async fn put<S>(self, mut messages: S) -> Result<PutResult, Status>
     where
         S: Stream<Item = Result<FlightData, Status>> + Send + Unpin + 'static,
@@ -133,7 +133,7 @@ impl FlightFloor {
         let name = String::from_utf8_lossy(ticket);
         let found = self.partitions().get(&*name).cloned();
         let Batches { schema, batches } =
-            found.ok_or_else(|| Status::not_found(format!("nobody has put the partition {name}")))?;
+            found.ok_or_else(|| Status::not_found(format!("no client has put the partition {name}")))?;
         let batches = stream::iter(batches.into_iter().map(Ok::<_, FlightError>));
         let messages = FlightDataEncoderBuilder::new().with_schema(schema).build(batches);
         Ok(messages.map_err(Status::from).boxed())

@@ -52,7 +52,7 @@ impl Objects {
         let work = work(self.source.clone(), path.to_owned());
         let called = async {
             let permit = Arc::clone(&self.calls).acquire_owned().await;
-            // It has its permit until it has ended, whoever waits for it.
+            // It keeps its permit until it has ended, also when its caller has given it up.
             let task = self.runtime.spawn(async move {
                 let _permit = permit;
                 work.await

@@ -55,7 +55,7 @@ pub struct Settings {
     /// A leader that asked for end marks lists partitions as lacking after this time.
     pub gather_ms: u64,
     /// A seal of a shuffle of durability `memory` fails the shuffle when nothing more of what it needs has come for so long and
-    /// all replicas of a slot say that they lack it: nobody has it any more. Long against the time that a machine takes to start
+    /// all replicas of a slot say that they lack it: R machines have ended. Long against the time that a machine takes to start
     /// again, whose disk may have it.
     pub lost_ms: u64,
     /// A shuffle that is not sealed and nobody asks for ends after this time.

@@ -97,9 +97,9 @@ words! {
     HolderLacks = "holder-lacks";
     /// This node has other records than were counted.
     HolderDiffers = "holder-differs";
-    /// The object store does not give what is to be read.
+    /// The object store does not give what the client reads.
     ObjectStore = "object-store";
-    /// The object store has lost what is to be read.
+    /// The object store has lost some of what the client reads.
     ObjectLost = "object-lost";
     /// No node could read it.
     NoHolder = "no-holder";

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// What is to be done.
+/// An order of the holder to the threads.
 #[derive(Debug)]
 pub(crate) enum ObjectJob {
     Put(Arc<Plan>, PoolSlot),

@@ -116,7 +116,7 @@ impl BatchFile {
         }
     }
 
-    /// Writes a group, and syncs it with all that was written before, if it is told to. The answer says where each batch lies, in
+    /// Writes a group, and with `syncs` syncs it and all that was written before. The answer says where each batch lies, in
     /// their order.
     pub(crate) fn append(
         &mut self,

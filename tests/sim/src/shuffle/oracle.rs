@@ -261,7 +261,7 @@ impl Oracle {
         ))
     }
 
-    /// A node deletes objects of a shuffle: nobody wants it any more (D7).
+    /// A node deletes objects of a shuffle: it must have ended (D7).
     pub fn objects_deleted(&self, shuffle: ShuffleId, slot: PoolSlot) -> Result<(), String> {
         match self.ended.contains(&shuffle) {
             true => Ok(()),

@@ -73,7 +73,7 @@ impl Weather {
             divide_ms: draw.between(50, 800),
             task_ms: draw.between(200, 1_500),
             gather_ms: draw.between(100, 600),
-            // Longer than faults last: what nobody gives after this time is lost.
+            // Longer than faults last: what no node gives after this time is lost.
             lost_ms: 15_000,
             unsealed_ttl_ms: 30_000,
             sealed_ttl_ms: 30_000,

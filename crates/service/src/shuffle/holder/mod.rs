@@ -154,7 +154,7 @@ pub enum Effect {
     SeeObjects(ShuffleId, PoolSlot, BufferId),
     /// All batches of the shuffle in the slot go from the disk, but for receipts.
     DropCopies(ShuffleId, PoolSlot),
-    /// All objects of the shuffle in the slot go, whoever has put them, also of a process that was interrupted.
+    /// Delete all objects of the shuffle in the slot, of each process that has put some, also of one that was interrupted.
     DeleteObjects(ShuffleId, PoolSlot),
     /// Say of which shuffles whose home is that slot there are objects.
     ListObjects(PoolSlot),
@@ -435,7 +435,7 @@ impl Holder {
     }
 
     /// Whether all that is needed of a slot is here. A node of the slot asks others for what it lacks. Another node does not:
-    /// readers ask it for what it may have of the slot, and it would store what nobody wants it to have.
+    /// readers ask it for what it may have of the slot, and by fetching it would store batches of a slot that it is no replica of.
     fn is_whole(&mut self, shuffle: ShuffleId, slot: PoolSlot, needed: &BTreeMap<Writer, u64>) -> bool {
         if self.is_offloaded(shuffle, slot) {
             return true;

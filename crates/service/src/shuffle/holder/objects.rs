@@ -1,4 +1,4 @@
-//! What of sealed shuffles goes to an object store when a disk fills (rule 14).
+//! What of sealed shuffles goes to an object store when a disk fills (rule 15).
 //!
 //! ```text
 //!  disk fills ─► largest shuffle first ─► leader of the slot asks the home for the plan ─► puts what it needs of the slot
@@ -90,7 +90,7 @@ pub(super) struct Offloads {
     pub(super) here: BTreeSet<Part>,
     /// Parts with receipts whose objects are to be seen. Their copies stay.
     pub(super) unseen: BTreeMap<Part, Order>,
-    /// What is to be put, the first one next.
+    /// Parts that wait to be put, the first one next.
     wanted: VecDeque<Part>,
     /// Those of them that other nodes have asked for.
     requested: BTreeSet<Part>,
@@ -141,7 +141,7 @@ impl Offloads {
         }
     }
 
-    /// Nothing of a shuffle is to be put.
+    /// No part of a shuffle waits to be put any more.
     fn unwant(&mut self, shuffle: ShuffleId) {
         self.wanted.retain(|(of, _)| *of != shuffle);
         self.requested.retain(|(of, _)| *of != shuffle);

@@ -179,7 +179,7 @@ impl Led {
         dividing.chain(draft.into_iter().flat_map(|draft| draft.open.iter().copied())).collect()
     }
 
-    /// While the leader was paused nobody could give it anything.
+    /// While the leader was paused no node could give it anything.
     pub(super) fn forgive_seal(&mut self, now: Millis, gap: u64) {
         if let Some(sealing) = &mut self.seal {
             sealing.left_since = now.min(sealing.left_since + gap);

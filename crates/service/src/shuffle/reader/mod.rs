@@ -114,8 +114,8 @@ pub struct Reader {
     is_over: bool,
 }
 
-/// Of the refusals of a round the one that says most of it is told. That the object store does not give something is the reason
-/// why others lack it.
+/// How much a refusal says: the reader tells its client that of the round which says most. That the object store does not give
+/// something is the reason why other nodes lack it.
 fn rank(refusal: NotRead) -> u8 {
     match refusal {
         NotRead::ObjectStore => 5,

@@ -182,7 +182,7 @@ impl World {
         self.after(later, Happening::Synced { node, life, number });
     }
 
-    /// Its holder says so at once: nobody waits until it is synced.
+    /// Its holder says so at once, and does not wait for the sync.
     fn written(&mut self, node: usize, life: Incarnation, key: BatchKey) -> Result {
         let one = &self.nodes[node];
         if one.incarnation != life || one.process.is_none() || one.disk.get(&key).is_none() {

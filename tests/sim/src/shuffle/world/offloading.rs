@@ -50,7 +50,7 @@ impl World {
                 self.asks_objects(node, ObjectCall::Delete(shuffle, slot));
             }
             holder::Effect::ListObjects(home) => self.asks_objects(node, ObjectCall::List(home)),
-            other => return Err(format!("{other:?} is carried out by nobody")),
+            other => return Err(format!("{other:?} is no order about objects")),
         }
         Ok(())
     }
