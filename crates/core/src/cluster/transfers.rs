@@ -20,8 +20,8 @@
 //!
 //! A coordinator that has just begun waits for no node longer than until it may call that node silent.
 //!
-//! The leader itself lets writes in again after two seconds, also when it hears no coordinator. Nothing of this is stored: the next
-//! coordinator takes the order back with its first orders, and begins the hand-over anew.
+//! The leader itself lets writes in again after two seconds, also when it hears no coordinator. Nothing of this is stored: the
+//! next coordinator takes the order back with its first orders, and begins the hand-over anew.
 
 use super::decide::Transition;
 use super::members::Members;

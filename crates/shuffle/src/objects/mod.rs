@@ -48,7 +48,8 @@ pub struct ObjectError {
     pub why: String,
 }
 
-/// An object store. Its threads may be waited for: each call returns within about [`OBJECT_TIME`], also when the store does not answer.
+/// An object store. Its threads may be waited for: each call returns within about [`OBJECT_TIME`], also when the store does not
+/// answer.
 pub trait ObjectPlace: fmt::Debug + Send + Sync {
     /// As it may be shown.
     fn url(&self) -> &str;

@@ -435,7 +435,8 @@ impl Holder {
     }
 
     /// Whether all that is needed of a slot is here. A node of the slot asks others for what it lacks. Another node does not:
-    /// readers ask it for what it may have of the slot, and by fetching it would store batches of a slot that it is no replica of.
+    /// readers ask it for what it may have of the slot, and by fetching it would store batches of a slot that it is no replica
+    /// of.
     fn is_whole(&mut self, shuffle: ShuffleId, slot: PoolSlot, needed: &BTreeMap<Writer, u64>) -> bool {
         if self.is_offloaded(shuffle, slot) {
             return true;
