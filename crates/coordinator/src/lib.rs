@@ -18,9 +18,9 @@
 //!
 //! Each folder knows those before it in this list and none behind it.
 //!
-//! 1. **[`backend`]**: the session with the coordination backend, the candidacy in its election, and the
+//! 1. **[`backend`]**: the session with the coordination backend, the candidacy in its election, the
 //!    [`store`](backend::store) that turns what the cluster decided into one transaction, and records into a cluster at the
-//!    start.
+//!    start, and the [`map_store`](backend::map_store), which has the maps.
 //! 2. **[`lead`]**: the decision loop, and what else a leader sees to: orders on their way out, addresses that it calls back.
 //! 3. **[`publish`]**: what leaves once it is durable: maps to routers, events to the log, numbers to the metrics.
 //! 4. **[`standby`]**: who leads while this coordinator does not, and its maps, passed on.
@@ -41,7 +41,8 @@ mod publish;
 mod service;
 mod standby;
 
+pub use backend::Backing;
+pub use backend::map_store::keeps_maps;
 pub use backend::store::StoreError;
-pub use backend::{Backing, keeps_maps};
 pub use limits::SESSION_MS;
 pub use service::{Config, Coordinator, StartError};

@@ -3,7 +3,7 @@
 //! ```text
 //!  the client of a change         metadata server                     coordination service
 //!  ─────────────────────          ───────────────                     ────────────────────
-//!  Maps::prepare ─── stream ────► service ─► server ─► file (fsync)
+//!  prepare ───────── stream ────► service ─► server ─► file (fsync)
 //!            ◄───── stored ──────    (a majority)
 //!  Prepared::condition ──────────────── swap of the head ───────────► keyspaces/<name>/map/metadata
 //!  Prepared::finish ── committed ► server ─── reads the head ───────►
@@ -11,17 +11,17 @@
 //!
 //! - [`LocalServer`] is a metadata server: all keyspaces of one process, each a task with its machine and its files.
 //! - [`MetadataService`] is its gRPC service; [`Peers`] knows where the others are.
-//! - [`Maps`] changes maps and lists of servers: [`Maps::change`] alone, or [`Maps::prepare`] for a leader that
-//!   puts the swap into a transaction of its own.
+//! - [`MapFileClient`] reads and changes maps and lists of servers: by [`MapFileClient::change`] alone, or by
+//!   [`MapFileClient::prepare`] for a leader that puts the swap into a transaction of its own.
 //! - [`Notices`] tells servers what became of a change, until they have heard.
 //!
 //! A whole keyspace is one directory, `<data>/<keyspace>`, and each METADATA file in it has the name of the
 //! transaction that it began with.
 
+mod client;
 mod head;
 pub mod limits;
 mod map_files;
-mod maps;
 mod notices;
 mod peers;
 mod server;
@@ -32,9 +32,9 @@ mod store_stream;
 pub fn transaction() -> partage_core::base::id::TransactionId {
     partage_core::base::id::TransactionId(partage_random::bytes())
 }
+pub use client::{Base, ChangeError, MapFileClient, Prepared};
 pub use head::{HeadError, Heads, swapped};
 pub use map_files::{DamagedMapFile, MapFiles, WriteError};
-pub use maps::{Base, ChangeError, Maps, Prepared};
 pub use notices::Notices;
 pub use peers::{Directory, Peers};
 pub use server::{LocalServer, OpenError};

@@ -1,7 +1,7 @@
 //! The gRPC service of a metadata server; see `metadata.proto` for what each call means.
 
+use crate::client::{ChangeError, MapFileClient};
 use crate::limits;
-use crate::maps::{ChangeError, Maps};
 use crate::server::LocalServer;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -21,14 +21,14 @@ use tonic::{Code, Request, Response, Status, Streaming};
 pub struct MetadataService {
     server: LocalServer,
     /// None: changes are not made by this service.
-    maps: Option<Maps>,
+    client: Option<MapFileClient>,
 }
 
 impl MetadataService {
-    /// In front of that server. `maps` makes the changes that clients ask for; without it they are refused: where a
+    /// In front of that server. `client` makes the changes that clients ask for; without it they are refused: where a
     /// leader changes maps together with other records, it alone may.
-    pub fn server(server: LocalServer, maps: Option<Maps>) -> MetadataServer<MetadataService> {
-        MetadataServer::new(MetadataService { server, maps })
+    pub fn server(server: LocalServer, client: Option<MapFileClient>) -> MetadataServer<MetadataService> {
+        MetadataServer::new(MetadataService { server, client })
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES)
     }
@@ -159,13 +159,13 @@ impl Metadata for MetadataService {
                 "the leader alone changes maps here: send it a command, by any coordinator",
             )
         };
-        let maps = self.maps.as_ref().ok_or_else(elsewhere)?;
+        let client = self.client.as_ref().ok_or_else(elsewhere)?;
         let at = match joined(request).await? {
             Change::Operation(diff) => {
-                let (seen, map) = maps.latest(&diff.keyspace).await.map_err(failed)?;
-                maps.change(seen, &map, (*diff).clone()).await.map_err(failed)?
+                let (seen, map) = client.latest(&diff.keyspace).await.map_err(failed)?;
+                client.change(seen, &map, (*diff).clone()).await.map_err(failed)?
             }
-            Change::Whole(map) => maps.create((*map).clone()).await.map_err(failed)?,
+            Change::Whole(map) => client.create((*map).clone()).await.map_err(failed)?,
         };
         Ok(Response::new(answer_form(at)))
     }

@@ -1,11 +1,14 @@
 //! A coordinator's connection to the backend: a session there, and its candidacy in the election.
 
 pub mod leaders;
-pub mod local_metadata;
+pub mod map_store;
 pub mod store;
 pub mod terms;
 
-use crate::backend::local_metadata::LocalMetadata;
+use crate::backend::map_store::inline::InlineMaps;
+use crate::backend::map_store::local_metadata::LocalMetadata;
+use crate::backend::map_store::replicated::ReplicatedMaps;
+use crate::backend::map_store::{MapStore, keeps_maps};
 use crate::backend::store::StoreError;
 use crate::backend::terms::Terms;
 use crate::limits;
@@ -13,11 +16,10 @@ use axum::Router;
 use bytes::Bytes;
 use partage_coordination::embedded::{Embedded, Options};
 use partage_coordination::{
-    ABOUT, Backend, ClusterId, Coordination, Election, Entry, Error, Expected, Key, Leader, Scope, Session,
-    Target, Transaction, claim, connect,
+    ABOUT, ClusterId, Coordination, Election, Entry, Error, Expected, Key, Leader, Leadership, Scope,
+    Session, Target, Transaction, claim, connect,
 };
 use partage_core::base::settings::Settings;
-use partage_metadata::Maps;
 use partage_wire::json::Coordinators;
 use partage_wire::stored::{COORDINATORS, ELECTION, Presence, StoredError};
 use std::path::{Path, PathBuf};
@@ -52,15 +54,6 @@ pub enum Backing {
         /// Time-to-live of its session.
         session: Duration,
     },
-}
-
-/// Whether a backend keeps the maps itself, so that coordinators need no directory. etcd and ZooKeeper are made for
-/// small values; a map may have a million shards.
-pub fn keeps_maps(backend: Backend) -> bool {
-    match backend {
-        Backend::Embedded | Backend::MySql | Backend::Gossip => true,
-        Backend::Etcd | Backend::ZooKeeper => false,
-    }
 }
 
 impl Backing {
@@ -113,7 +106,7 @@ pub struct BackendConnection {
     /// Where the coordinators elect their leader.
     pub election: Election,
     /// This coordinator's part in keeping the maps, where the backend does not keep them.
-    pub local_metadata: Option<LocalMetadata>,
+    local_metadata: Option<LocalMetadata>,
     /// The highest term that was seen here, over restarts too.
     pub terms: Arc<Terms>,
     /// What the key `about` holds, where the root has one.
@@ -169,9 +162,13 @@ async fn claim_root(
 }
 
 impl BackendConnection {
-    /// The maps, where metadata servers keep them.
-    pub fn maps(&self) -> Option<&Maps> {
-        self.local_metadata.as_ref().map(LocalMetadata::maps)
+    /// The maps, in the hands of the leader.
+    pub fn map_store(&self, leadership: Leadership) -> Arc<dyn MapStore> {
+        let coordination = self.coordination.clone();
+        match &self.local_metadata {
+            Some(metadata) => Arc::new(ReplicatedMaps::new(metadata, coordination, leadership)),
+            None => Arc::new(InlineMaps::new(coordination, leadership)),
+        }
     }
 
     /// Opens the backend, makes sure that it is ours, and says there that `presence` is here.

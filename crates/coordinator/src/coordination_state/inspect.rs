@@ -10,9 +10,10 @@
 //!
 //! And how the root is guarded: TLS, users and rights, as far as the address tells, and the backend itself.
 
+use crate::backend::leaders;
+use crate::backend::map_store::local_metadata;
 use crate::backend::store::ROOM;
 use crate::coordination_state::show::show;
-use crate::{backend::leaders, backend::local_metadata};
 use partage_coordination::{
     ABOUT, ClusterId, Coordination, Entry, Error, Key, Remark, Scope, Target, Update, Weight, cluster_of,
     connect,

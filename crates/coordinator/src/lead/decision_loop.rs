@@ -444,10 +444,10 @@ impl Task {
         replies: &mut Vec<Reply>,
     ) -> Result<Committed, LoopError> {
         let begun = tokio::time::Instant::now();
-        let commit = self.store.prepare(writes, &self.cluster)?;
+        let commit = self.store.prepare(&writes, &self.cluster);
         let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
         let mut store_wait = StoreWait::new(cluster, lead, *clock, (beats, waiting));
-        let outcome = store_wait.answers(pending, store.carry_out(commit)).await;
+        let outcome = store_wait.answers(pending, async { store.carry_out(commit?).await }).await;
         let has_heard = store_wait.has_heard;
         if let Err(error) = outcome {
             let Some(not_stored) = NotStored::of(&error, self.store.last_attempt()) else {

@@ -19,11 +19,12 @@ mod swappable_router;
 use crate::api::admin::AdminHandler;
 use crate::api::coordinator_list::CoordinatorList;
 use crate::api::grpc::{AdminService, MapsService, WorkerService, with_reflection};
+use crate::backend::map_store::MapStore;
 use crate::backend::store::{self, SetBack, Store, StoreError};
 use crate::backend::{BackendConnection, BackendState, Backing};
 use crate::clock::Clock;
 use crate::lead::decision_loop::{DecisionLoop, LeaderState, LoopError, NotStored, Observer};
-use crate::lead::{callback, check_back, upkeep};
+use crate::lead::{callback, check_back};
 use crate::limits;
 use crate::publish::Publisher;
 use crate::publish::events::EventWriter;
@@ -226,6 +227,7 @@ struct RunningLeader {
     decision_loop: DecisionLoop,
     task: JoinHandle<Result<(), LoopError>>,
     router: Router,
+    maps: Arc<dyn MapStore>,
     /// Keyspaces that cannot be read as they are stored, or were set back.
     quarantine: BTreeSet<KeyspaceName>,
     /// Those of them that were set back.
@@ -365,7 +367,7 @@ impl Supervisor {
         let term = leadership.term().get();
         let (mut standby, mut full) = (Some(standby), None);
         loop {
-            let RunningLeader { decision_loop, mut task, router, quarantine, set_back, event_writer } = tokio::select! {
+            let RunningLeader { decision_loop, mut task, router, maps, quarantine, set_back, event_writer } = tokio::select! {
                 begun = self.begin(connection, leadership.clone(), standby.as_ref(), full.take()) => begun?,
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
             };
@@ -386,7 +388,7 @@ impl Supervisor {
             let presence = Presence { leads: Some(term), since_ms, ..self.presence.clone() };
             let ended = tokio::select! {
                 ended = &mut task => ended,
-                keyspace = store::readable_again(&*connection.coordination, connection.maps(), &quarantine, &set_back) => {
+                keyspace = store::readable_again(&*connection.coordination, &*maps, &quarantine, &set_back) => {
                     self.routes.replace(crate::api::http::unavailable());
                     task.abort();
                     return Err(StoreError::ReadableAgain { keyspace }.into());
@@ -490,10 +492,9 @@ impl Supervisor {
         events.lead(&*connection.coordination, term, &self.config.settings).await;
         let event_writer =
             EventWriter::begin(events.clone(), connection.coordination.clone(), leadership.clone());
-        let maps = connection.maps().cloned();
+        let maps = connection.map_store(leadership.clone());
         let (store, mut records, mut faults) =
-            Store::open(connection.coordination.clone(), leadership, maps).await?;
-        let lists = store.lists();
+            Store::open(connection.coordination.clone(), leadership, maps.clone()).await?;
         let at = self.clock.moment();
         let set_back = self.refuse_older(standby, &mut records, &mut faults);
         let quarantine = faults.quarantine.keys().cloned().collect();
@@ -514,9 +515,7 @@ impl Supervisor {
         let (decision_loop, task) = DecisionLoop::start(state, notifier.clone(), begin);
         tokio::spawn(check_back::run(decision_loop.clone(), Duration::from_millis(limits::CHECK_TICK_MS)));
         tokio::spawn(callback::run(decision_loop.clone()));
-        if let (Some(metadata), Some(lists)) = (&connection.local_metadata, lists) {
-            tokio::spawn(upkeep::run(decision_loop.clone(), lists, metadata.directory(), self.clock));
-        }
+        tokio::spawn(keep_up(maps.clone(), decision_loop.clone(), self.clock));
         let router = leader_router(
             &decision_loop,
             self.publisher.clone(),
@@ -524,8 +523,17 @@ impl Supervisor {
             CoordinatorList::of(connection),
             term,
         );
-        Ok(RunningLeader { decision_loop, task, router, quarantine, set_back, event_writer })
+        Ok(RunningLeader { decision_loop, task, router, maps, quarantine, set_back, event_writer })
     }
+}
+
+/// Has the map store looked after while the decision loop answers.
+async fn keep_up(maps: Arc<dyn MapStore>, decision_loop: DecisionLoop, clock: Clock) {
+    let leads = move || -> BoxFuture<'static, bool> {
+        let decision_loop = decision_loop.clone();
+        Box::pin(async move { decision_loop.call(|_, _| ()).await.is_ok() })
+    };
+    maps.upkeep(clock, &leads).await;
 }
 
 fn report_start(begun: &mut StartSender, what: Result<(), StartError>) {

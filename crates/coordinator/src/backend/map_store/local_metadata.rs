@@ -13,7 +13,7 @@ use crate::limits;
 use axum::Router;
 use partage_coordination::{ClusterId, Coordination, Key, Scope, View};
 use partage_core::base::name::NodeId;
-use partage_metadata::{Heads, LocalServer, Maps, MetadataService, Notices, Peers};
+use partage_metadata::{Heads, LocalServer, MapFileClient, MetadataService, Notices, Peers};
 use partage_wire::stored::{COORDINATORS, Presence};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub type Addresses = BTreeMap<NodeId, String>;
 /// The metadata server of this process, and the way to the others. Dropped, it looks for nobody any more.
 pub struct LocalMetadata {
     server: LocalServer,
-    maps: Maps,
+    client: MapFileClient,
     directory: watch::Receiver<Addresses>,
     watching: AbortHandle,
 }
@@ -66,8 +66,8 @@ impl LocalMetadata {
         let data = dir.join(MAPS).join(cluster.to_string());
         let server = LocalServer::start(me, &data, heads.clone(), peers.clone())?;
         let notices = Notices::start(peers.clone());
-        let maps = Maps::new(heads, peers, notices, Some(server.clone()));
-        Ok(LocalMetadata { server, maps, directory: there, watching })
+        let client = MapFileClient::new(heads, peers, notices, Some(server.clone()));
+        Ok(LocalMetadata { server, client, directory: there, watching })
     }
 
     /// The routes that others ask. Maps are changed by the leader alone.
@@ -76,9 +76,9 @@ impl LocalMetadata {
         tonic::service::Routes::new(service).into_axum_router().reset_fallback()
     }
 
-    /// Changes maps by way of all servers.
-    pub fn maps(&self) -> &Maps {
-        &self.maps
+    /// Reads and changes maps by way of all servers.
+    pub fn client(&self) -> &MapFileClient {
+        &self.client
     }
 
     /// Who is there; changes when somebody comes or goes.

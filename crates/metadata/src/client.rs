@@ -1,8 +1,8 @@
-//! Changing maps and lists of servers: the driver of [`Changing`].
+//! Reading and changing maps and lists of servers, by way of the servers: the driver of [`Changing`].
 //!
-//! A leader that commits several records together calls [`Maps::prepare`] for each map, puts
+//! A leader that commits several records together calls [`MapFileClient::prepare`] for each map, puts
 //! [`Prepared::swap_in`] of all of them into its own transaction, and then calls [`Prepared::finish`] with the
-//! outcome. [`Maps::change`] is the same with a transaction that has the swap alone.
+//! outcome. [`MapFileClient::change`] is the same with a transaction that has the swap alone.
 
 use crate::head::{HeadError, Heads};
 use crate::limits;
@@ -49,9 +49,9 @@ pub enum ChangeError {
     },
 }
 
-/// Changes maps. A copy is the same.
+/// The client of metadata servers. A copy is the same.
 #[derive(Clone)]
-pub struct Maps {
+pub struct MapFileClient {
     heads: Heads,
     peers: Peers,
     notices: Notices,
@@ -64,22 +64,22 @@ pub struct Maps {
 pub enum Base {
     /// The map behind that head.
     Head(Seen),
-    /// No map: it is created on these servers, see [`Maps::draw`].
+    /// No map: it is created on these servers, see [`MapFileClient::draw`].
     Nothing(Vec<NodeId>),
 }
 
 /// A change that a majority has on disk, ready to be swapped in. Dropped, its fate is unknown; the servers find
 /// it out.
 pub struct Prepared {
-    maps: Maps,
+    client: MapFileClient,
     keyspace: KeyspaceName,
     changing: Changing,
 }
 
-impl Maps {
+impl MapFileClient {
     /// By way of those heads and servers.
-    pub fn new(heads: Heads, peers: Peers, notices: Notices, here: Option<LocalServer>) -> Maps {
-        Maps { heads, peers, notices, here }
+    pub fn new(heads: Heads, peers: Peers, notices: Notices, here: Option<LocalServer>) -> MapFileClient {
+        MapFileClient { heads, peers, notices, here }
     }
 
     /// The head of a keyspace.
@@ -153,7 +153,7 @@ impl Maps {
     ///
     /// # Errors
     /// When a majority cannot be had: nothing has happened, nor will. Within [`limits::AGAIN`] the same change may be
-    /// prepared again, or else [abandoned](Maps::abandon).
+    /// prepared again, or else [abandoned](MapFileClient::abandon).
     pub async fn prepare(
         &self,
         keyspace: &KeyspaceName,
@@ -165,7 +165,7 @@ impl Maps {
             Base::Nothing(servers) => (None, servers),
         };
         let (changing, effects) = Changing::begin(seen, change.to(), servers);
-        let prepared = Prepared { maps: self.clone(), keyspace: keyspace.clone(), changing };
+        let prepared = Prepared { client: self.clone(), keyspace: keyspace.clone(), changing };
         prepared.store(effects, Some(change)).await
     }
 
@@ -239,7 +239,7 @@ impl Maps {
             return Err(ChangeError::NoServers);
         }
         let (changing, effects) = Changing::list(seen, servers);
-        let prepared = Prepared { maps: self.clone(), keyspace: keyspace.clone(), changing };
+        let prepared = Prepared { client: self.clone(), keyspace: keyspace.clone(), changing };
         prepared.store(effects, None).await
     }
 
@@ -285,7 +285,7 @@ impl Maps {
     }
 
     /// Whether the server in this process, if it is one of those of `base`, stores that change now. It is to be
-    /// [abandoned](Maps::abandon) afterwards.
+    /// [abandoned](MapFileClient::abandon) afterwards.
     pub async fn is_stored_here(&self, keyspace: &KeyspaceName, base: &Base, change: &Change) -> bool {
         let servers = match base {
             Base::Head(seen) => &seen.head.servers,
@@ -308,10 +308,10 @@ impl Prepared {
         let at = self.changing.swap().1.at;
         let (sender, mut votes) = mpsc::channel(servers.len().max(1));
         for server in servers {
-            let (maps, keyspace, change) = (self.maps.clone(), self.keyspace.clone(), change.clone());
+            let (client, keyspace, change) = (self.client.clone(), self.keyspace.clone(), change.clone());
             let sender = sender.clone();
             tokio::spawn(async move {
-                let vote = maps.ask(&server, &keyspace, change.as_ref(), at).await;
+                let vote = client.ask(&server, &keyspace, change.as_ref(), at).await;
                 // Without a receiver a majority was there before.
                 let _ = sender.send((server, vote)).await;
             });
@@ -363,7 +363,7 @@ impl Prepared {
     /// How it failed.
     pub async fn commit(self) -> Result<Generation, ChangeError> {
         let (expected, head) = self.changing.swap();
-        let swapped = self.maps.heads.swap(&self.keyspace, expected, head).await;
+        let swapped = self.client.heads.swap(&self.keyspace, expected, head).await;
         self.finish(swapped).await
     }
 
@@ -380,10 +380,10 @@ impl Prepared {
             }
             for effect in &effects {
                 if let Effect::Seal(seen) = effect {
-                    self.maps.heads.seal(&self.keyspace, seen).await;
+                    self.client.heads.seal(&self.keyspace, seen).await;
                 }
             }
-            let read = self.maps.heads.read(&self.keyspace).await;
+            let read = self.client.heads.read(&self.keyspace).await;
             if let Err(error) = &read {
                 tracing::warn!(keyspace = %self.keyspace, %error, "the outcome of a change is not known yet");
             }
@@ -399,10 +399,10 @@ impl Prepared {
         for effect in effects {
             match effect {
                 Effect::Tell(servers, notice) => {
-                    let mut all: BTreeSet<_> = self.maps.peers.present().into_iter().collect();
+                    let mut all: BTreeSet<_> = self.client.peers.present().into_iter().collect();
                     all.extend(servers.iter().cloned());
                     let all: Vec<_> = all.into_iter().collect();
-                    self.maps.notices.tell(&self.keyspace, &all, *notice);
+                    self.client.notices.tell(&self.keyspace, &all, *notice);
                 }
                 Effect::Done(done) => outcome = Some(done.clone()),
                 Effect::Store(_) | Effect::Swap { .. } | Effect::Read | Effect::Seal(_) => {}
