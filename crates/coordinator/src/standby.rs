@@ -13,7 +13,7 @@ use crate::publish::Publisher;
 use partage_coordination::{Coordination, Election, Result};
 use partage_core::node::exchange::Known;
 use partage_core::routing::table::RouteTable;
-use partage_maps::{Following, Listener, pass_on};
+use partage_maps::{Listener, MapClient};
 use partage_wire::map::MapEvent;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -171,7 +171,7 @@ async fn relay(
     table: Arc<Mutex<RouteTable>>,
     listener: PublisherListener,
 ) {
-    let mut following: Option<(LeaderInfo, Following)> = None;
+    let mut following: Option<(LeaderInfo, MapClient)> = None;
     loop {
         // A coordinator that stands by no more is about to end this too.
         let now = leads.borrow_and_update().clone().filter(|leader| leader.address != own);
@@ -181,8 +181,8 @@ async fn relay(
             tracing::info!(leader = %now.address, term = now.term, "standing by");
             // The one before ends first: two would take turns at the table.
             drop(following.take());
-            let (_, follows) = pass_on(now.address.clone(), table.clone(), listener.clone());
-            following = Some((now, follows));
+            let maps = MapClient::pass_on(now.address.clone(), table.clone(), listener.clone());
+            following = Some((now, maps));
         }
         if leads.changed().await.is_err() {
             return;

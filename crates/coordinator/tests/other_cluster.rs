@@ -7,7 +7,7 @@ mod door;
 
 use door::Door;
 use partage_core::base::settings::Settings;
-use partage_maps::{Cache, Kept, follow};
+use partage_maps::{Cache, Kept, MapClient};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -51,20 +51,20 @@ async fn d11_maps_are_kept_while_a_coordinator_of_another_cluster_answers() {
     let address = door.coordinator.address().to_string();
     door.done(create("kv")).await;
     let kept = Some(Kept::read(file.clone()).await);
-    let (cache, _following) = follow(vec![address.clone()], BTreeSet::new(), kept);
-    eventually("the map comes", || has(&cache, "kv")).await;
+    let maps = MapClient::follow(vec![address.clone()], BTreeSet::new(), kept);
+    eventually("the map comes", || has(maps.cache(), "kv")).await;
     eventually("the map is kept", || file.exists()).await;
     door.coordinator.stop().await;
 
     let emptied = start(&empty.path().join("coordinator"), &address).await;
     emptied.done(create("other")).await;
-    let (fresh, _others) = follow(vec![address.clone()], BTreeSet::new(), None);
-    eventually("who knows no cluster yet believes this one", || has(&fresh, "other")).await;
+    let fresh = MapClient::follow(vec![address.clone()], BTreeSet::new(), None);
+    eventually("who knows no cluster yet believes this one", || has(fresh.cache(), "other")).await;
     // A start from kept maps makes no difference.
     let kept = Some(Kept::read(file).await);
-    let (restarted, _restarted) = follow(vec![address.clone()], BTreeSet::new(), kept);
+    let restarted = MapClient::follow(vec![address.clone()], BTreeSet::new(), kept);
     tokio::time::sleep(SEVERAL_TRIES).await;
-    for cache in [&cache, &restarted] {
+    for cache in [maps.cache(), restarted.cache()] {
         assert!(has(cache, "kv") && !has(cache, "other"), "its word is not taken");
         assert!(!cache.is_connected(), "nor is it counted as there");
     }
@@ -72,7 +72,7 @@ async fn d11_maps_are_kept_while_a_coordinator_of_another_cluster_answers() {
 
     let door = start(right.path(), &address).await;
     door.done(create("later")).await;
-    for cache in [&cache, &restarted] {
+    for cache in [maps.cache(), restarted.cache()] {
         eventually("the right one is followed again", || has(cache, "later") && has(cache, "kv")).await;
     }
 }

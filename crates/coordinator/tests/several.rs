@@ -17,7 +17,7 @@ use partage_coordination::{Coordination, Expected, Key, SessionId, Transaction};
 use partage_coordinator::{Backing, Config, Coordinator};
 use partage_core::base::name::KeyspaceName;
 use partage_core::base::settings::Settings;
-use partage_maps::follow;
+use partage_maps::MapClient;
 use partage_wire::stored::map_file::{head_key, open_head};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -312,7 +312,8 @@ async fn a15_m2_a_leader_that_is_killed_is_followed_and_maps_go_on(kept: Kept) {
     let other = several.other().await;
     assert_eq!(several.create(&other, "before").await.0, 200);
     several.is_safe("before").await;
-    let (cache, following) = follow(vec![several.address(&other)], std::iter::empty().collect(), None);
+    let maps = MapClient::follow(vec![several.address(&other)], std::iter::empty().collect(), None);
+    let cache = maps.cache();
     let hears = async |name: &str| {
         until("the map comes", async || {
             let routes = cache.full();
@@ -334,7 +335,6 @@ async fn a15_m2_a_leader_that_is_killed_is_followed_and_maps_go_on(kept: Kept) {
     assert!(cache.full().keyspace("before").is_some(), "what was there stays");
     assert_eq!(cache.streams(), 1, "the stream outlived the leader");
     assert_eq!(several.keyspaces(&other).await.unwrap(), ["after", "before"]);
-    drop(following);
 }
 
 /// O10: whose session is over leads no more, and comes back to stand by or lead under a later term.

@@ -99,6 +99,11 @@ impl Cache {
         self.streams.load(Ordering::Relaxed)
     }
 
+    /// Since when maps are followed.
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
     pub(crate) fn heard_now(&self) {
         self.heard_at.store(self.begun.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
     }

@@ -1,4 +1,5 @@
-//! The maps of a cluster, followed: one stream from a coordinator, and routes that all threads read.
+//! The map client, by which every process but the leader reads maps: it follows them over one stream from a coordinator, and all
+//! threads read the routes. Where the leader keeps them, inline or replicated, is of no matter here.
 //!
 //! ```text
 //!  coordinator ──push──► watch ──► table (core) ──► cache: routes of the moment ──► whoever has a key
@@ -6,117 +7,88 @@
 //!                          └──► keep: the last maps on disk
 //! ```
 //!
-//! Routers follow from their start; a worker that is asked for a key it knows nothing of begins when that
-//! first happens. What is decided (which change may be taken, what a lookup finds) is in
+//! Routers follow from their start ([`MapClient`]); a worker that is asked for a key it knows nothing of begins when that
+//! first happens ([`MapsOnDemand`]). What is decided (which change may be taken, what a lookup finds) is in
 //! `partage_core::routing`; here are the connection, its time-outs and the file.
 
 mod cache;
 mod keep;
 pub mod limits;
+mod on_demand;
 mod resolve;
 mod watch;
 
 pub use cache::Cache;
 pub use keep::Kept;
+pub use on_demand::MapsOnDemand;
 pub use resolve::AddressRotation;
 pub use watch::Listener;
 
-use cache::Refresh;
 use partage_core::base::name::KeyspaceName;
-use partage_core::node::reconnect::ReconnectBackoff;
-use partage_core::routing::back::Offers;
 use partage_core::routing::table::RouteTable;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use watch::Watcher;
 
-/// The task that follows. Dropped, it ends, and its stream closes.
+/// A map client: a task follows the maps while this lives, and all threads read them from its [`Cache`]. Dropped, the task ends,
+/// and its stream closes.
 #[derive(Debug)]
-pub struct Following(AbortHandle);
+pub struct MapClient {
+    cache: Arc<Cache>,
+    task: AbortHandle,
+}
 
-impl Drop for Following {
+impl Drop for MapClient {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
-/// Begins to follow the maps of one of `coordinators` (`host:port` each): of `keyspaces`, or of all when there
-/// are none; from what was kept, if anything was. Must be called in a tokio runtime.
-pub fn follow(
-    coordinators: Vec<String>,
-    keyspaces: BTreeSet<KeyspaceName>,
-    kept: Option<Kept>,
-) -> (Arc<Cache>, Following) {
-    begin(coordinators, keyspaces, kept, None)
-}
-
-/// The same for somebody who needs more of the maps than their routes: `listener` hears of each change, with all that is known
-/// then. Of what was kept it hears with the first change.
-pub fn follow_with(
-    coordinators: Vec<String>,
-    keyspaces: BTreeSet<KeyspaceName>,
-    kept: Option<Kept>,
-    listener: impl Listener,
-) -> (Arc<Cache>, Following) {
-    begin(coordinators, keyspaces, kept, Some(Box::new(listener)))
-}
-
-fn begin(
-    coordinators: Vec<String>,
-    keyspaces: BTreeSet<KeyspaceName>,
-    kept: Option<Kept>,
-    listener: Option<Box<dyn Listener>>,
-) -> (Arc<Cache>, Following) {
-    let (keep, table) = kept.map(Kept::into_parts).unzip();
-    let table = table.unwrap_or_default();
-    let (cache, refreshes) = cache();
-    if !table.known().is_empty() {
-        cache.publish(table.routes());
-        cache.complete();
+impl MapClient {
+    /// Begins to follow the maps of one of `coordinators` (`host:port` each): of `keyspaces`, or of all when there
+    /// are none; from what was kept, if anything was. Must be called in a tokio runtime.
+    pub fn follow(
+        coordinators: Vec<String>,
+        keyspaces: BTreeSet<KeyspaceName>,
+        kept: Option<Kept>,
+    ) -> MapClient {
+        let (keep, table) = kept.map(Kept::into_parts).unzip();
+        let table = table.unwrap_or_default();
+        let (is_kept, routes) = (!table.known().is_empty(), table.routes());
+        let watcher = Watcher::new(coordinators, Arc::new(Mutex::new(table)));
+        if is_kept {
+            watcher.cache.publish(routes);
+            watcher.cache.complete();
+        }
+        MapClient::start(Watcher { keyspaces, keep, ..watcher })
     }
-    let table = Arc::new(Mutex::new(table));
-    let resync = BTreeSet::new();
-    let watcher = Watcher {
-        coordinators,
-        keyspaces,
-        cache: cache.clone(),
-        table,
-        listener,
-        keep,
-        refreshes,
-        resync,
-        backoff: ReconnectBackoff::of_router(),
-        offers: Offers::default(),
-    };
-    (cache, Following(tokio::spawn(watcher.run()).abort_handle()))
-}
 
-/// Begins to follow all maps of one coordinator, from those in `table`, for somebody who passes them on: `listener`
-/// hears of each change, and `table` may be read at any time.
-pub fn pass_on(
-    coordinator: String,
-    table: Arc<Mutex<RouteTable>>,
-    listener: impl Listener,
-) -> (Arc<Cache>, Following) {
-    let (cache, refreshes) = cache();
-    let watcher = Watcher {
-        coordinators: vec![coordinator],
-        keyspaces: BTreeSet::new(),
-        cache: cache.clone(),
-        table,
-        listener: Some(Box::new(listener)),
-        keep: None,
-        refreshes,
-        resync: BTreeSet::new(),
-        backoff: ReconnectBackoff::of_router(),
-        offers: Offers::default(),
-    };
-    (cache, Following(tokio::spawn(watcher.run()).abort_handle()))
-}
+    /// The same, from nothing, for somebody who needs more of the maps than their routes: `listener` hears of each change, with
+    /// all that is known then.
+    pub fn follow_with(
+        coordinators: Vec<String>,
+        keyspaces: BTreeSet<KeyspaceName>,
+        listener: impl Listener,
+    ) -> MapClient {
+        let watcher = Watcher::new(coordinators, Arc::default());
+        MapClient::start(Watcher { keyspaces, listener: Some(Box::new(listener)), ..watcher })
+    }
 
-fn cache() -> (Arc<Cache>, mpsc::Receiver<Refresh>) {
-    let (refresh, refreshes) = mpsc::channel(limits::REFRESHES);
-    (Arc::new(Cache::new(refresh)), refreshes)
+    /// Begins to follow all maps of one coordinator, from those in `table`, for somebody who passes them on: `listener`
+    /// hears of each change, and `table` may be read at any time.
+    pub fn pass_on(coordinator: String, table: Arc<Mutex<RouteTable>>, listener: impl Listener) -> MapClient {
+        let watcher = Watcher::new(vec![coordinator], table);
+        MapClient::start(Watcher { listener: Some(Box::new(listener)), ..watcher })
+    }
+
+    fn start(watcher: Watcher) -> MapClient {
+        let cache = watcher.cache.clone();
+        MapClient { cache, task: tokio::spawn(watcher.run()).abort_handle() }
+    }
+
+    /// The maps of the moment.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
 }

@@ -70,6 +70,23 @@ pub struct Watcher {
 }
 
 impl Watcher {
+    /// Of all maps of one of `coordinators`, from those in `table`.
+    pub fn new(coordinators: Vec<String>, table: Arc<Mutex<RouteTable>>) -> Watcher {
+        let (refresh, refreshes) = mpsc::channel(limits::REFRESHES);
+        Watcher {
+            coordinators,
+            keyspaces: BTreeSet::new(),
+            cache: Arc::new(Cache::new(refresh)),
+            table,
+            listener: None,
+            keep: None,
+            refreshes,
+            resync: BTreeSet::new(),
+            backoff: ReconnectBackoff::of_router(),
+            offers: Offers::default(),
+        }
+    }
+
     /// Runs until it is dropped.
     pub async fn run(mut self) {
         if self.coordinators.is_empty() {
@@ -333,19 +350,7 @@ mod tests {
     use partage_core::node::exchange::KeyspaceBrief;
 
     fn watcher() -> Watcher {
-        let (cache, refreshes) = crate::cache();
-        Watcher {
-            coordinators: vec!["a:1".into()],
-            keyspaces: BTreeSet::new(),
-            cache,
-            table: Arc::default(),
-            listener: None,
-            keep: None,
-            refreshes,
-            resync: BTreeSet::new(),
-            backoff: ReconnectBackoff::of_router(),
-            offers: Offers::default(),
-        }
+        Watcher::new(vec!["a:1".into()], Arc::default())
     }
 
     fn event(news: MapNews) -> MapEvent {
@@ -362,8 +367,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_waits_for_a_later_map_cuts_the_rest_short() {
-        let (cache, refreshes) = crate::cache();
-        let watcher = Watcher { cache: cache.clone(), refreshes, ..watcher() };
+        let watcher = watcher();
+        let cache = watcher.cache.clone();
         let keyspace: KeyspaceName = "kv".parse().unwrap();
         let rest = |watcher: Watcher| async move {
             let (mut watcher, began) = (watcher, Instant::now());

@@ -15,7 +15,7 @@ use partage_core::keyspace::map::Access;
 use partage_core::keyspace::map::Role;
 use partage_core::node::NodeAddress;
 use partage_core::routing::routes::{NoRoute, Routes};
-use partage_maps::{Cache, Following, Kept, follow};
+use partage_maps::{Kept, MapClient};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,11 +29,10 @@ pub struct Router {
 
 #[derive(Debug)]
 struct Shared {
-    cache: Arc<Cache>,
+    maps: MapClient,
     clock: Clock,
     options: CallOptions,
     caller: Caller,
-    _following: Following,
     sweep: AbortHandle,
 }
 
@@ -88,8 +87,8 @@ impl Router {
             Some(path) => Some(Kept::read(path).await),
             None => None,
         };
-        let (cache, following) = follow(coordinators, options.keyspaces, kept);
-        let caller = Caller::new(cache.clone(), options.call.clone(), clock);
+        let maps = MapClient::follow(coordinators, options.keyspaces, kept);
+        let caller = Caller::new(maps.cache().clone(), options.call.clone(), clock);
         let pools = Arc::downgrade(caller.pools());
         let sweep = tokio::spawn(async move {
             while let Some(pools) = pools.upgrade() {
@@ -99,13 +98,13 @@ impl Router {
             }
         });
         let sweep = sweep.abort_handle();
-        let shared = Shared { cache, clock, options: options.call, caller, _following: following, sweep };
+        let shared = Shared { maps, clock, options: options.call, caller, sweep };
         Router { shared: Arc::new(shared) }
     }
 
     /// Waits until there are maps. False if `most` passes before.
     pub async fn ready(&self, most: Duration) -> bool {
-        self.shared.cache.ready(most).await
+        self.shared.maps.cache().ready(most).await
     }
 
     /// Where `key` of `keyspace` is.
@@ -113,7 +112,7 @@ impl Router {
     /// # Errors
     /// When no map that has arrived so far has such a keyspace, or a shard for the key.
     pub fn lookup(&self, keyspace: &str, key: &[u8]) -> Result<Placed, NoRoute> {
-        let routes = self.shared.cache.routes();
+        let routes = self.shared.maps.cache().routes();
         let route = routes.route(keyspace, key)?;
         let owner = |replica: partage_core::routing::routes::RouteReplica<'_>| LiveReplica {
             node: replica.node.clone(),
@@ -130,13 +129,13 @@ impl Router {
 
     /// All routes at this moment, for lookups that allocate nothing.
     pub fn routes(&self) -> Arc<Routes> {
-        self.shared.cache.full()
+        self.shared.maps.cache().full()
     }
 
     /// Returns when the maps have changed since `seen`, a number from the last call (0 at first), with the
     /// number to give next time.
     pub async fn changed(&self, seen: u64) -> u64 {
-        let mut changes = self.shared.cache.changes();
+        let mut changes = self.shared.maps.cache().changes();
         let now = changes.wait_for(|version| *version != seen).await;
         now.map_or(seen, |version| *version)
     }
@@ -159,23 +158,23 @@ impl Router {
 
     /// Its maps' generations.
     pub fn generations(&self) -> BTreeMap<KeyspaceName, Generation> {
-        let routes = self.shared.cache.routes();
+        let routes = self.shared.maps.cache().routes();
         routes.keyspaces().map(|keyspace| (keyspace.brief().name.clone(), keyspace.generation())).collect()
     }
 
     /// Whether a coordinator is connected.
     pub fn is_connected(&self) -> bool {
-        self.shared.cache.is_connected()
+        self.shared.maps.cache().is_connected()
     }
 
     /// Streams of maps opened so far.
     pub fn streams(&self) -> u64 {
-        self.shared.cache.streams()
+        self.shared.maps.cache().streams()
     }
 
     /// How long ago a coordinator last said anything; none = never.
     pub fn silence(&self) -> Option<Duration> {
-        self.shared.cache.silence()
+        self.shared.maps.cache().silence()
     }
 
     /// Outcomes of this router's own requests. Those of a proxy on it are in the proxy's metrics.
@@ -187,6 +186,6 @@ impl Router {
 
     /// Another caller on the same maps, with connections and a budget of its own.
     pub(crate) fn caller(&self) -> Caller {
-        Caller::new(self.shared.cache.clone(), self.shared.options.clone(), self.shared.clock)
+        Caller::new(self.shared.maps.cache().clone(), self.shared.options.clone(), self.shared.clock)
     }
 }

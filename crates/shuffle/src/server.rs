@@ -25,7 +25,7 @@ use partage_core::keyspace::KeyspaceKind;
 use partage_door::state::make_private;
 use partage_door::{AcceptedConnection, Door, Ending, Role, TowerService, Windows};
 use partage_journal::{Disk, RealDisk};
-use partage_maps::{Following, follow_with};
+use partage_maps::MapClient;
 use partage_service::shuffle::BufferId;
 use partage_shuffle_wire::frame::MAGIC;
 use partage_shuffle_wire::node::Peer;
@@ -169,7 +169,7 @@ pub struct ShuffleNode {
     listeners: JoinSet<()>,
     attends: JoinSet<()>,
     starting: watch::Sender<Option<Arc<Running>>>,
-    _following: Following,
+    _maps: MapClient,
 }
 
 impl ShuffleNode {
@@ -208,7 +208,7 @@ impl ShuffleNode {
         let settings = pool_settings(&config.coordinators, &spec, config.settings.roles).await?;
         let listener = PoolListener { pool: pool.clone(), me: id.clone(), labels, tell };
         let keyspaces = BTreeSet::from([pool.clone()]);
-        let (_, following) = follow_with(config.coordinators.clone(), keyspaces, None, listener);
+        let maps = MapClient::follow_with(config.coordinators.clone(), keyspaces, listener);
         let first = first_map(seen.clone()).await?;
         let incarnation = worker.incarnation().ok_or_else(|| lost("the worker has ended"))?;
         let own = Peer { node: id.clone(), incarnation };
@@ -234,17 +234,7 @@ impl ShuffleNode {
         attends.spawn(attend_maps(Arc::clone(&running), seen, (config.coordinators, spec, settings)));
         attends.spawn(attend_leads(led, Arc::clone(&running), worker.clone()));
         attends.spawn(attend_disk(config.disk, config.folder, Arc::clone(&running), worker.clone()));
-        Ok(ShuffleNode {
-            worker,
-            running,
-            address,
-            close,
-            ending,
-            listeners,
-            attends,
-            starting,
-            _following: following,
-        })
+        Ok(ShuffleNode { worker, running, address, close, ending, listeners, attends, starting, _maps: maps })
     }
 
     /// Where it listens.

@@ -294,10 +294,6 @@ pub const SHARD_ANSWER_BYTES: usize = 8 << 20;
 /// Idle connections to each other node that are kept for scans.
 pub const PEER_CONNECTIONS_IDLE: usize = 8;
 
-/// How long a node follows the maps after the last scan: a client that scans now and then does not make it fetch them anew
-/// each time, one that has gone does not cost a connection for ever.
-pub const MAPS_IDLE: Duration = Duration::from_secs(300);
-
 /// Snapshots of shards that a node keeps for those who read them page by page. Each keeps the rows in memory that were not
 /// flushed when it was made (some MiB), and run files that compaction would have removed.
 pub const SNAPSHOTS_PINNED: usize = 8;

@@ -80,10 +80,6 @@ pub const HOP_CHECKS: u32 = 2;
 /// connection and a large map take some hundred milliseconds. Above it, an unknown keyspace is refused at once.
 pub const MAPS_FIRST: Duration = Duration::from_secs(2);
 
-/// How long maps are followed after they were last needed: a client that keeps asking the wrong node does not
-/// make it fetch them anew each time, one that has gone does not cost a connection for ever.
-pub const MAPS_IDLE: Duration = Duration::from_secs(300);
-
 /// Replicas that metrics name one by one. A node with more is counted in sums only: thousands of time series
 /// from each node are more than Prometheus should be given.
 pub const METRIC_REPLICAS: usize = 200;

@@ -3,7 +3,7 @@
 //! A worker hears only of the shards that it has, gets, or had a moment ago. So that it can send any request
 //! on (K19), it follows the maps as a router does, but not before somebody asks it for a key that it
 //! does not know: in a cluster where clients or routers know their way, no worker ever opens that second
-//! connection. When no request has asked for [`limits::MAPS_IDLE`], the worker closes it again.
+//! connection. When no request has asked for [`partage_maps::limits::IDLE`], the worker closes it again.
 //!
 //! A request that says that it was sent on already does not make it begin: routers, who say so on each
 //! request, have maps of their own.
@@ -17,11 +17,10 @@ use partage_core::keyspace::map::Access;
 use partage_core::keyspace::sharding::Sharding;
 use partage_core::routing::choose::{Preference, choose};
 use partage_core::routing::routes::{NoRoute, Routes};
-use partage_maps::{Cache, Following, follow};
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use partage_maps::MapsOnDemand;
+use std::sync::Arc;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 /// Knows more than the worker: which node (and its address) has a key of which this worker has no order.
 pub trait Locate: Fn(&Target, Access) -> Option<(NodeId, String)> + Send + Sync + 'static {}
@@ -46,41 +45,29 @@ pub(crate) enum Located {
 #[derive(Debug)]
 pub(crate) struct Finder {
     own: NodeId,
-    coordinators: Vec<String>,
-    followed: Mutex<Option<Followed>>,
+    maps: Arc<MapsOnDemand>,
     waiters: Semaphore,
-}
-
-#[derive(Debug)]
-struct Followed {
-    cache: Arc<Cache>,
-    begun: Instant,
-    asked: Instant,
-    _following: Following,
 }
 
 impl Finder {
     pub(crate) fn new(own: NodeId, coordinators: Vec<String>) -> Finder {
         let waiters = Semaphore::new(limits::WAITERS);
-        Finder { own, coordinators, followed: Mutex::default(), waiters }
-    }
-
-    fn followed(&self) -> MutexGuard<'_, Option<Followed>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+        Finder { own, maps: MapsOnDemand::new(coordinators), waiters }
     }
 
     /// Who has the key, as far as the maps tell before `until`. For a request that was sent on already
     /// (`hopped`) following does not begin, and nothing is waited for: its sender has a map and patience.
     pub(crate) async fn find(
-        self: &Arc<Finder>,
+        &self,
         target: &Target,
         access: Access,
         hopped: bool,
         until: Instant,
     ) -> Located {
-        let Some((cache, begun)) = self.cache(!hopped) else { return Located::Unknown };
+        let cache = if hopped { self.maps.followed_cache() } else { Some(self.maps.cache()) };
+        let Some(cache) = cache else { return Located::Unknown };
         // Maps come one after the other: a keyspace may be missing only because it has not come yet.
-        let complete = begun + limits::MAPS_FIRST;
+        let complete = cache.begun() + limits::MAPS_FIRST;
         let waiting = self.waiters.try_acquire();
         // Or it was created a moment ago.
         let lag = Instant::now() + partage_maps::limits::LAG;
@@ -108,43 +95,14 @@ impl Finder {
 
     /// A node refused what was sent to it by the map of `sequence` and has a later one: ours is to catch up.
     pub(crate) fn lags(&self, target: &Target, sequence: u64) {
-        if let Some(followed) = &*self.followed() {
-            followed.cache.refresh(target.keyspace.clone(), sequence);
+        if let Some(cache) = self.maps.followed_cache() {
+            cache.refresh(target.keyspace.clone(), sequence);
         }
     }
 
     /// Whether maps are followed now.
     pub(crate) fn is_following(&self) -> bool {
-        self.followed().is_some()
-    }
-
-    fn cache(self: &Arc<Finder>, begins: bool) -> Option<(Arc<Cache>, Instant)> {
-        let now = Instant::now();
-        let mut followed = self.followed();
-        if followed.is_none() && begins {
-            let (cache, following) = follow(self.coordinators.clone(), BTreeSet::new(), None);
-            *followed = Some(Followed { cache, begun: now, asked: now, _following: following });
-            self.clone().rest();
-        }
-        let followed = followed.as_mut()?;
-        followed.asked = now;
-        Some((followed.cache.clone(), followed.begun))
-    }
-
-    /// Ends the following when no request has asked for long, or when the service is gone.
-    fn rest(self: Arc<Finder>) {
-        let finder = Arc::downgrade(&self);
-        tokio::spawn(async move {
-            loop {
-                sleep(limits::MAPS_IDLE / 2).await;
-                let Some(finder) = finder.upgrade() else { return };
-                let mut followed = finder.followed();
-                if followed.as_ref().is_none_or(|followed| followed.asked.elapsed() >= limits::MAPS_IDLE) {
-                    *followed = None;
-                    return;
-                }
-            }
-        });
+        self.maps.is_following()
     }
 
     fn look(&self, routes: &Routes, target: &Target, access: Access) -> Located {

@@ -31,7 +31,7 @@ pub(crate) use put::{Put, PutItem};
 
 use crate::access::TableClient;
 use crate::limits;
-use crate::scans::{self, Maps, Peers, ScanError, Scans, TABLES};
+use crate::scans::{self, Peers, ScanError, Scans, TABLES};
 use crate::service::{Refusal, Refused};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -43,7 +43,7 @@ use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::Access;
 use partage_core::node::exchange::KeyspaceBrief;
-use partage_maps::Cache;
+use partage_maps::{Cache, MapsOnDemand};
 use partage_wire::json::ErrorBody;
 use partage_wire::request::headers::IDEMPOTENCY_KEY;
 use partage_worker::Admission;
@@ -101,7 +101,7 @@ enum Owner {
 #[derive(Debug, Clone)]
 pub struct Bulk {
     client: TableClient,
-    maps: Arc<Maps>,
+    maps: Arc<MapsOnDemand>,
     peers: Peers,
 }
 

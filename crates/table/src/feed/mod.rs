@@ -33,7 +33,7 @@ pub use token::FeedToken;
 
 use crate::limits;
 use crate::rows::{ChangesPage, FoundChange};
-use crate::scans::{self, Maps, Peers, ScanError, Scans, TokenError};
+use crate::scans::{self, Peers, ScanError, Scans, TokenError};
 use crate::service::{FeedStream, Refusal, Refused, Tables};
 use futures::stream::{FuturesUnordered, StreamExt};
 use partage_core::base::id::ShardId;
@@ -41,7 +41,7 @@ use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::key::{HashRange, KeyRange};
 use partage_core::keyspace::sharding::{Bounds, Position, Sharding, Slot};
 use partage_core::node::exchange::KeyspaceBrief;
-use partage_maps::Cache;
+use partage_maps::{Cache, MapsOnDemand};
 use partage_service::table::feed::{Part, Progress, Since};
 use partage_wire::table::{NodeFeedAnswer, NodeFeedRequest};
 use peers::Leader;
@@ -184,7 +184,7 @@ struct Round {
 pub struct Feeds {
     node: NodeId,
     tables: Tables,
-    maps: Arc<Maps>,
+    maps: Arc<MapsOnDemand>,
     peers: Peers,
     /// Counts requests: each begins with another shard.
     turn: Arc<AtomicUsize>,

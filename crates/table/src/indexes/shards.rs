@@ -2,7 +2,7 @@
 
 use super::{Indexes, not_understood};
 use crate::limits;
-use crate::scans::{Maps, Place, TABLES, refusal, soon};
+use crate::scans::{Place, TABLES, refusal, soon};
 use crate::service::{Refusal, Refused};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
@@ -12,6 +12,7 @@ use partage_core::base::id::ShardId;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::key::Key;
 use partage_core::routing::routes::Route;
+use partage_maps::MapsOnDemand;
 use partage_wire::table::{ShardIndexAnswer, ShardIndexRequest};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,12 +60,12 @@ fn shard_of(route: &Route<'_>) -> Shard {
 }
 
 /// The shards of a table, by the latest map.
-pub(super) fn shards(maps: &Arc<Maps>, table: &KeyspaceName) -> Vec<Shard> {
+pub(super) fn shards(maps: &Arc<MapsOnDemand>, table: &KeyspaceName) -> Vec<Shard> {
     chosen(maps, table, Which::All)
 }
 
 /// Some of them.
-pub(super) fn chosen(maps: &Arc<Maps>, table: &KeyspaceName, which: Which<'_>) -> Vec<Shard> {
+pub(super) fn chosen(maps: &Arc<MapsOnDemand>, table: &KeyspaceName, which: Which<'_>) -> Vec<Shard> {
     let cache = maps.cache();
     let routes = cache.routes();
     let Some(keyspace) = routes.keyspace(table.as_str()) else { return Vec::new() };

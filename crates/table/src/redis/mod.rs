@@ -9,12 +9,13 @@ mod slots;
 use crate::access::TableClient;
 use crate::limits;
 use crate::rows::ScanRange;
-use crate::scans::{self, Maps, Place, ScanError, Scans, TableScan, Token};
+use crate::scans::{self, Place, ScanError, Scans, TableScan, Token};
 use crate::service::{Refusal, Refused};
 use async_trait::async_trait;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
 use partage_core::node::exchange::KeyspaceBrief;
+use partage_maps::MapsOnDemand;
 use partage_resp::table::{
     BegunRead, Found, Page, RequestError, ScanFrom, SlotNode, SlotOwner, Table, Tables,
 };
@@ -102,7 +103,7 @@ impl Tables for RedisTables {
 struct RedisTable {
     client: TableClient,
     scans: Scans,
-    maps: Arc<Maps>,
+    maps: Arc<MapsOnDemand>,
     brief: KeyspaceBrief,
     has_slots: bool,
     settings: Arc<Settings>,

@@ -21,13 +21,11 @@
 
 mod filtered;
 mod json;
-mod maps;
 mod peers;
 mod token;
 
 pub use crate::token_frame::TokenError;
 pub(crate) use json::{for_client, for_node, from_node, place};
-pub(crate) use maps::Maps;
 pub(crate) use peers::consistency_query;
 pub(crate) use peers::{Peers, TABLES, refusal};
 pub(crate) use token::Place;
@@ -42,7 +40,7 @@ use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::{PartitionKey, Sharding};
 use partage_core::node::exchange::KeyspaceBrief;
-use partage_maps::Cache;
+use partage_maps::{Cache, MapsOnDemand};
 use partage_service::table::filter::Filter;
 use partage_service::table::replication::Consistency;
 use std::sync::Arc;
@@ -119,18 +117,18 @@ struct Leader {
 pub struct Scans {
     node: NodeId,
     tables: Tables,
-    maps: Arc<Maps>,
+    maps: Arc<MapsOnDemand>,
     peers: Peers,
 }
 
 impl Scans {
     /// From the node of that name, which finds maps at one of `coordinators`.
     pub fn new(node: NodeId, tables: Tables, coordinators: Vec<String>) -> Scans {
-        Scans { node, tables, maps: Arc::new(Maps::new(coordinators)), peers: Peers::new() }
+        Scans { node, tables, maps: MapsOnDemand::new(coordinators), peers: Peers::new() }
     }
 
     /// The maps that scans go by, and the connections to other nodes: for other requests that need both.
-    pub(crate) fn ways(&self) -> (Arc<Maps>, Peers) {
+    pub(crate) fn ways(&self) -> (Arc<MapsOnDemand>, Peers) {
         (Arc::clone(&self.maps), self.peers.clone())
     }
 
