@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use partage_coordination::{Backend, Transaction, Version};
+use partage_core::base::id::Generation;
 use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::Write;
 use partage_core::keyspace::map::{MapDiff, ShardMap};
@@ -109,4 +110,11 @@ pub struct MapChange {
     diffs: Vec<Arc<MapDiff>>,
     /// The map before its first change, for a map that is new.
     empty: Option<ShardMap>,
+}
+
+impl MapChange {
+    /// Where it leads.
+    fn to(&self) -> Generation {
+        self.diffs.last().map_or(Generation::default(), |diff| diff.to)
+    }
 }

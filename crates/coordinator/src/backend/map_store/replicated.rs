@@ -29,62 +29,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// The heads of all maps, as they were last seen.
-#[derive(Default)]
-pub(super) struct HeadCache(Mutex<BTreeMap<KeyspaceName, Seen>>);
-
-impl HeadCache {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<KeyspaceName, Seen>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// All of them.
-    pub fn all(&self) -> Vec<(KeyspaceName, Seen)> {
-        self.lock().iter().map(|(name, seen)| (name.clone(), seen.clone())).collect()
-    }
-
-    fn get(&self, name: &KeyspaceName) -> Option<Seen> {
-        self.lock().get(name).cloned()
-    }
-
-    fn insert(&self, name: &KeyspaceName, seen: Seen) {
-        self.lock().insert(name.clone(), seen);
-    }
-
-    fn remove(&self, name: &KeyspaceName) -> Option<Seen> {
-        self.lock().remove(name)
-    }
-
-    /// Takes up what was read of a map that is there, if it is later than what is known.
-    pub fn refresh(&self, name: &KeyspaceName, read: Seen) {
-        if let Some(seen) = self.lock().get_mut(name).filter(|seen| seen.version < read.version) {
-            *seen = read;
-        }
-    }
-}
-
 /// The maps of metadata servers.
 pub struct ReplicatedMaps {
     coordination: Arc<dyn Coordination>,
     leadership: Leadership,
     /// Asks the servers.
     pub(super) client: MapFileClient,
-    pub(super) heads: HeadCache,
+    /// As they were last seen.
+    heads: Mutex<BTreeMap<KeyspaceName, Seen>>,
     /// The servers that are there; changes when one comes or goes.
     pub(super) directory: watch::Receiver<Addresses>,
-}
-
-/// The change of a map as its servers store it, step by step.
-struct Steps {
-    name: KeyspaceName,
-    changes: Vec<Change>,
-}
-
-impl Steps {
-    /// Where they lead.
-    fn to(&self) -> Generation {
-        self.changes.last().map_or(Generation::default(), Change::to)
-    }
 }
 
 #[async_trait]
@@ -98,7 +52,7 @@ impl MapStore for ReplicatedMaps {
     }
 
     fn keeps(&self, name: &KeyspaceName) -> bool {
-        self.heads.get(name).is_some()
+        self.heads().contains_key(name)
     }
 
     /// In parts, each with as many maps as one transaction can swap.
@@ -127,7 +81,7 @@ impl MapStore for ReplicatedMaps {
     }
 
     async fn commit(&self, transaction: Transaction, changes: &MapChanges) -> Result<Version, StoreError> {
-        let version = self.commit_swaps(transaction, &changes.changed).await?;
+        let version = self.swap(transaction, &changes.changed).await?;
         changes.dropped.iter().for_each(|name| self.forget(name));
         Ok(version)
     }
@@ -137,13 +91,14 @@ impl MapStore for ReplicatedMaps {
     async fn has_room(&self, changes: &[MapChange]) -> Result<(), StoreError> {
         for change in changes {
             // Whatever else keeps it from being stored, the next commit tells.
-            let (Ok(base), Ok(steps)) = (self.base(&change.name), self.steps(change)) else { continue };
-            let has_room = if self.is_stored_here(&base, &steps).await {
+            let name = &change.name;
+            let (Ok(base), Ok(steps)) = (self.base(name), self.steps(change)) else { continue };
+            let has_room = if self.is_stored_here(name, &base, &steps).await {
                 Ok(())
             } else {
-                self.store(&base, &steps).await.map(drop)
+                self.store(name, &base, &steps).await.map(drop)
             };
-            self.client.abandon(&steps.name, &base, steps.to());
+            self.client.abandon(name, &base, change.to());
             if let Err(error @ ChangeError::Failed(Failed::TooFew { stored: 0, disks: Some(_), .. })) =
                 has_room
             {
@@ -166,7 +121,20 @@ impl ReplicatedMaps {
         leadership: Leadership,
     ) -> ReplicatedMaps {
         let (client, directory) = (metadata.client().clone(), metadata.directory());
-        ReplicatedMaps { coordination, leadership, client, heads: HeadCache::default(), directory }
+        ReplicatedMaps { coordination, leadership, client, heads: Mutex::default(), directory }
+    }
+
+    /// The heads of all maps, as they were last seen.
+    pub(super) fn heads(&self) -> MutexGuard<'_, BTreeMap<KeyspaceName, Seen>> {
+        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seen(&self, name: &KeyspaceName) -> Option<Seen> {
+        self.heads().get(name).cloned()
+    }
+
+    fn see(&self, name: &KeyspaceName, seen: Seen) {
+        self.heads().insert(name.clone(), seen);
     }
 
     /// Makes `servers` those that keep the map behind `seen`, if most of them have it. A list of servers changes only while this
@@ -197,7 +165,7 @@ impl ReplicatedMaps {
                 // Only a leader changes maps, and that is us.
                 return Err(StoreError::Overtaken);
             }
-            self.heads.insert(&name, seen);
+            self.see(&name, seen);
             Ok((name, Ok(Arc::unwrap_or_clone(map))))
         });
         let read: Vec<_> = read.buffer_unordered(MAPS_AT_ONCE).try_collect().await?;
@@ -230,47 +198,40 @@ impl ReplicatedMaps {
         }
     }
 
-    /// What a change does to the map that metadata servers have of the keyspace, or begins with.
+    /// What a change does to the map that metadata servers have of the keyspace, or begins with, step by step.
     ///
     /// # Errors
     /// When it does not follow on that map.
-    fn steps(&self, MapChange { name, diffs, empty }: &MapChange) -> Result<Steps, EncodeError> {
-        let changes = if self.keeps(name) {
-            diffs.iter().map(|diff| Change::Operation(diff.clone())).collect()
-        } else {
-            let to = diffs.last().map_or(Generation::default(), |diff| diff.to);
-            let other = |at: String| EncodeError::OtherMap { keyspace: name.clone(), to, at };
-            let mut map = empty.clone().ok_or_else(|| other("none".to_owned()))?;
-            let applied = diffs.iter().try_for_each(|diff| map.apply(diff));
-            applied.map_err(|why| other(why.to_string()))?;
-            vec![Change::Whole(Arc::new(map))]
-        };
-        Ok(Steps { name: name.clone(), changes })
+    fn steps(&self, change: &MapChange) -> Result<Vec<Change>, EncodeError> {
+        let MapChange { name, diffs, empty } = change;
+        if self.keeps(name) {
+            return Ok(diffs.iter().cloned().map(Change::Operation).collect());
+        }
+        let other = |at: String| EncodeError::OtherMap { keyspace: name.clone(), to: change.to(), at };
+        let mut map = empty.clone().ok_or_else(|| other("none".to_owned()))?;
+        let applied = diffs.iter().try_for_each(|diff| map.apply(diff));
+        applied.map_err(|why| other(why.to_string()))?;
+        Ok(vec![Change::Whole(Arc::new(map))])
     }
 
     /// Has most of the servers of each map store its change, and swaps all heads with `transaction`.
-    async fn commit_swaps(
-        &self,
-        transaction: Transaction,
-        changes: &[MapChange],
-    ) -> Result<Version, StoreError> {
-        let all: Vec<_> = changes.iter().map(|change| self.steps(change)).collect::<Result<_, _>>()?;
+    async fn swap(&self, transaction: Transaction, changes: &[MapChange]) -> Result<Version, StoreError> {
         loop {
-            let prepared = try_join_all(all.iter().map(|steps| self.prepare(steps))).await?;
+            let prepared = try_join_all(changes.iter().map(|change| self.prepare(change))).await?;
             let swaps = prepared.iter().try_fold(transaction.clone(), |swaps, one| one.swap_in(swaps))?;
             let outcome = self.coordination.commit(swaps).await;
-            if matches!(outcome, Err(Error::Refused { .. })) && self.lists_changed(&all).await? {
+            if matches!(outcome, Err(Error::Refused { .. })) && self.lists_changed(changes).await? {
                 tracing::info!("the list of a map's servers has changed meanwhile; the commit is made again");
                 continue;
             }
-            self.finish(&all, prepared, &outcome).await;
+            self.finish(changes, prepared, &outcome).await;
             return outcome.map_err(|error| StoreError::of_fenced(&self.leadership, error));
         }
     }
 
-    async fn is_stored_here(&self, base: &Base, Steps { name, changes }: &Steps) -> bool {
-        for change in changes {
-            if !self.client.is_stored_here(name, base, change).await {
+    async fn is_stored_here(&self, name: &KeyspaceName, base: &Base, steps: &[Change]) -> bool {
+        for step in steps {
+            if !self.client.is_stored_here(name, base, step).await {
                 return false;
             }
         }
@@ -281,18 +242,18 @@ impl ReplicatedMaps {
     ///
     /// # Errors
     /// When a majority cannot be had: nothing has happened.
-    async fn prepare(&self, steps: &Steps) -> Result<Prepared, StoreError> {
+    async fn prepare(&self, change: &MapChange) -> Result<Prepared, StoreError> {
         let (began, patience) = (Instant::now(), Duration::from_millis(PREPARE_MS));
-        let name = &steps.name;
+        let (name, steps) = (&change.name, self.steps(change)?);
         let mut base = self.base(name)?;
         loop {
-            let failed = match self.store(&base, steps).await {
+            let failed = match self.store(name, &base, &steps).await {
                 Ok(prepared) => return Ok(prepared),
                 Err(ChangeError::Failed(failed @ Failed::TooFew { .. })) if began.elapsed() < patience => {
                     failed
                 }
                 Err(error) => {
-                    self.client.abandon(name, &base, steps.to());
+                    self.client.abandon(name, &base, change.to());
                     return Err(error.into());
                 }
             };
@@ -303,14 +264,19 @@ impl ReplicatedMaps {
     }
 
     fn base(&self, name: &KeyspaceName) -> Result<Base, ChangeError> {
-        self.heads.get(name).map_or_else(|| self.client.draw(), |seen| Ok(Base::Head(seen)))
+        self.seen(name).map_or_else(|| self.client.draw(), |seen| Ok(Base::Head(seen)))
     }
 
     /// Each on the one before it; the swap of the last one counts for all.
-    async fn store(&self, base: &Base, Steps { name, changes }: &Steps) -> Result<Prepared, ChangeError> {
+    async fn store(
+        &self,
+        name: &KeyspaceName,
+        base: &Base,
+        steps: &[Change],
+    ) -> Result<Prepared, ChangeError> {
         let mut last = Err(Failed::Conflict.into());
-        for change in changes {
-            last = Ok(self.client.prepare(name, base.clone(), change.clone()).await?);
+        for step in steps {
+            last = Ok(self.client.prepare(name, base.clone(), step.clone()).await?);
         }
         last
     }
@@ -377,7 +343,7 @@ impl ReplicatedMaps {
         let version = match (&entry, &found) {
             (Some(entry), Some(Ok(head))) if head.at == seen.head.at => {
                 let now = Seen { head: head.clone(), version: entry.version.get() };
-                self.heads.insert(name, now.clone());
+                self.see(name, now.clone());
                 return Ok(now);
             }
             (_, Some(Ok(head))) if head.at.sequence >= seen.head.at.sequence => {
@@ -402,7 +368,7 @@ impl ReplicatedMaps {
              to the coordination service beside the coordinators"
         );
         let now = Seen { head: seen.head.clone(), version: version.get() };
-        self.heads.insert(name, now.clone());
+        self.see(name, now.clone());
         Ok(now)
     }
 
@@ -410,22 +376,22 @@ impl ReplicatedMaps {
     ///
     /// # Errors
     /// When a map has changed: somebody else leads.
-    async fn lists_changed(&self, all: &[Steps]) -> Result<bool, StoreError> {
+    async fn lists_changed(&self, changes: &[MapChange]) -> Result<bool, StoreError> {
         let mut changed = false;
-        for Steps { name, .. } in all {
-            let Some(seen) = self.heads.get(name) else { continue };
+        for MapChange { name, .. } in changes {
+            let Some(seen) = self.seen(name) else { continue };
             changed |= self.look(name, &seen).await?.version != seen.version;
         }
         Ok(changed)
     }
 
     /// Tells the servers what became of it.
-    async fn finish(&self, all: &[Steps], prepared: Vec<Prepared>, outcome: &Result<Version, Error>) {
-        for (Steps { name, .. }, prepared) in all.iter().zip(prepared) {
+    async fn finish(&self, changes: &[MapChange], prepared: Vec<Prepared>, outcome: &Result<Version, Error>) {
+        for (MapChange { name, .. }, prepared) in changes.iter().zip(prepared) {
             match outcome {
                 Ok(version) => {
                     let seen = Seen { head: prepared.head().clone(), version: version.get() };
-                    self.heads.insert(name, seen);
+                    self.see(name, seen);
                 }
                 // It is not known yet: the servers find out.
                 Err(error) if !error.is_definite() => continue,
@@ -439,7 +405,7 @@ impl ReplicatedMaps {
 
     /// There is no such map any more.
     fn forget(&self, name: &KeyspaceName) {
-        if let Some(seen) = self.heads.remove(name) {
+        if let Some(seen) = self.heads().remove(name) {
             self.client.tell_deleted(name, &seen.head);
         }
     }

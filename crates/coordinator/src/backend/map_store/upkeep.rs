@@ -22,9 +22,8 @@ pub async fn run(maps: &ReplicatedMaps, clock: Clock, leads: &StillLeads) {
             _ = ticks.tick() => {}
             Ok(()) = directory.changed() => {}
         }
-        let all = maps.heads.all();
-        let listed: BTreeSet<_> =
-            all.iter().flat_map(|(_, seen)| seen.head.servers.iter().cloned()).collect();
+        let all = maps.heads().clone();
+        let listed: BTreeSet<_> = all.values().flat_map(|seen| seen.head.servers.iter().cloned()).collect();
         let (present, _) = maps.client.present();
         absences.look(clock.now(), &listed, &present);
         if !leads().await {
@@ -44,8 +43,11 @@ pub async fn run(maps: &ReplicatedMaps, clock: Clock, leads: &StillLeads) {
                 // Tried again with the next look.
                 Err(error) => tracing::warn!(%keyspace, ?joins, %error, "the map is not kept by others yet"),
             }
-            if let Ok(Some(now)) = maps.client.head(&keyspace).await {
-                maps.heads.refresh(&keyspace, now);
+            // A commit may have seen a later one meanwhile.
+            if let Ok(Some(now)) = maps.client.head(&keyspace).await
+                && let Some(seen) = maps.heads().get_mut(&keyspace).filter(|seen| seen.version < now.version)
+            {
+                *seen = now;
             }
         }
     }

@@ -190,17 +190,13 @@ impl Store {
     /// be durable without those after them ([`StoreError::PartDone`]). After an error the store is of no more use.
     pub async fn carry_out(&mut self, Commit(parts): Commit) -> Result<(), StoreError> {
         for (number, (transactions, maps)) in parts.into_iter().enumerate() {
-            let done = self.carry_out_part(transactions, maps).await;
+            let done = self.commit_part(transactions, maps).await;
             done.map_err(|error| if number == 0 { error } else { error.part_done() })?;
         }
         Ok(())
     }
 
-    async fn carry_out_part(
-        &mut self,
-        transactions: Transactions,
-        maps: MapChanges,
-    ) -> Result<(), StoreError> {
+    async fn commit_part(&mut self, transactions: Transactions, maps: MapChanges) -> Result<(), StoreError> {
         self.last_attempt = CommitAttempt { bytes: bytes_of(&transactions), maps: Arc::default() };
         let Transactions { before, commit, after } = transactions;
         self.transact_all(before).await?;
