@@ -23,6 +23,6 @@ pub const REFRESHES: usize = 16;
 /// How long after a change the maps are written to their file: one write for a burst of changes.
 pub const KEEP_AFTER: Duration = Duration::from_secs(2);
 
-/// How long maps are followed after they were last needed, where they are on demand: a client that keeps asking the wrong node, or
-/// scans now and then, does not make the node fetch them anew each time; one that has gone does not cost a connection for ever.
+/// How long maps are followed after they were last needed, where they are on demand: a client that keeps asking the wrong node,
+/// or scans now and then, does not make the node fetch them anew each time; one that has gone costs no connection for ever.
 pub const IDLE: Duration = Duration::from_secs(300);

@@ -1,5 +1,5 @@
-//! Maps as records of the backend, beside all others: the [encoder](partage_wire::stored) puts each change into the transaction of
-//! the commit, so this store has nothing to add to it.
+//! Maps as records of the backend, beside all others: the [encoder](partage_wire::stored) puts each change into the transaction
+//! of the commit, so this store has nothing to add to it.
 
 use super::{CurrentMap, FoundMaps, MapChange, MapChanges, MapStore, StillLeads};
 use crate::backend::store::StoreError;

@@ -1,9 +1,9 @@
 //! Where the maps of a cluster live: in a [`MapStore`], which the leader reads and commits them by, whichever of the two it is.
 //!
-//! | map store      | where a map is                                          | how a change of it counts                                      |
-//! |----------------|---------------------------------------------------------|----------------------------------------------------------------|
-//! | [`inline`](mod@inline) | in records of the backend                               | its records are put by the leader's transaction                |
-//! | [`replicated`] | in METADATA files of coordinators; the backend has its head | most of them store it, then that transaction swaps the head |
+//! | map store              | where a map is                        | how a change of it counts                                   |
+//! |------------------------|---------------------------------------|-------------------------------------------------------------|
+//! | [`inline`](mod@inline) | records of the backend                | the leader's transaction puts its records                   |
+//! | [`replicated`]         | METADATA files, a head in the backend | most servers store it, then that transaction swaps the head |
 //!
 //! In both the commit of maps is one fenced transaction of the backend together with all else that the leader decided, so the
 //! [`Store`](super::store::Store) and the decision loop do not know which one it is. Everyone else reads maps with the map client

@@ -67,8 +67,8 @@ fn transaction_limits(coordination: &dyn Coordination, more: usize) -> Transacti
 }
 
 impl Store {
-    /// Reads everything, and is ready to write on. A map that the backend has and `maps` keeps elsewhere moves there. What is wrong
-    /// with what is stored, and does not keep the rest from going on, is given too: the records are still to be mended
+    /// Reads everything, and is ready to write on. A map that the backend has and `maps` keeps elsewhere moves there. What is
+    /// wrong with what is stored, and does not keep the rest from going on, is given too: the records are still to be mended
     /// ([`Records::mend`]).
     pub async fn open(
         coordination: Arc<dyn Coordination>,
@@ -186,8 +186,8 @@ impl Store {
         Ok(Commit(parts.collect()))
     }
 
-    /// Makes it durable in one transaction, or in several where it changes more maps than one can: then the first of the writes may
-    /// be durable without those after them ([`StoreError::PartDone`]). After an error the store is of no more use.
+    /// Makes it durable in one transaction, or in several where it changes more maps than one can: then the first of the writes
+    /// may be durable without those after them ([`StoreError::PartDone`]). After an error the store is of no more use.
     pub async fn carry_out(&mut self, Commit(parts): Commit) -> Result<(), StoreError> {
         for (number, (transactions, maps)) in parts.into_iter().enumerate() {
             let done = self.commit_part(transactions, maps).await;
@@ -304,9 +304,11 @@ mod tests {
     use super::*;
     use partage_coordination::embedded::Embedded;
     use partage_coordination::{Election, Session};
+    use partage_core::base::id::TransactionId;
     use partage_core::cluster::KeyspaceRecord;
     use partage_core::keyspace::Keyspace;
-    use partage_core::keyspace::sharding::Sharding;
+    use partage_core::keyspace::map::ShardMap;
+    use partage_core::keyspace::sharding::{PartitionKey, Sharding};
     use partage_service::metadata::Head;
 
     fn cluster() -> Cluster {
@@ -314,12 +316,29 @@ mod tests {
         Cluster::recover(at, Default::default(), Records::default()).unwrap()
     }
 
-    #[tokio::test]
-    async fn a_store_whose_maps_are_elsewhere_is_refused() {
+    async fn led() -> (Arc<dyn Coordination>, Leadership) {
         let coordination: Arc<dyn Coordination> = Embedded::in_memory();
         let session = Session::open(coordination.clone(), Duration::from_secs(60)).await.unwrap();
         let election = Election::new(coordination.clone(), &Key::new("election").unwrap()).unwrap();
         let leadership = election.lead(&session, bytes::Bytes::new).await.unwrap();
+        (coordination, leadership)
+    }
+
+    /// So the decision loop answers those who asked for it with the error.
+    #[tokio::test]
+    async fn what_cannot_be_encoded_changes_nothing() {
+        let (coordination, leadership) = led().await;
+        let mut store = Store::wipe(coordination.clone(), leadership).await.unwrap();
+        let map = ShardMap::empty("users".parse().unwrap(), Sharding::Named, PartitionKey::Whole);
+        let of_no_keyspace = Write::Map(map.edit().commit(TransactionId([7; 20])));
+        let refused = store.commit(vec![of_no_keyspace], &cluster()).await.unwrap_err();
+        assert!(matches!(refused, StoreError::Encode(_)) && refused.changed_nothing(), "{refused}");
+        assert!(read_all(&*coordination).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_store_whose_maps_are_elsewhere_is_refused() {
+        let (coordination, leadership) = led().await;
         let name = KeyspaceName::new("users").unwrap();
         let keyspace = Keyspace::new(name.clone(), Sharding::Named);
         let record = KeyspaceRecord::new(keyspace, 0, partage_core::base::id::ShardId(1));
