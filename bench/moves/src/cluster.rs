@@ -4,7 +4,7 @@ use bench_gauge::Admin;
 use partage_coordinator::{Backing, Config, Coordinator};
 use partage_wire::json::{Command, Keyspace, Presplit, Sharding};
 use partage_worker::{
-    Assignment, DropReason, Epoch, Failure, Handler, KeyspaceName, Load, Peer, Role, Worker,
+    Assignment, DropReason, Epoch, Failure, Handler, KeyspaceName, Load, Ownership, Peer, Role, Worker,
 };
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,23 +53,10 @@ pub struct Copies {
 /// Creates the keyspace: exclusive, of that many slots, everything else as it is by default.
 pub async fn create(admin: &Admin, slots: u32, copies: Copies) -> Result<(), String> {
     let keyspace = Keyspace {
-        name: KEYSPACE.to_owned(),
-        kind: None,
-        sharding: Sharding::Fixed { hash: "xxh3-64".to_owned(), shards: slots },
-        partition_key: None,
-        ownership: Some("exclusive".to_owned()),
+        ownership: Some(Ownership::Exclusive.into()),
         replicas: Some(copies.replicas),
-        policy: None,
-        mode: None,
-        spread: None,
-        constraint: Default::default(),
-        throttle: Default::default(),
-        resharding: Default::default(),
-        dataset_replication: None,
         durable: copies.durable,
-        min_in_sync: 0,
-        values: None,
-        feed_ms: 0,
+        ..Keyspace::new(KEYSPACE, Sharding::Fixed { hash: "xxh3-64".to_owned(), shards: slots })
     };
     admin.command(Command::CreateKeyspace { keyspace, presplit: Presplit::None, ahead: false }).await
 }

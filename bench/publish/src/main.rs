@@ -57,25 +57,7 @@ fn run(words: &[String]) -> Result<(), String> {
 }
 
 async fn create(admin: &Admin) -> Result<(), String> {
-    let keyspace = Keyspace {
-        name: KEYSPACE.to_owned(),
-        kind: None,
-        sharding: Sharding::Named {},
-        partition_key: None,
-        ownership: None,
-        replicas: Some(1),
-        policy: None,
-        mode: None,
-        spread: None,
-        constraint: Default::default(),
-        throttle: Default::default(),
-        resharding: Default::default(),
-        dataset_replication: None,
-        durable: false,
-        min_in_sync: 0,
-        values: None,
-        feed_ms: 0,
-    };
+    let keyspace = Keyspace { replicas: Some(1), ..Keyspace::new(KEYSPACE, Sharding::Named {}) };
     let names = (0..PARTITIONS).map(|number| format!("partition-{number:06}")).collect();
     admin
         .command(Command::CreateKeyspace { keyspace, presplit: Presplit::Names { names }, ahead: false })

@@ -106,10 +106,10 @@ pub(crate) fn name<T: FromStr<Err: Display>>(text: &str, field: &str) -> Result<
 
 /// A word where one is given.
 pub(crate) fn word<T: FromStr<Err: Display>>(
-    word: Option<String>,
+    word: Option<impl Display>,
     field: &str,
 ) -> Result<Option<T>, Malformed> {
-    word.map(|word| word.parse()).transpose().at(field)
+    word.map(|word| word.to_string().parse()).transpose().at(field)
 }
 
 /// A sentence from outside, cut to [`limits::SENTENCE_BYTES`] at a character's end.

@@ -4,6 +4,7 @@ use crate::cluster::SHARDS;
 use crate::http::{Http, Reply};
 use crate::until;
 use hyper::Method;
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::map::Role;
 use partage_core::node::Health;
 use partage_wire::json::{
@@ -104,7 +105,7 @@ impl Admin {
 
     async fn create_table(&self, name: &str, replicas: u32, sharding: Sharding, presplit: Presplit) {
         let table = Keyspace {
-            kind: Some("table".to_owned()),
+            kind: Some(KeyspaceKind::Table.into()),
             replicas: Some(replicas),
             durable: true,
             min_in_sync: 2,
@@ -201,25 +202,9 @@ fn read<T: DeserializeOwned>(reply: &Reply) -> Result<T, String> {
 
 /// A keyspace of one replica, with defaults for all that is not said.
 pub fn keyspace(name: &str, sharding: Sharding, ownership: Option<&str>, mode: &str) -> Keyspace {
-    Keyspace {
-        name: name.to_owned(),
-        kind: None,
-        sharding,
-        partition_key: None,
-        ownership: ownership.map(str::to_owned),
-        replicas: Some(1),
-        policy: None,
-        mode: Some(mode.to_owned()),
-        spread: None,
-        constraint: Default::default(),
-        throttle: Default::default(),
-        resharding: Default::default(),
-        dataset_replication: None,
-        durable: false,
-        min_in_sync: 0,
-        values: None,
-        feed_ms: 0,
-    }
+    let ownership = ownership.map(|word| word.parse().unwrap());
+    let mode = Some(mode.parse().unwrap());
+    Keyspace { ownership, replicas: Some(1), mode, ..Keyspace::new(name, sharding) }
 }
 
 /// A change that moves nothing: a keyspace of no shards.

@@ -10,10 +10,11 @@ use crate::client::{ApiClient, DryRun};
 use crate::http::segment;
 use crate::output::{Failure, Output, table};
 use clap::{Args, Subcommand};
-use partage_core::keyspace::DEFAULT_POLICY;
+use partage_core::keyspace::{DEFAULT_POLICY, KeyspaceKind, Mode, Ownership, Spread};
 use partage_core::placement::POLICIES;
 use partage_wire::json::{
-    Command, Constraint, Keyspace, KeyspaceChanges, Keyspaces, Nodes, Resharding, Sharding, Throttle,
+    Command, Constraint, FixedWord, Keyspace, KeyspaceChanges, Keyspaces, Nodes, Resharding, Sharding,
+    Throttle,
 };
 
 /// Headings of the flags in the help of `create` and `update`.
@@ -71,24 +72,24 @@ pub struct CreateArgs {
     policy: String,
     /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
     #[arg(long, default_value = "zone", help_heading = PLACEMENT)]
-    spread: String,
+    spread: FixedWord<Spread>,
     #[command(flatten, next_help_heading = PLACEMENT)]
     constraint: ConstraintArgs,
     #[command(flatten, next_help_heading = PLACEMENT)]
     ahead: Ahead,
     /// Kind of keyspace: app, dataset or table
     #[arg(long, default_value = "app", help_heading = DATA)]
-    kind: String,
+    kind: FixedWord<KeyspaceKind>,
     /// Ownership of a shard: exclusive (one owner, with a lease) or eventual
     #[arg(long, default_value = "exclusive", help_heading = DATA)]
-    ownership: String,
+    ownership: FixedWord<Ownership>,
     /// Workers keep the data of the keyspace on their disks: a worker gets its stored replicas back after a restart,
     /// and the coordinator never gives up the last replica of a shard
     #[arg(long, help_heading = DATA)]
     durable: bool,
     /// Rebalancing mode: automatic, suggested (a person approves plans) or manual (a person makes them, repairs too)
     #[arg(long, default_value = "automatic", help_heading = BALANCING)]
-    mode: String,
+    mode: FixedWord<Mode>,
     #[command(flatten, next_help_heading = BALANCING)]
     throttle: ThrottleArgs,
     #[command(flatten)]
@@ -113,10 +114,10 @@ pub struct UpdateArgs {
     policy: Option<String>,
     /// Rebalancing mode: automatic, suggested (a person approves plans) or manual (a person makes them, repairs too)
     #[arg(long, help_heading = BALANCING)]
-    mode: Option<String>,
+    mode: Option<FixedWord<Mode>>,
     /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
     #[arg(long, help_heading = PLACEMENT)]
-    spread: Option<String>,
+    spread: Option<FixedWord<Spread>>,
     /// fixed: new number of slots, a multiple or a divisor of the present number; the slots serve during the change
     #[arg(long, help_heading = "Sharding")]
     shards: Option<u32>,
@@ -256,9 +257,7 @@ async fn settings(client: &ApiClient, name: &str) -> Result<Keyspace, Failure> {
 async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
     let ShardingSpec { sharding, partition_key, presplit } = args.sharding.spec()?;
     let keyspace = Keyspace {
-        name: args.name,
         kind: Some(args.kind),
-        sharding,
         partition_key,
         ownership: Some(args.ownership),
         replicas: Some(args.replicas),
@@ -268,11 +267,8 @@ async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
         constraint: args.constraint.over(Constraint::default()),
         throttle: args.throttle.over(Throttle::default()),
         resharding: args.resharding.over(Resharding::default()),
-        dataset_replication: None,
         durable: args.durable,
-        min_in_sync: 0,
-        values: None,
-        feed_ms: 0,
+        ..Keyspace::new(&args.name, sharding)
     };
     let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
     begin(&args.client, output, command, args.dry.dry_run, args.wait).await
@@ -286,15 +282,14 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
     let mut rows = table(["keyspace", "sharding", "ownership", "replicas", "policy", "mode", "spread"]);
     for keyspace in keyspaces.keyspaces {
         let sharding = sharding_text(&keyspace.sharding);
-        let or_default = |word: Option<String>| word.unwrap_or_default();
         rows.add_row([
             keyspace.name,
             sharding,
-            or_default(keyspace.ownership),
+            keyspace.ownership.unwrap_or_default().to_string(),
             keyspace.replicas.unwrap_or(1).to_string(),
-            or_default(keyspace.policy),
-            or_default(keyspace.mode),
-            or_default(keyspace.spread),
+            keyspace.policy.unwrap_or_default(),
+            keyspace.mode.unwrap_or_default().to_string(),
+            keyspace.spread.unwrap_or_default().to_string(),
         ]);
     }
     output.text(&rows.trim_fmt());

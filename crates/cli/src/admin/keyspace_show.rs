@@ -1,7 +1,9 @@
 //! `partage keyspace show`: every setting of a keyspace, in words, with units.
 
 use super::keyspace::sharding_text;
+use partage_core::keyspace::{KeyspaceKind, RowValues};
 use partage_wire::json::{Keyspace, PartitionKey};
+use std::fmt::Display;
 
 /// Some milliseconds, for people.
 fn time(ms: u64) -> String {
@@ -33,22 +35,25 @@ fn partition_key(key: Option<&PartitionKey>) -> String {
     }
 }
 
+fn or_default(word: Option<&impl Display>) -> String {
+    word.map_or_else(|| "default".to_owned(), ToString::to_string)
+}
+
 /// One line a setting.
 pub fn text(keyspace: &Keyspace) -> String {
-    let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "default".to_owned());
     let Keyspace { constraint, throttle, resharding, .. } = keyspace;
     let off = |is_off: bool, text: String| if is_off { "never".to_owned() } else { text };
     let mut lines = vec![
         ("keyspace", keyspace.name.clone()),
-        ("kind", word(&keyspace.kind)),
+        ("kind", or_default(keyspace.kind.as_ref())),
         ("sharding", sharding_text(&keyspace.sharding)),
         ("sharded by", partition_key(keyspace.partition_key.as_ref())),
-        ("ownership", word(&keyspace.ownership)),
+        ("ownership", or_default(keyspace.ownership.as_ref())),
         ("durable", if keyspace.durable { "yes: its data outlives its processes" } else { "no" }.to_owned()),
         ("replicas", keyspace.replicas.unwrap_or(1).to_string()),
-        ("policy", word(&keyspace.policy)),
-        ("mode", word(&keyspace.mode)),
-        ("spread", word(&keyspace.spread)),
+        ("policy", or_default(keyspace.policy.as_ref())),
+        ("mode", or_default(keyspace.mode.as_ref())),
+        ("spread", or_default(keyspace.spread.as_ref())),
         ("only on", names(&constraint.pinned, "any node")),
         ("never on", names(&constraint.excluded, "none")),
         ("labels", names(&constraint.labels, "none asked for")),
@@ -68,9 +73,9 @@ pub fn text(keyspace: &Keyspace) -> String {
         ),
         ("loading", format!("given up on a node after {}", time(throttle.load_ms))),
     ];
-    if keyspace.kind.as_deref() == Some("table") {
-        let values = keyspace.values.as_deref().unwrap_or("bytes");
-        lines.push(("values", if values == "bytes" { "any bytes" } else { values }.to_owned()));
+    if keyspace.is_of(KeyspaceKind::Table) {
+        let values = keyspace.values.as_ref().filter(|values| !values.is(RowValues::Bytes));
+        lines.push(("values", values.map_or_else(|| "any bytes".to_owned(), ToString::to_string)));
         let kept = format!("keeps changes for {}", time(keyspace.feed_ms));
         lines.push(("change feed", if keyspace.feed_ms == 0 { "none".to_owned() } else { kept }));
     }

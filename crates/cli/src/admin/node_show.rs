@@ -53,6 +53,7 @@ fn facts(detail: &NodeDetail) -> Vec<String> {
     let place: Vec<_> =
         place.iter().filter_map(|(what, name)| Some(format!("{what} {}", name.as_ref()?))).collect();
     let replicas: Vec<_> = node.replicas.iter().map(|(name, count)| format!("{count} of {name}")).collect();
+    let kinds: Vec<_> = node.kinds.iter().map(ToString::to_string).collect();
     let because = detail.health_because.as_ref();
     let mut facts = vec![
         format!(
@@ -67,7 +68,7 @@ fn facts(detail: &NodeDetail) -> Vec<String> {
         format!("lease      {lease}"),
         format!("place      {}", or_none(place.join(", "))),
         format!("labels     {}", or_none(node.labels.join(", "))),
-        format!("serves     keyspaces of kind {}", node.kinds.join(", ")),
+        format!("serves     keyspaces of kind {}", kinds.join(", ")),
         format!("capacity   {}, {:.0} % busy", node.capacity, node.busy * 100.0),
         format!(
             "load       {:.0} requests/s, {:.0} ms of processor/s, {:.0} bytes",

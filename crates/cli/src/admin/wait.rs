@@ -20,6 +20,7 @@ use crate::terminal::line;
 use clap::Args;
 use indicatif::ProgressBar;
 use partage_core::base::count::{counted, counted_with};
+use partage_core::keyspace::Mode;
 use partage_core::node::Health;
 use partage_wire::json::{
     Answer, ChangeProgress, Command, DrainState, Drains, Keyspace, Moves, Node, Nodes, Plan, PlanStatus,
@@ -302,7 +303,7 @@ async fn of_keyspace(client: &ApiClient, name: &str) -> Result<Found, Failure> {
     let text = format!("{text}, {}", lacks(short, under_way));
     if short > 0 && under_way == 0 && changing == 0 {
         let keyspace: Keyspace = client.get(&format!("/v1/keyspaces/{}", segment(name))).await?;
-        if keyspace.mode.as_deref() == Some("manual") {
+        if keyspace.mode.is_some_and(|mode| mode.is(Mode::Manual)) {
             return Ok(Found::Over(format!(
                 "{text}; it is in mode manual, so a person places it: with `partage shard add`, or by \
                  `partage keyspace update {name} --mode automatic`"

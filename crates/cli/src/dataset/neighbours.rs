@@ -7,6 +7,7 @@
 
 use crate::client::ApiClient;
 use partage_coordination::{Backend, Coordination, Error, Late, Listen, Target};
+use partage_core::keyspace::KeyspaceKind;
 use partage_dataset::node::{Membership, last_peers};
 use partage_service::dataset::DatasetName;
 use partage_wire::json::{Node, Nodes};
@@ -97,7 +98,7 @@ impl PeerFinder {
         let told = told.map_err(|failure| unavailable(failure.to_string()))?;
         let (mine, others): (Vec<Node>, Vec<Node>) =
             told.nodes.into_iter().partition(|node| node.id == self.id);
-        let serves = |node: &Node| node.kinds.iter().any(|kind| kind == "dataset");
+        let serves = |node: &Node| node.serves(KeyspaceKind::Dataset);
         Ok((mine.into_iter().next(), others.into_iter().filter(serves).collect()))
     }
 

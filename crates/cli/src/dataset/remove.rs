@@ -13,6 +13,7 @@ use crate::client::ApiClient;
 use crate::http::{address, segment};
 use crate::output::{Failure, Output, say};
 use clap::Args;
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::node::Health;
 use partage_dataset::settings::FILE;
 use partage_service::dataset::DatasetName;
@@ -134,7 +135,7 @@ impl Leaving {
         }
         let client = ApiClient { coordinator: coordinators.to_vec(), who: "dataset remove".to_owned() };
         match client.get::<Keyspace>(&format!("/v1/keyspaces/{}", segment(dataset.as_str()))).await {
-            Ok(found) if found.kind.as_deref() == Some("dataset") => {
+            Ok(found) if found.is_of(KeyspaceKind::Dataset) => {
                 Ok(Some(Leaving { dataset: dataset.clone(), client }))
             }
             Ok(_) => Ok(None),
@@ -150,8 +151,7 @@ impl Leaving {
     async fn leave(&self) -> Result<String, Failure> {
         let told: Nodes = self.client.get("/v1/nodes").await?;
         let serves = |node: &&Node| {
-            node.kinds.iter().any(|kind| kind == "dataset")
-                && !node.health.is_any(&[Health::Down, Health::Left])
+            node.serves(KeyspaceKind::Dataset) && !node.health.is_any(&[Health::Down, Health::Left])
         };
         for node in told.nodes.iter().filter(serves) {
             if !let_go(&node.address, self.dataset.as_str()).await {

@@ -12,8 +12,8 @@ use crate::client::{ApiClient, DryRun};
 use crate::http::segment;
 use crate::output::{Failure, Output, say, table};
 use clap::Args;
-use partage_core::keyspace::KeyspaceKind;
-use partage_wire::json::{Command, Constraint, Keyspace, Keyspaces, Resharding, Throttle};
+use partage_core::keyspace::{KeyspaceKind, Ownership, RowValues, Spread};
+use partage_wire::json::{Command, Constraint, FixedWord, Keyspace, Keyspaces, Resharding};
 use partage_wire::table::IndexAnswer;
 use serde::Serialize;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct CreateArgs {
     name: String,
     /// Values that the rows may have: bytes, or json, by which a write of any other value is refused
     #[arg(long, default_value = "bytes", value_name = "FORM")]
-    values: String,
+    values: FixedWord<RowValues>,
     /// How long the table keeps changes of its rows for `partage table feed`, such as 10m or 1d [default: it keeps none]
     #[arg(long, value_name = "WHILE", value_parser = span)]
     feed: Option<Duration>,
@@ -45,7 +45,7 @@ pub struct CreateArgs {
     min_in_sync: Option<u32>,
     /// Spread of the replicas of a shard: node, zone, zone-strict, rack or rack-strict
     #[arg(long, default_value = "zone", help_heading = REPLICATION)]
-    spread: String,
+    spread: FixedWord<Spread>,
     #[command(flatten, next_help_heading = REPLICATION)]
     constraint: ConstraintArgs,
     #[command(flatten)]
@@ -65,23 +65,18 @@ impl CreateArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let ShardingSpec { sharding, partition_key, presplit } = self.sharding.spec()?;
         let keyspace = Keyspace {
-            name: self.name,
-            kind: Some(KeyspaceKind::Table.to_string()),
-            sharding,
+            kind: Some(KeyspaceKind::Table.into()),
             partition_key,
-            ownership: Some("replicated".to_owned()),
+            ownership: Some(Ownership::Replicated.into()),
             replicas: Some(self.replicas),
-            policy: None,
-            mode: None,
             spread: Some(self.spread),
             constraint: self.constraint.over(Constraint::default()),
-            throttle: Throttle::default(),
             resharding: self.resharding.over(Resharding::default()),
-            dataset_replication: None,
             durable: true,
             min_in_sync: self.min_in_sync.unwrap_or(self.replicas.min(2)),
             values: Some(self.values),
             feed_ms: self.feed.map_or(0, |feed| feed.as_millis() as u64),
+            ..Keyspace::new(&self.name, sharding)
         };
         let command = Command::CreateKeyspace { keyspace, presplit, ahead: self.ahead.ahead };
         begin(&self.client, output, command, self.dry.dry_run, self.wait).await
@@ -96,7 +91,7 @@ pub struct ListArgs {
 }
 
 fn is_table(keyspace: &Keyspace) -> bool {
-    keyspace.kind.as_deref() == Some("table")
+    keyspace.is_of(KeyspaceKind::Table)
 }
 
 /// Tables whose restore has not ended.
@@ -124,10 +119,10 @@ impl ListArgs {
             rows.add_row([
                 keyspace.name,
                 sharding_text(&keyspace.sharding),
-                keyspace.values.unwrap_or_else(|| "bytes".to_owned()),
+                keyspace.values.unwrap_or_else(|| RowValues::Bytes.into()).to_string(),
                 keyspace.replicas.unwrap_or(1).to_string(),
                 keyspace.min_in_sync.to_string(),
-                keyspace.spread.unwrap_or_default(),
+                keyspace.spread.unwrap_or_default().to_string(),
             ]);
         }
         output.text(&rows.trim_fmt());

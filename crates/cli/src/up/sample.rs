@@ -6,6 +6,7 @@ use crate::output::Failure;
 use crate::table::{INDEX_WAIT, TableNodes, create_index, has_index, load_absent};
 use flate2::read::GzDecoder;
 use partage_core::keyspace::map::Role;
+use partage_core::keyspace::{KeyspaceKind, Mode, Ownership, RowValues};
 use partage_wire::json::{Command, Explanation, KeyText, Keyspace, Presplit, Resharding, Sharding, Summary};
 use std::time::Duration;
 
@@ -29,24 +30,12 @@ const MIN_SHARDS: u32 = 64;
 
 /// Creates the keyspace that is not there from last time. Whoever runs one node may add more later.
 pub async fn create_notes(client: &ApiClient) -> Result<(), Failure> {
+    let sharding = Sharding::HashRange { hash: "xxh3-64".to_owned() };
     let notes = Keyspace {
-        name: "notes".to_owned(),
-        kind: None,
-        sharding: Sharding::HashRange { hash: "xxh3-64".to_owned() },
-        partition_key: None,
-        ownership: Some("exclusive".to_owned()),
+        ownership: Some(Ownership::Exclusive.into()),
         replicas: Some(1),
-        policy: None,
-        mode: Some("suggested".to_owned()),
-        spread: None,
-        constraint: Default::default(),
-        throttle: Default::default(),
-        resharding: Default::default(),
-        dataset_replication: None,
-        durable: false,
-        min_in_sync: 0,
-        values: None,
-        feed_ms: 0,
+        mode: Some(Mode::Suggested.into()),
+        ..Keyspace::new("notes", sharding)
     };
     let command = Command::CreateKeyspace {
         keyspace: notes,
@@ -62,23 +51,14 @@ pub async fn create_notes(client: &ApiClient) -> Result<(), Failure> {
 /// Creates the table that is not there from last time.
 pub async fn create_inventory(client: &ApiClient, replicas: u32) -> Result<(), Failure> {
     let inventory = Keyspace {
-        name: TABLE.to_owned(),
-        kind: Some("table".to_owned()),
-        sharding: Sharding::KeyRange {},
-        partition_key: None,
-        ownership: Some("replicated".to_owned()),
+        kind: Some(KeyspaceKind::Table.into()),
+        ownership: Some(Ownership::Replicated.into()),
         replicas: Some(replicas),
-        policy: None,
-        mode: None,
-        spread: None,
-        constraint: Default::default(),
-        throttle: Default::default(),
         resharding: Resharding { min_shards: MIN_SHARDS, ..Resharding::default() },
-        dataset_replication: None,
         durable: true,
         min_in_sync: replicas.min(2),
-        values: Some("json".to_owned()),
-        feed_ms: 0,
+        values: Some(RowValues::Json.into()),
+        ..Keyspace::new(TABLE, Sharding::KeyRange {})
     };
     let command = Command::CreateKeyspace {
         keyspace: inventory,

@@ -84,7 +84,7 @@ fn answer_of(overview: Overview) -> IndexAnswer {
     IndexAnswer {
         name: overview.name.to_string(),
         field: overview.path,
-        state: overview.state.to_string(),
+        state: overview.state.into(),
         ready: overview.ready as u64,
         shards: overview.shards as u64,
     }

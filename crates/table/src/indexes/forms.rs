@@ -5,16 +5,12 @@ use partage_core::base::name::IndexName;
 use partage_core::keyspace::key::Key;
 use partage_service::table::check::{Digest, Part, RangeDigest, Sum};
 use partage_service::table::filter::Path;
-use partage_service::table::index::{Definition, IndexChange, IndexState};
+use partage_service::table::index::{Definition, IndexChange, IndexState, TableState};
 use partage_service::table::replication::LogPosition;
 use partage_wire::table::{
     DigestForm, KeyBytes, PartForm, RangeForm, ShardIndex, ShardIndexRequest, SumForm,
 };
 use std::collections::BTreeMap;
-
-const BUILDING: &str = "building";
-const READY: &str = "ready";
-const DROPPING: &str = "dropping";
 
 pub(super) fn name_of(text: &str) -> Result<IndexName, String> {
     IndexName::new(text).map_err(|error| error.to_string())
@@ -34,22 +30,22 @@ pub(super) fn change_of(request: &ShardIndexRequest) -> Result<IndexChange, Stri
 
 pub(super) fn shard_index(definition: &Definition) -> ShardIndex {
     let state = match definition.state {
-        IndexState::Building(_) => BUILDING,
-        IndexState::Ready => READY,
-        IndexState::Dropping(_) => DROPPING,
+        IndexState::Building(_) => TableState::Building,
+        IndexState::Ready => TableState::Ready,
+        IndexState::Dropping(_) => TableState::Dropping,
     };
     let (name, field) = (definition.name.to_string(), definition.path.to_string());
-    ShardIndex { name, field, state: state.to_owned() }
+    ShardIndex { name, field, state: state.into() }
 }
 
 /// An index of a shard, without how far it is built; none if it is not understood.
 pub(super) fn definition(form: ShardIndex) -> Option<Definition> {
     let new = Definition::new(IndexName::new(&form.name).ok()?, Path::parse(&form.field).ok()?);
-    let state = match form.state.as_str() {
-        BUILDING => IndexState::Building(Key::empty()),
-        READY => IndexState::Ready,
-        DROPPING => IndexState::Dropping(Vec::new()),
-        _ => return None,
+    let state = match form.state.known()? {
+        TableState::Building => IndexState::Building(Key::empty()),
+        TableState::Ready => IndexState::Ready,
+        TableState::Dropping => IndexState::Dropping(Vec::new()),
+        TableState::Incomplete | TableState::Conflicting => return None,
     };
     Some(Definition { state, ..new })
 }

@@ -18,6 +18,7 @@ use partage_core::keyspace::sharding::Sharding;
 use partage_core::node::exchange::KeyspaceBrief;
 use partage_service::table::index::{IndexId, Merge, TableState};
 use partage_service::table::replication::Consistency;
+use partage_wire::json::FixedWord;
 use partage_wire::table::{KeyBytes, PlacedRow, ShardIndexAnswer, ShardIndexRequest, ShardPage};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::{Instant, sleep};
@@ -68,7 +69,7 @@ pub struct IndexPage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Has {
     Missing,
-    Unfinished(String),
+    Unfinished(FixedWord<TableState>),
     Index(u64),
     Other,
 }
@@ -165,7 +166,8 @@ impl Gathered {
             .filter_map(|has| if let Has::Index(index) = has { Some(*index) } else { None })
             .collect();
         let missing = has.iter().filter(|has| ***has == Has::Missing).count();
-        let is_dropping = has.iter().any(|has| matches!(has, Has::Unfinished(state) if state == "dropping"));
+        let is_dropping =
+            has.iter().any(|has| matches!(has, Has::Unfinished(state) if state.is(TableState::Dropping)));
         let is_building = has.iter().any(|has| matches!(has, Has::Unfinished(_)));
         let state = match (indexes.len(), missing) {
             _ if is_dropping => TableState::Dropping,

@@ -9,10 +9,15 @@ use partage_core::cluster::moves::MoveStage;
 use partage_core::cluster::serving::Serving;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::{Role, Stage};
+use partage_core::keyspace::{KeyspaceKind, Mode, Ownership, RowValues, Spread};
 use partage_core::node::Health;
+use partage_core::node::exchange::DropReason;
 use partage_service::dataset::node::State;
+use partage_service::table::index::TableState;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::convert::Infallible;
 use std::fmt;
+use std::str::FromStr;
 
 /// A list of values that have one word each.
 pub trait Words: Copy + PartialEq + fmt::Display + 'static {
@@ -87,6 +92,16 @@ impl<T: Words> fmt::Display for FixedWord<T> {
     }
 }
 
+impl<T: Words> FromStr for FixedWord<T> {
+    type Err = Infallible;
+
+    /// Any text is taken: the coordinator refuses a word that it does not know.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let value = T::WORDS.iter().find(|value| value.word() == text);
+        Ok(value.map_or_else(|| FixedWord::Other(text.to_owned()), |value| FixedWord::Known(*value)))
+    }
+}
+
 impl<T: Words> Serialize for FixedWord<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -95,34 +110,34 @@ impl<T: Words> Serialize for FixedWord<T> {
 
 impl<'de, T: Words> Deserialize<'de> for FixedWord<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let value = T::WORDS.iter().find(|value| value.word() == text);
-        Ok(value.map_or(FixedWord::Other(text), |value| FixedWord::Known(*value)))
+        let Ok(word) = Self::from_str(&String::deserialize(deserializer)?);
+        Ok(word)
     }
 }
 
-impl Words for Health {
-    const WORDS: &'static [Health] = &Health::ALL;
+/// Names the types of core whose values have one word each.
+macro_rules! words_of {
+    ($($list:ident: $all:expr),+ $(,)?) => {
+        $(impl Words for $list {
+            const WORDS: &'static [$list] = $all;
+        })+
+    };
 }
 
-impl Words for Role {
-    const WORDS: &'static [Role] = &Role::ALL;
-}
-
-impl Words for ReplicaState {
-    const WORDS: &'static [ReplicaState] = &ReplicaState::ALL;
-}
-
-impl Words for Serving {
-    const WORDS: &'static [Serving] = &Serving::ALL;
-}
-
-impl Words for EventKind {
-    const WORDS: &'static [EventKind] = &EventKind::ALL;
-}
-
-impl Words for MoveStage {
-    const WORDS: &'static [MoveStage] = &MoveStage::ALL;
+words_of! {
+    DropReason: &DropReason::ALL,
+    EventKind: &EventKind::ALL,
+    Health: &Health::ALL,
+    KeyspaceKind: KeyspaceKind::ALL,
+    Mode: Mode::ALL,
+    MoveStage: &MoveStage::ALL,
+    Ownership: Ownership::ALL,
+    ReplicaState: &ReplicaState::ALL,
+    Role: &Role::ALL,
+    RowValues: RowValues::ALL,
+    Serving: &Serving::ALL,
+    Spread: Spread::ALL,
+    TableState: &TableState::ALL,
 }
 
 impl Words for State {
@@ -305,6 +320,14 @@ mod tests {
         each_word_is_read_as_what_was_written::<EventKind>();
         each_word_is_read_as_what_was_written::<MoveStage>();
         each_word_is_read_as_what_was_written::<State>();
+        each_word_is_read_as_what_was_written::<DropReason>();
+        each_word_is_read_as_what_was_written::<KeyspaceKind>();
+        each_word_is_read_as_what_was_written::<Mode>();
+        each_word_is_read_as_what_was_written::<Ownership>();
+        each_word_is_read_as_what_was_written::<RowValues>();
+        each_word_is_read_as_what_was_written::<Spread>();
+        each_word_is_read_as_what_was_written::<TableState>();
+        assert_eq!(FixedWord::Known(Spread::ZoneStrict).to_string(), "zone-strict");
         assert_eq!(FixedWord::Known(ReplicaState::UnloadFinal).to_string(), "unload_final");
         assert_eq!(FixedWord::Known(State::Building).to_string(), "BUILDING");
         let later: FixedWord<Health> = serde_json::from_str("\"resting\"").unwrap();

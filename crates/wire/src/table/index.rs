@@ -1,6 +1,8 @@
 //! Indexes of tables, and checks, as JSON: for clients, and between nodes.
 
 use super::{BytesText, KeyBytes, PlaceForm, ShardRow};
+use crate::json::FixedWord;
+use partage_service::table::index::TableState;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -22,7 +24,8 @@ pub struct IndexAnswer {
     /// Which field it is of.
     pub field: String,
     /// `ready`, `building`, `dropping`, `incomplete` or `conflicting`.
-    pub state: String,
+    #[schema(value_type = String)]
+    pub state: FixedWord<TableState>,
     /// In how many shards it is ready.
     pub ready: u64,
     /// Of how many shards.
@@ -148,7 +151,7 @@ pub enum ShardIndexAnswer {
     /// There is no such index in the shard.
     Missing,
     /// The index is in that state, and cannot be asked.
-    Unfinished(String),
+    Unfinished(FixedWord<TableState>),
     /// A page.
     Page {
         /// The number of the index: another one is another index of the same name.
@@ -177,7 +180,7 @@ pub struct ShardIndex {
     /// Which field it is of.
     pub field: String,
     /// `building`, `ready` or `dropping`.
-    pub state: String,
+    pub state: FixedWord<TableState>,
 }
 
 /// A row with its place in an index.
@@ -285,6 +288,6 @@ mod tests {
             &ShardIndexAnswer::Digest(digest),
             r#"{"digest":{"epoch":1,"index":2,"ranges":[{"first":"","stored":[["rows",[2,9]],[{"index":"x"},[1,8]]],"expected":[]}],"unfinished":["y"]}}"#,
         );
-        stays(&ShardIndexAnswer::Unfinished("building".into()), r#"{"unfinished":"building"}"#);
+        stays(&ShardIndexAnswer::Unfinished(TableState::Building.into()), r#"{"unfinished":"building"}"#);
     }
 }

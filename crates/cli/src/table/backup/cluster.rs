@@ -5,9 +5,11 @@ use crate::http::segment;
 use crate::output::Failure;
 use crate::table::index;
 use crate::table::nodes::TableNodes;
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::keyspace::map::Role;
 use partage_core::keyspace::sharding::Bounds;
 use partage_core::node::Health;
+use partage_service::table::index::TableState;
 use partage_wire::json::{Keyspace, Keyspaces, Nodes, ShardStage, Shards};
 use partage_wire::table::PlaceForm;
 use partage_wire::table::backup::manifest::IndexEntry;
@@ -44,7 +46,7 @@ pub async fn settings(client: &ApiClient, name: &str) -> Result<Keyspace, Failur
     let found = keyspaces(client).await?.into_iter().find(|keyspace| keyspace.name == name);
     let list = "`partage table list` lists the tables";
     match found {
-        Some(found) if found.kind.as_deref() != Some("table") => {
+        Some(found) if !found.is_of(KeyspaceKind::Table) => {
             Err(Failure::refused(format!("keyspace {name} is no table")).help(list))
         }
         Some(found) => Ok(found),
@@ -58,10 +60,9 @@ pub async fn settings(client: &ApiClient, name: &str) -> Result<Keyspace, Failur
 /// No coordinator answers.
 pub async fn nodes(client: &ApiClient) -> Result<BTreeMap<String, String>, Failure> {
     let Nodes { nodes } = client.get("/v1/nodes").await?;
-    let serves = |kinds: &[String]| kinds.iter().any(|kind| kind == "table");
-    let is_there = nodes
-        .into_iter()
-        .filter(|node| serves(&node.kinds) && !node.health.is(Health::Down) && !node.health.is(Health::Left));
+    let is_there = nodes.into_iter().filter(|node| {
+        node.serves(KeyspaceKind::Table) && !node.health.is_any(&[Health::Down, Health::Left])
+    });
     Ok(is_there.map(|node| (node.id, node.address)).collect())
 }
 
@@ -73,9 +74,9 @@ pub async fn indexes(client: &ApiClient, table: &str) -> Result<Vec<IndexEntry>,
     let nodes = TableNodes::at(nodes(client).await?.into_values().collect());
     let mut entries = Vec::new();
     for found in index::indexes(&nodes, table).await? {
-        match found.state.as_str() {
-            "dropping" => {}
-            "conflicting" => {
+        match found.state.known() {
+            Some(TableState::Dropping) => {}
+            Some(TableState::Conflicting) => {
                 let what =
                     format!("index {} of table {table} is of different fields in its shards", found.name);
                 return Err(Failure::refused(what)

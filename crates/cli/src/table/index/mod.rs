@@ -8,6 +8,7 @@ use crate::output::{Failure, Output, say, table as text_table};
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use hyper::{HeaderMap, Method, StatusCode};
+use partage_service::table::index::TableState;
 use partage_wire::table::{IndexAnswer, IndexCreate, IndexList};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -143,7 +144,7 @@ async fn ready(nodes: &TableNodes, table: &str, name: &str, wait: Duration) -> R
         let Some(index) = found.into_iter().find(|index| index.name == name) else {
             return Err(Failure::failed(format!("index {name} was dropped meanwhile")));
         };
-        if index.state == "ready" {
+        if index.state.is(TableState::Ready) {
             return Ok(index);
         }
         if Instant::now() >= until {
@@ -193,7 +194,7 @@ impl ListArgs {
         }
         let mut text = text_table(["index", "field", "state", "ready shards"]);
         for IndexAnswer { name, field, state, ready, shards } in found {
-            text.add_row([name, field, state, format!("{ready} of {shards}")]);
+            text.add_row([name, field, state.to_string(), format!("{ready} of {shards}")]);
         }
         output.text(&text.to_string());
         Ok(())

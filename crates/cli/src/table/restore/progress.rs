@@ -16,6 +16,7 @@ use crate::output::{Failure, say};
 use bytes::Bytes;
 use hyper::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 use hyper::{HeaderMap, Method, StatusCode};
+use partage_core::keyspace::KeyspaceKind;
 use partage_wire::json::{Command, Constraint, Keyspace, Presplit, Resharding, Sharding};
 use partage_wire::table::backup::ContentDigest;
 use partage_wire::table::backup::manifest::Manifest;
@@ -50,9 +51,9 @@ pub fn progress_table(table: &str) -> String {
 /// Whether a keyspace is the progress of the restore of a table: a table of one range of keys that never splits. Another one may
 /// have that name, and is left alone.
 pub fn is_progress(keyspace: &Keyspace, of: &str) -> bool {
-    let Keyspace { name, kind, sharding, resharding, .. } = keyspace;
+    let Keyspace { name, sharding, resharding, .. } = keyspace;
     *name == progress_table(of)
-        && kind.as_deref() == Some("table")
+        && keyspace.is_of(KeyspaceKind::Table)
         && *sharding == Sharding::KeyRange {}
         && (resharding.split_bytes, resharding.max_shards) == (0, 1)
 }

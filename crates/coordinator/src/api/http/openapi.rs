@@ -14,11 +14,11 @@ use partage_core::keyspace::map::Role;
 use partage_core::keyspace::{KeyspaceKind, Mode, Ownership, RowValues, Spread};
 use partage_core::limits::NAME_BYTES;
 use partage_core::node::Health;
+use partage_core::node::exchange::DropReason;
 use partage_wire::json::{
-    ChangeProgress, DrainState, EventActor, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage, Words, word,
+    ChangeProgress, DrainState, EventActor, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage, Words,
 };
 use serde_json::{Map, Value, json};
-use std::fmt::Display;
 
 /// What a string, or each string of a list, can be.
 enum StringRule {
@@ -38,10 +38,6 @@ const HEX: &str = "^([0-9a-fA-F]{2})*$";
 const PLACE: &str = "^[0-9]{1,19}-[0-9]{1,19}$";
 const NAME: &str = "^[A-Za-z0-9_:@+-][A-Za-z0-9_.:@+-]*$";
 
-fn all<T: Display + Copy>(values: &[T]) -> StringRule {
-    StringRule::Words(values.iter().map(word).collect())
-}
-
 fn of<T: Words>() -> StringRule {
     StringRule::Words(T::WORDS.iter().map(T::word).collect())
 }
@@ -54,9 +50,9 @@ fn words(words: &[&str]) -> StringRule {
 fn properties() -> Vec<(&'static str, &'static str, StringRule)> {
     let role = || of::<Role>();
     let state = || of::<ReplicaState>();
-    let drop = || words(&["moved", "deleted", "superseded"]);
-    let kinds = || all(KeyspaceKind::ALL);
-    let hash = || all(&HashFunction::ALL);
+    let drop = || of::<DropReason>();
+    let kinds = || of::<KeyspaceKind>();
+    let hash = || words(&HashFunction::ALL.map(HashFunction::name));
     let mut rules = vec![
         ("DrainStatus", "progress", of::<DrainState>()),
         ("Event", "actor", of::<EventActor>()),
@@ -64,15 +60,15 @@ fn properties() -> Vec<(&'static str, &'static str, StringRule)> {
         ("Generation", "transaction", StringRule::Pattern(HEX_40)),
         ("KeyText", "hex", StringRule::Pattern(HEX)),
         ("Keyspace", "kind", kinds()),
-        ("Keyspace", "mode", all(Mode::ALL)),
-        ("Keyspace", "ownership", all(Ownership::ALL)),
-        ("Keyspace", "spread", all(Spread::ALL)),
-        ("Keyspace", "values", all(RowValues::ALL)),
+        ("Keyspace", "mode", of::<Mode>()),
+        ("Keyspace", "ownership", of::<Ownership>()),
+        ("Keyspace", "spread", of::<Spread>()),
+        ("Keyspace", "values", of::<RowValues>()),
         ("KeyspaceBrief", "kind", kinds()),
-        ("KeyspaceBrief", "ownership", all(Ownership::ALL)),
-        ("KeyspaceBrief", "values", all(RowValues::ALL)),
-        ("KeyspaceChanges", "mode", all(Mode::ALL)),
-        ("KeyspaceChanges", "spread", all(Spread::ALL)),
+        ("KeyspaceBrief", "ownership", of::<Ownership>()),
+        ("KeyspaceBrief", "values", of::<RowValues>()),
+        ("KeyspaceChanges", "mode", of::<Mode>()),
+        ("KeyspaceChanges", "spread", of::<Spread>()),
         ("Move", "stage", of::<MoveStage>()),
         ("Node", "address", StringRule::Pattern(ADDRESS)),
         ("Node", "health", of::<Health>()),

@@ -22,6 +22,15 @@ pub enum TableState {
 }
 
 impl TableState {
+    /// All of them.
+    pub const ALL: [TableState; 5] = [
+        TableState::Ready,
+        TableState::Building,
+        TableState::Dropping,
+        TableState::Incomplete,
+        TableState::Conflicting,
+    ];
+
     /// The word that people read.
     pub fn word(self) -> &'static str {
         match self {

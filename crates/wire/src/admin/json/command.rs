@@ -7,6 +7,7 @@ use crate::json::{
 use crate::malformed::{Inside, each, name, names, sentence, word};
 use partage_core::base::id::{PlanId, ShardId};
 use partage_core::cluster::admin as core;
+use partage_core::keyspace::{Mode, Spread};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -85,10 +86,12 @@ pub struct KeyspaceChanges {
     /// The name of the placement policy.
     pub policy: Option<String>,
     /// The rebalancing mode: `automatic`, `suggested`, `manual`.
-    pub mode: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub mode: Option<FixedWord<Mode>>,
     /// The domain over which the replicas of a shard are spread: `node`, `zone`, `zone-strict`, `rack`,
     /// `rack-strict`.
-    pub spread: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub spread: Option<FixedWord<Spread>>,
     /// The nodes that the shards may be on.
     pub constraint: Option<Constraint>,
     /// The limits on how fast shards may move.

@@ -3,6 +3,7 @@
 use crate::json::{FixedWord, Shard, strings};
 use partage_core::cluster::node_detail;
 use partage_core::cluster::status as core;
+use partage_core::keyspace::KeyspaceKind;
 use partage_core::node::Health;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,7 +36,8 @@ pub struct Node {
     pub labels: Vec<String>,
     /// The kinds of keyspaces that the node serves.
     #[serde(default)]
-    pub kinds: Vec<String>,
+    #[schema(value_type = Vec<String>)]
+    pub kinds: Vec<FixedWord<KeyspaceKind>>,
     /// The node's share of every load, relative to other nodes.
     pub capacity: f64,
     /// The reason for the drain of the node, which may still wait in the queue; absent = it is not drained.
@@ -69,6 +71,13 @@ pub struct Node {
     pub size_bytes: f64,
 }
 
+impl Node {
+    /// Whether it serves keyspaces of that kind.
+    pub fn serves(&self, kind: KeyspaceKind) -> bool {
+        self.kinds.iter().any(|said| said.is(kind))
+    }
+}
+
 impl From<&core::NodeRow> for Node {
     fn from(row: &core::NodeRow) -> Self {
         let [requests_per_s, cpu_ms_per_s, size_bytes] = row.load;
@@ -82,7 +91,7 @@ impl From<&core::NodeRow> for Node {
             zone: row.zone.as_ref().map(ToString::to_string),
             rack: row.rack.as_ref().map(ToString::to_string),
             labels: strings(&row.labels),
-            kinds: strings(&row.kinds),
+            kinds: row.kinds.iter().map(|kind| (*kind).into()).collect(),
             capacity: row.capacity,
             draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
             leaving: row.leaving,

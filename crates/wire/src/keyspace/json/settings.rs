@@ -1,7 +1,7 @@
 //! Keyspaces as JSON: what is left out has its default.
 
 use crate::Malformed;
-use crate::json::{PartitionKey, Sharding, strings};
+use crate::json::{FixedWord, PartitionKey, Sharding, strings};
 use crate::malformed::{At, Inside, names, word};
 use partage_core::keyspace as core;
 use serde::{Deserialize, Serialize};
@@ -117,23 +117,27 @@ pub struct Keyspace {
     /// The name of the keyspace, unique in the cluster.
     pub name: String,
     /// The kind of the keyspace: `app`, `dataset`, `table`, `shuffle`; absent = `app`.
-    pub kind: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub kind: Option<FixedWord<core::KeyspaceKind>>,
     /// The rule by which keys map to shards.
     pub sharding: Sharding,
     /// The part of a key that the sharding uses; absent = the whole key.
     pub partition_key: Option<PartitionKey>,
     /// The ownership of shards: `eventual`, `exclusive`, or `replicated`, which is for keyspaces of kind `table`; absent =
     /// `exclusive`.
-    pub ownership: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub ownership: Option<FixedWord<core::Ownership>>,
     /// The number of replicas of each shard, 1 to 64; absent = 1.
     pub replicas: Option<u32>,
     /// The name of the placement policy; absent = the default policy.
     pub policy: Option<String>,
     /// The rebalancing mode: `automatic`, `suggested`, `manual`; absent = `automatic`.
-    pub mode: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub mode: Option<FixedWord<core::Mode>>,
     /// The domain over which the replicas of a shard are spread: `node`, `zone`, `zone-strict`, `rack`,
     /// `rack-strict`; absent = `zone`.
-    pub spread: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub spread: Option<FixedWord<core::Spread>>,
     /// The nodes that the shards may be on; absent = any node.
     #[serde(default)]
     pub constraint: Constraint,
@@ -156,32 +160,63 @@ pub struct Keyspace {
     /// For a table: the values that its rows may have: `bytes`, or `json`, by which a write of another value is refused;
     /// absent = `bytes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub values: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub values: Option<FixedWord<core::RowValues>>,
     /// For a table: the time for which its change feed keeps changes, in milliseconds, 1000 to 604800000; absent = 0, and it has
     /// no feed.
     #[serde(default, skip_serializing_if = "crate::json::is_zero_ms")]
     pub feed_ms: u64,
 }
 
+impl Keyspace {
+    /// A keyspace that has its default for every other setting.
+    pub fn new(name: &str, sharding: Sharding) -> Keyspace {
+        Keyspace {
+            name: name.to_owned(),
+            kind: None,
+            sharding,
+            partition_key: None,
+            ownership: None,
+            replicas: None,
+            policy: None,
+            mode: None,
+            spread: None,
+            constraint: Constraint::default(),
+            throttle: Throttle::default(),
+            resharding: Resharding::default(),
+            dataset_replication: None,
+            durable: false,
+            min_in_sync: 0,
+            values: None,
+            feed_ms: 0,
+        }
+    }
+
+    /// Whether it is of that kind, in an answer, which says the kind.
+    pub fn is_of(&self, kind: core::KeyspaceKind) -> bool {
+        self.kind.as_ref().is_some_and(|said| said.is(kind))
+    }
+}
+
 impl From<&core::Keyspace> for Keyspace {
     fn from(keyspace: &core::Keyspace) -> Self {
         Keyspace {
             name: keyspace.name.to_string(),
-            kind: Some(keyspace.kind.to_string()),
+            kind: Some(keyspace.kind.into()),
             sharding: keyspace.sharding.into(),
             partition_key: Some(keyspace.partition_key.into()),
-            ownership: Some(keyspace.ownership.to_string()),
+            ownership: Some(keyspace.ownership.into()),
             replicas: Some(keyspace.replicas),
             policy: Some(keyspace.policy.clone()),
-            mode: Some(keyspace.mode.to_string()),
-            spread: Some(keyspace.spread.to_string()),
+            mode: Some(keyspace.mode.into()),
+            spread: Some(keyspace.spread.into()),
             constraint: (&keyspace.constraint).into(),
             throttle: (&keyspace.throttle).into(),
             resharding: (&keyspace.resharding).into(),
             dataset_replication: keyspace.dataset_replication,
             durable: keyspace.durable,
             min_in_sync: keyspace.min_in_sync,
-            values: (keyspace.values != core::RowValues::Bytes).then(|| keyspace.values.to_string()),
+            values: (keyspace.values != core::RowValues::Bytes).then(|| keyspace.values.into()),
             feed_ms: keyspace.feed_ms,
         }
     }

@@ -4,9 +4,10 @@ use super::chunk::{self, ChunkError, ChunkFile, Codec};
 use super::manifest::{ChunkEntry, DigestText, IndexEntry, Manifest, ManifestError, ShardBackup};
 use super::rows::{BackupRow, RowReader};
 use super::*;
-use crate::json::{Keyspace, Resharding, Sharding, Throttle};
+use crate::json::{Keyspace, Sharding};
 use crate::table::{KeyBytes, PlaceForm};
 use partage_core::keyspace::key::Key;
+use partage_core::keyspace::{KeyspaceKind, Ownership};
 use partage_core::limits::{KEY_BYTES, VALUE_BYTES};
 
 fn row<'a>(key: &'a [u8], value: &'a [u8], expires_ms: Option<u64>) -> BackupRow<'a> {
@@ -41,23 +42,12 @@ pub(super) fn manifest() -> Manifest {
         ended_ms: 2,
         by: "0.1.0".into(),
         settings: Keyspace {
-            name: "stock".into(),
-            kind: Some("table".into()),
-            sharding: Sharding::KeyRange {},
-            partition_key: None,
-            values: None,
-            feed_ms: 0,
-            ownership: Some("replicated".into()),
+            kind: Some(KeyspaceKind::Table.into()),
+            ownership: Some(Ownership::Replicated.into()),
             replicas: Some(3),
-            policy: None,
-            mode: None,
-            spread: None,
-            constraint: Default::default(),
-            throttle: Throttle::default(),
-            resharding: Resharding::default(),
-            dataset_replication: None,
             durable: true,
             min_in_sync: 2,
+            ..Keyspace::new("stock", Sharding::KeyRange {})
         },
         indexes: vec![],
         base: None,

@@ -2,14 +2,16 @@
 //! `registration.rs`.
 
 use crate::Malformed;
-use crate::json::{Bounds, FixedWord, Generation, KeyText, PartitionKey, ReplicaPhase, Sharding, word};
+use crate::json::{Bounds, FixedWord, Generation, KeyText, PartitionKey, ReplicaPhase, Sharding};
 use crate::malformed::sentence;
 use crate::malformed::{At, Inside, each};
 use crate::worker::grpc::exchange;
 use crate::worker::session::digest_given;
 use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
-use partage_core::keyspace::RowValues;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::Role;
+use partage_core::keyspace::{KeyspaceKind, Ownership, RowValues};
 use partage_core::node::exchange as core;
 use partage_core::node::load;
 use serde::{Deserialize, Serialize};
@@ -306,9 +308,11 @@ pub struct Peer {
     /// The address of that node: `host:port`; empty when the node is removed from the cluster.
     pub address: String,
     /// The role of that replica: `leader`, `follower`, `read_replica`.
-    pub role: String,
+    #[schema(value_type = String)]
+    pub role: FixedWord<Role>,
     /// The state of that replica: `load`, `live`, `unload`, `unload_final`.
-    pub state: String,
+    #[schema(value_type = String)]
+    pub state: FixedWord<ReplicaState>,
     /// Whether that replica is in the in-sync set of its shard; absent = false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_sync: bool,
@@ -322,9 +326,11 @@ pub struct Order {
     /// The keys that the replica's shard holds.
     pub bounds: Bounds,
     /// The role that the replica should have: `leader`, `follower`, `read_replica`.
-    pub role: String,
+    #[schema(value_type = String)]
+    pub role: FixedWord<Role>,
     /// The state that the replica should have: `load`, `live`, `unload`, `unload_final`.
-    pub state: String,
+    #[schema(value_type = String)]
+    pub state: FixedWord<ReplicaState>,
     /// The epoch of the shard.
     pub epoch: u64,
     /// In a replicated keyspace: the number of the in-sync set that `in_sync` and the peers' `in_sync` describe; absent =
@@ -347,7 +353,8 @@ pub struct Order {
     /// In `unload_final`: the reason why the worker may delete the data: `moved`, `deleted`, `superseded`. Absent in
     /// other states.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub drop: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub drop: Option<FixedWord<core::DropReason>>,
     /// Of the leader in a replicated keyspace: the placement id of the replica that it should hand the lead over to. The leader
     /// lets no more writes in for a bounded time, and reports `heir_ready` when that replica has every write. Absent = none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -361,7 +368,8 @@ pub struct Permission {
     /// The replica whose data the worker may delete.
     pub replica: ReplicaKey,
     /// The reason why the worker may delete the data: `moved`, `deleted`, `superseded`.
-    pub reason: String,
+    #[schema(value_type = String)]
+    pub reason: FixedWord<core::DropReason>,
     /// The epoch under which other replicas serve, or up to which everything was deleted.
     pub epoch: u64,
 }
@@ -370,7 +378,7 @@ impl From<&core::Permission> for Permission {
     fn from(permission: &core::Permission) -> Self {
         Permission {
             replica: (&permission.replica).into(),
-            reason: permission.reason.to_string(),
+            reason: permission.reason.into(),
             epoch: permission.epoch.0,
         }
     }
@@ -386,7 +394,8 @@ pub struct KeyspaceBrief {
     /// The part of a key that the sharding uses.
     pub partition_key: PartitionKey,
     /// The ownership of shards: `eventual`, `exclusive`, `replicated`.
-    pub ownership: String,
+    #[schema(value_type = String)]
+    pub ownership: FixedWord<Ownership>,
     /// The generation of the map that the orders follow.
     pub generation: Generation,
     /// The lowest shard id of this keyspace. Deleted keyspaces of the same name have only lower ids.
@@ -397,10 +406,12 @@ pub struct KeyspaceBrief {
     #[serde(default, skip_serializing_if = "crate::json::is_zero")]
     pub min_in_sync: u32,
     /// The service that the keyspace belongs to: `app`, `dataset`, `table`, `shuffle`.
-    pub kind: String,
+    #[schema(value_type = String)]
+    pub kind: FixedWord<KeyspaceKind>,
     /// For a table: the values that its rows may have: `bytes`, `json`; absent = `bytes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub values: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub values: Option<FixedWord<RowValues>>,
     /// For a table: the time for which its change feed keeps changes, in milliseconds; absent = 0, and it has no feed.
     #[serde(default, skip_serializing_if = "crate::json::is_zero_ms")]
     pub feed_ms: u64,
@@ -448,13 +459,13 @@ impl From<&core::Orders> for Orders {
             name: brief.name.to_string(),
             sharding: brief.sharding.into(),
             partition_key: brief.partition_key.into(),
-            ownership: brief.ownership.to_string(),
+            ownership: brief.ownership.into(),
             generation: brief.generation.into(),
             first_shard: brief.first_shard.0,
             durable: brief.durable,
             min_in_sync: brief.min_in_sync,
-            kind: brief.kind.to_string(),
-            values: (brief.values != RowValues::Bytes).then(|| brief.values.to_string()),
+            kind: brief.kind.into(),
+            values: (brief.values != RowValues::Bytes).then(|| brief.values.into()),
             feed_ms: brief.feed_ms,
         };
         let lease =
@@ -483,22 +494,22 @@ impl From<&core::Order> for Order {
             node: peer.node.to_string(),
             incarnation: peer.incarnation.0,
             address: peer.address.clone().unwrap_or_default(),
-            role: word(peer.role),
-            state: word(peer.state),
+            role: peer.role.into(),
+            state: peer.state.into(),
             in_sync: peer.in_sync,
         };
         Order {
             replica: (&order.replica).into(),
             bounds: (&order.bounds).into(),
-            role: word(order.role),
-            state: word(order.state),
+            role: order.role.into(),
+            state: order.state.into(),
             epoch: order.epoch.0,
             configuration: (order.configuration.0 > 0).then_some(order.configuration.0),
             in_sync: order.in_sync,
             granted: order.granted,
             peers: order.peers.iter().map(peer).collect(),
             had_data: order.had_data,
-            drop: order.drop.map(|reason| reason.to_string()),
+            drop: order.drop.map(Into::into),
             hand_over_to: order.hand_over_to.map(|heir| heir.0),
         }
     }

@@ -16,7 +16,9 @@ mod tests;
 pub use read::Reading;
 
 use crate::Malformed;
-use crate::json::{Bounds, Generation, Keyspace, Known, Plan, Register, ShardRule, strings, to_hex, word};
+use crate::json::{
+    Bounds, FixedWord, Generation, Keyspace, Known, Plan, Register, ShardRule, ShardStage, strings, to_hex,
+};
 use crate::malformed::sentence;
 use crate::malformed::{At, Inside, each, names};
 use crate::worker::session::digest_of;
@@ -152,7 +154,8 @@ pub struct DumpShard {
     /// The keys that the shard holds.
     pub bounds: Bounds,
     /// The stage of the shard: `serving`, `forming`, `closing`, `removing`.
-    pub stage: String,
+    #[schema(value_type = String)]
+    pub stage: FixedWord<ShardStage>,
     /// When forming or closing: the ids of the children of the split or merge.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<u64>,
@@ -174,9 +177,11 @@ pub struct DumpReplica {
     /// The incarnation of that node on which the replica was placed.
     pub incarnation: u64,
     /// The role of the replica: `leader`, `follower`, `read_replica`.
-    pub role: String,
+    #[schema(value_type = String)]
+    pub role: FixedWord<Role>,
     /// The state of the replica: `load`, `live`, `unload`, `unload_final`.
-    pub state: String,
+    #[schema(value_type = String)]
+    pub state: FixedWord<ReplicaState>,
     /// Whether the replica is in the in-sync set of its shard; absent = false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_sync: bool,
@@ -284,18 +289,16 @@ impl From<&(KeyspaceRecord, ShardMap)> for DumpKeyspace {
 impl From<&map::Shard> for DumpShard {
     fn from(shard: &map::Shard) -> Self {
         let ids = |ids: &[ShardId]| ids.iter().map(|id| id.0).collect();
-        let (stage, children) = match shard.stage() {
-            Stage::Serving => ("serving", vec![]),
-            Stage::Forming(children) => ("forming", ids(children)),
-            Stage::Closing(children) => ("closing", ids(children)),
-            Stage::Removing => ("removing", vec![]),
+        let children = match shard.stage() {
+            Stage::Serving | Stage::Removing => vec![],
+            Stage::Forming(children) | Stage::Closing(children) => ids(children),
         };
         DumpShard {
             shard: shard.id.0,
             epoch: shard.epoch.0,
             configuration: (shard.configuration.0 > 0).then_some(shard.configuration.0),
             bounds: (&shard.bounds).into(),
-            stage: stage.to_owned(),
+            stage: ShardStage::from(shard.stage()).into(),
             children,
             parents: ids(shard.parents()),
             replicas: shard.replicas.iter().map(Into::into).collect(),
@@ -309,8 +312,8 @@ impl From<&map::Replica> for DumpReplica {
             placement: replica.placement.0,
             node: replica.node.to_string(),
             incarnation: replica.incarnation.0,
-            role: word(replica.role),
-            state: word(replica.state),
+            role: replica.role.into(),
+            state: replica.state.into(),
             in_sync: replica.in_sync,
             replaces: replica.replaces().map(|placement| placement.0),
         }
@@ -382,19 +385,12 @@ impl From<LostIds> for DumpLostIds {
 impl TryFrom<DumpReplica> for map::Replica {
     type Error = Malformed;
     fn try_from(form: DumpReplica) -> Result<Self, Malformed> {
-        let known = |field: &str, given: &str, known: &[String]| {
-            let known = known.join(", ");
-            Malformed::new(field, format!("{given:?} is no {field}: choose one of {known}"))
-        };
-        let roles = Role::ALL;
-        let role = roles.into_iter().find(|role| word(role) == form.role);
-        let state = ReplicaState::ALL.into_iter().find(|state| word(state) == form.state);
         Ok(map::Replica {
             placement: PlacementId(form.placement),
             node: form.node.parse().at("node")?,
             incarnation: Incarnation(form.incarnation),
-            role: role.ok_or_else(|| known("role", &form.role, &roles.map(word)))?,
-            state: state.ok_or_else(|| known("state", &form.state, &ReplicaState::ALL.map(word)))?,
+            role: form.role.value("role")?,
+            state: form.state.value("state")?,
             in_sync: form.in_sync,
             predecessor: form.replaces.map(PlacementId).and_then(map::Predecessor::new),
         })
@@ -405,17 +401,13 @@ impl TryFrom<DumpShard> for map::Shard {
     type Error = Malformed;
     fn try_from(form: DumpShard) -> Result<Self, Malformed> {
         let ids = |ids: Vec<u64>| ids.into_iter().map(ShardId).collect::<map::Family>();
-        let stage = match (form.stage.as_str(), form.children) {
-            ("forming", children) => Stage::Forming(ids(children)),
-            ("closing", children) => Stage::Closing(ids(children)),
-            ("serving", none) if none.is_empty() => Stage::Serving,
-            ("removing", none) if none.is_empty() => Stage::Removing,
-            ("serving" | "removing", _) => {
+        let stage = match (form.stage.value("stage")?, form.children) {
+            (ShardStage::Forming, children) => Stage::Forming(ids(children)),
+            (ShardStage::Closing, children) => Stage::Closing(ids(children)),
+            (ShardStage::Serving, none) if none.is_empty() => Stage::Serving,
+            (ShardStage::Removing, none) if none.is_empty() => Stage::Removing,
+            (ShardStage::Serving | ShardStage::Removing, _) => {
                 return Err(Malformed::new("children", "only a forming or closing shard has children"));
-            }
-            (other, _) => {
-                let known = "serving, forming, closing, removing";
-                return Err(Malformed::new("stage", format!("{other:?} is no stage: choose one of {known}")));
             }
         };
         Ok(map::Shard {
