@@ -4,6 +4,8 @@
 //! shards holds each node's name once, on the way and in memory.
 
 use crate::Malformed;
+use crate::alike::Numbered;
+use crate::json::ShardStage;
 use crate::keyspace::grpc::sharding;
 use crate::malformed::{At, Inside, each, optional, required};
 use crate::proto;
@@ -42,52 +44,20 @@ impl TryFrom<proto::Generation> for Generation {
     }
 }
 
-impl From<Role> for proto::Role {
-    fn from(role: Role) -> Self {
-        match role {
-            Role::Leader => proto::Role::Leader,
-            Role::Follower => proto::Role::Follower,
-            Role::ReadReplica => proto::Role::ReadReplica,
-        }
-    }
-}
-
 /// A role by its number.
 pub(crate) fn role(number: i32) -> Result<Role, Malformed> {
-    match proto::Role::try_from(number) {
-        Ok(proto::Role::Leader) => Ok(Role::Leader),
-        Ok(proto::Role::Follower) => Ok(Role::Follower),
-        Ok(proto::Role::ReadReplica) => Ok(Role::ReadReplica),
-        Ok(proto::Role::Unspecified) | Err(_) => Err(Malformed::new(
-            "role",
-            format!("{number} is no role: give 1 (leader), 2 (follower) or 3 (read replica)"),
-        )),
-    }
-}
-
-impl From<ReplicaState> for proto::ReplicaState {
-    fn from(state: ReplicaState) -> Self {
-        match state {
-            ReplicaState::Load => proto::ReplicaState::Load,
-            ReplicaState::Live => proto::ReplicaState::Live,
-            ReplicaState::Unload => proto::ReplicaState::Unload,
-            ReplicaState::UnloadFinal => proto::ReplicaState::UnloadFinal,
-        }
-    }
+    Role::of_number(number).ok_or_else(|| {
+        let why = format!("{number} is no role: give 1 (leader), 2 (follower) or 3 (read replica)");
+        Malformed::new("role", why)
+    })
 }
 
 /// A state by its number.
 pub(crate) fn state(number: i32) -> Result<ReplicaState, Malformed> {
-    match proto::ReplicaState::try_from(number) {
-        Ok(proto::ReplicaState::Load) => Ok(ReplicaState::Load),
-        Ok(proto::ReplicaState::Live) => Ok(ReplicaState::Live),
-        Ok(proto::ReplicaState::Unload) => Ok(ReplicaState::Unload),
-        Ok(proto::ReplicaState::UnloadFinal) => Ok(ReplicaState::UnloadFinal),
-        Ok(proto::ReplicaState::Unspecified) | Err(_) => Err(Malformed::new(
-            "state",
-            format!("{number} is no state: give 1 (Load), 2 (Live), 3 (Unload) or 4 (UnloadFinal)"),
-        )),
-    }
+    ReplicaState::of_number(number).ok_or_else(|| {
+        let why = format!("{number} is no state: give 1 (Load), 2 (Live), 3 (Unload) or 4 (UnloadFinal)");
+        Malformed::new("state", why)
+    })
 }
 
 /// The nodes of a diff in the order in which they were first met.
@@ -110,17 +80,15 @@ impl NodeTable {
 }
 
 fn shard_form(shard: &Shard, table: &mut NodeTable) -> proto::Shard {
-    let (stage, children) = match shard.stage() {
-        Stage::Serving => (proto::StageKind::Serving, &[][..]),
-        Stage::Forming(children) => (proto::StageKind::Forming, &children[..]),
-        Stage::Closing(children) => (proto::StageKind::Closing, &children[..]),
-        Stage::Removing => (proto::StageKind::Removing, &[][..]),
+    let children = match shard.stage() {
+        Stage::Serving | Stage::Removing => &[][..],
+        Stage::Forming(children) | Stage::Closing(children) => &children[..],
     };
     let replica = |replica: &Replica| proto::Replica {
         placement: replica.placement.0,
         node: table.place(replica),
-        role: proto::Role::from(replica.role).into(),
-        state: proto::ReplicaState::from(replica.state).into(),
+        role: replica.role.number(),
+        state: replica.state.number(),
         replaces: replica.replaces().map_or(0, |placement| placement.0),
         in_sync: replica.in_sync,
     };
@@ -129,7 +97,7 @@ fn shard_form(shard: &Shard, table: &mut NodeTable) -> proto::Shard {
         epoch: shard.epoch.0,
         configuration: shard.configuration.0,
         bounds: Some((&shard.bounds).into()),
-        stage: stage.into(),
+        stage: ShardStage::from(shard.stage()).number(),
         children: children.iter().map(|id| id.0).collect(),
         parents: shard.parents().iter().map(|id| id.0).collect(),
         replicas: shard.replicas.iter().map(replica).collect(),

@@ -3,6 +3,7 @@
 //! A large map comes in parts, each a message of its own. [`in_parts`] cuts, [`Joiner`] puts together; to
 //! a router a map still changes in one step.
 
+use crate::alike::Numbered;
 use crate::limits::{ADDRESS_BYTES, SHARDS_IN_PART};
 use crate::malformed::at_most;
 use crate::malformed::{At, Inside, each, name_unless_empty, names, none_if_empty, optional, required};
@@ -92,7 +93,7 @@ impl From<&NodeAddress> for proto::NodeAddress {
             incarnation: node.incarnation.0,
             address: node.address.clone(),
             zone: node.zone.as_ref().map(ToString::to_string).unwrap_or_default(),
-            health: proto::Health::from(node.health).into(),
+            health: node.health.number(),
             resp_address: node.resp_address.clone().unwrap_or_default(),
             labels: node.labels.iter().map(ToString::to_string).collect(),
             drains: node.drains,

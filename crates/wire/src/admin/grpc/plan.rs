@@ -1,13 +1,16 @@
 //! Plans with their changes, reasons and progress.
 
 use crate::Malformed;
+use crate::admin::alike::{origin, origin_parts, progress, progress_parts, status, status_parts};
+use crate::alike::Numbered;
+use crate::json::{ChangeProgress, PlanOrigin, PlanStatus};
 use crate::malformed::sentence;
 use crate::malformed::{At, Inside, each, names, required};
 use crate::proto::{self, change};
 use partage_core::base::id::{PlacementId, PlanId, ShardId};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::sharding::Bounds;
-use partage_core::plan::{Basis, Change, Origin, Plan, Planned, Progress, ShownPlan, Status};
+use partage_core::plan::{Basis, Change, Plan, Planned, ShownPlan, Status};
 
 fn child_form((bounds, nodes): &(Bounds, Vec<NodeId>)) -> change::Child {
     change::Child { bounds: Some(bounds.into()), nodes: nodes.iter().map(ToString::to_string).collect() }
@@ -92,13 +95,7 @@ fn node_place(kind: &mut change::Kind) -> Option<&mut Option<String>> {
 
 impl From<&Planned> for proto::Planned {
     fn from(planned: &Planned) -> Self {
-        use proto::ProgressKind;
-        let (progress, dropped_because) = match &planned.progress {
-            Progress::Waiting => (ProgressKind::Waiting, String::new()),
-            Progress::Started => (ProgressKind::Started, String::new()),
-            Progress::Done => (ProgressKind::Done, String::new()),
-            Progress::Dropped(why) => (ProgressKind::Dropped, why.clone()),
-        };
+        let (progress, dropped_because) = progress_parts(&planned.progress);
         let mut change = proto::Change::from(&planned.change);
         if let (Some(place), Some(node)) = (change.kind.as_mut().and_then(node_place), &planned.node) {
             *place = Some(node.to_string());
@@ -106,8 +103,8 @@ impl From<&Planned> for proto::Planned {
         proto::Planned {
             change: Some(change),
             reason: planned.reason.clone(),
-            progress: progress.into(),
-            dropped_because,
+            progress: progress.number(),
+            dropped_because: dropped_because.unwrap_or_default(),
         }
     }
 }
@@ -115,13 +112,8 @@ impl From<&Planned> for proto::Planned {
 impl TryFrom<proto::Planned> for Planned {
     type Error = Malformed;
     fn try_from(form: proto::Planned) -> Result<Self, Malformed> {
-        use proto::ProgressKind;
-        let progress = match ProgressKind::try_from(form.progress).at("progress")? {
-            ProgressKind::Waiting => Progress::Waiting,
-            ProgressKind::Started => Progress::Started,
-            ProgressKind::Done => Progress::Done,
-            ProgressKind::Dropped => Progress::Dropped(sentence(form.dropped_because)),
-        };
+        let word = ChangeProgress::in_field(form.progress, "progress")?;
+        let progress = progress(word, Some(form.dropped_because));
         let mut change = form.change;
         let node = change.as_mut().and_then(|change| node_place(change.kind.as_mut()?)?.take());
         let node = node.map(|node| NodeId::new(&node).at("change.node")).transpose()?;
@@ -141,30 +133,17 @@ fn basis(form: proto::PlanBasis) -> Basis {
 
 impl From<&Plan> for proto::Plan {
     fn from(plan: &Plan) -> Self {
-        use proto::{OriginKind, PlanStatus};
-        let (origin, person) = match &plan.origin {
-            Origin::Repair => (OriginKind::Repair, String::new()),
-            Origin::Drain => (OriginKind::Drain, String::new()),
-            Origin::Rebalance => (OriginKind::Rebalance, String::new()),
-            Origin::Person(name) => (OriginKind::Person, name.clone()),
-        };
-        let (status, refused_because) = match &plan.status {
-            Status::Suggested => (PlanStatus::Suggested, String::new()),
-            Status::Approved => (PlanStatus::Approved, String::new()),
-            Status::Finished => (PlanStatus::Finished, String::new()),
-            Status::Rejected(_) => (PlanStatus::Rejected, String::new()),
-            Status::Superseded => (PlanStatus::Superseded, String::new()),
-            Status::Refused(why) => (PlanStatus::Refused, why.clone()),
-        };
+        let (origin, person) = origin_parts(&plan.origin);
+        let (status, refused_because) = status_parts(&plan.status);
         proto::Plan {
             id: plan.id.0,
             keyspace: plan.keyspace.to_string(),
             base: Some(plan.base.into()),
-            origin: origin.into(),
-            person,
+            origin: origin.number(),
+            person: person.unwrap_or_default(),
             changes: plan.changes.iter().map(Into::into).collect(),
-            status: status.into(),
-            refused_because,
+            status: status.number(),
+            refused_because: refused_because.unwrap_or_default(),
             made_ms: plan.made_ms,
             decided_by: plan.decided_by.clone(),
             rejected_basis: match plan.status {
@@ -192,23 +171,10 @@ impl From<&ShownPlan> for proto::Plan {
 impl TryFrom<proto::Plan> for Plan {
     type Error = Malformed;
     fn try_from(form: proto::Plan) -> Result<Self, Malformed> {
-        use proto::{OriginKind, PlanStatus};
-        let origin = match OriginKind::try_from(form.origin).at("origin")? {
-            OriginKind::Repair => Origin::Repair,
-            OriginKind::Drain => Origin::Drain,
-            OriginKind::Rebalance => Origin::Rebalance,
-            OriginKind::Person => Origin::Person(sentence(form.person)),
-            OriginKind::Unspecified => return Err(Malformed::new("origin", "is missing")),
-        };
-        let status = match PlanStatus::try_from(form.status).at("status")? {
-            PlanStatus::Suggested => Status::Suggested,
-            PlanStatus::Approved => Status::Approved,
-            PlanStatus::Finished => Status::Finished,
-            PlanStatus::Rejected => Status::Rejected(form.rejected_basis.map(basis).unwrap_or_default()),
-            PlanStatus::Superseded => Status::Superseded,
-            PlanStatus::Refused => Status::Refused(sentence(form.refused_because)),
-            PlanStatus::Unspecified => return Err(Malformed::new("status", "is missing")),
-        };
+        let origin = origin(PlanOrigin::in_field(form.origin, "origin")?, Some(form.person));
+        let based_on = || Ok(form.rejected_basis.map(basis).unwrap_or_default());
+        let status =
+            status(PlanStatus::in_field(form.status, "status")?, Some(form.refused_because), based_on)?;
         Ok(Plan {
             id: PlanId(form.id),
             keyspace: KeyspaceName::new(&form.keyspace).at("keyspace")?,

@@ -1,17 +1,17 @@
-//! What a cluster looks like, over gRPC: answers of commands, status, nodes, shards, and why a key is where it is.
+//! What a cluster looks like, over gRPC: status, nodes, shards, and why a key is where it is.
 
-use crate::json::{Event, EventPage, Events};
+use crate::admin::alike::since;
+use crate::alike::Numbered;
+use crate::json::{Event, EventPage, Events, ShardStage};
 use crate::proto::{self, drain, explanation, shard_row};
-use crate::worker::grpc::exchange::phase;
-use partage_core::base::count::counted;
-use partage_core::base::id::{PlanId, ShardId};
+use crate::worker::alike::{failure_text, phase_parts};
+use partage_core::base::id::PlanId;
 use partage_core::base::name::KeyspaceName;
-use partage_core::cluster::admin::{Answer, DrainProgress, DrainStatus, NodeShare};
+use partage_core::cluster::admin::{DrainProgress, DrainStatus};
 use partage_core::cluster::explain::Explanation;
-use partage_core::cluster::moves::{MoveRow, MoveStage};
+use partage_core::cluster::moves::MoveRow;
 use partage_core::cluster::node_detail::NodeDetail;
-use partage_core::cluster::status::{BegunEmpty, NodeRow, ReplicaRow, ShardRow, Since, Summary, Unplaced};
-use partage_core::keyspace::map::Stage;
+use partage_core::cluster::status::{BegunEmpty, NodeRow, ReplicaRow, ShardRow, Summary};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -26,26 +26,6 @@ fn texts<T: Display>(names: impl IntoIterator<Item = T>) -> Vec<String> {
 /// Counts by the words that the JSON forms use.
 fn counts<T: Display + Copy>(counts: &BTreeMap<T, usize>) -> std::collections::HashMap<String, u64> {
     counts.iter().map(|(word, count)| (crate::json::word(*word), *count as u64)).collect()
-}
-
-impl From<&Answer> for proto::CommandAnswer {
-    fn from(answer: &Answer) -> Self {
-        proto::CommandAnswer {
-            summary: answer.summary.clone(),
-            warnings: answer.warnings.clone(),
-            plan: answer.plan.as_ref().map(Into::into),
-            drains: answer.drains.iter().map(Into::into).collect(),
-            dry_run: answer.dry_run,
-            follows: answer.follows.iter().map(Into::into).collect(),
-            shares: answer.shares.iter().map(Into::into).collect(),
-        }
-    }
-}
-
-impl From<&NodeShare> for proto::NodeShare {
-    fn from(share: &NodeShare) -> Self {
-        proto::NodeShare { node: share.node.to_string(), before: share.before, after: share.after }
-    }
 }
 
 impl From<Event> for proto::Event {
@@ -109,24 +89,7 @@ impl From<&BegunEmpty> for proto::cluster_status::BegunEmpty {
 
 impl From<&Summary> for proto::ClusterStatus {
     fn from(status: &Summary) -> Self {
-        use proto::cluster_status as forms;
         let shards = &status.shards;
-        let set_aside = |(keyspace, shard, why): &(KeyspaceName, ShardId, String)| forms::SetAside {
-            keyspace: keyspace.to_string(),
-            shard: shard.0,
-            why: why.clone(),
-        };
-        let unplaced = |lack: &Unplaced| forms::Unplaced {
-            keyspace: lack.keyspace.to_string(),
-            shard: lack.shard.0,
-            have: lack.have,
-            want: lack.want,
-            why: lack.why.clone(),
-        };
-        let problem = |problem: &partage_core::cluster::Problem| forms::Problem {
-            what: problem.what.clone(),
-            way_out: problem.way_out.clone(),
-        };
         let complaints = status.complaints.iter();
         let sentences = |told: &Vec<String>| proto::Sentences { sentences: told.clone() };
         proto::ClusterStatus {
@@ -150,11 +113,11 @@ impl From<&Summary> for proto::ClusterStatus {
             drains: status.drains.iter().map(Into::into).collect(),
             brake: status.brake.clone(),
             unrest: status.unrest.clone(),
-            set_aside: status.set_aside.iter().map(set_aside).collect(),
+            set_aside: status.set_aside.iter().map(Into::into).collect(),
             moves: status.moves as u64,
             loads: status.loads as u64,
             short: status.short as u64,
-            unplaced: status.unplaced.iter().map(unplaced).collect(),
+            unplaced: status.unplaced.iter().map(Into::into).collect(),
             complaints: complaints.map(|(name, told)| (name.to_string(), sentences(told))).collect(),
             loads_awaited: status.loads_awaited.iter().map(|(name, ms)| (name.to_string(), *ms)).collect(),
             begun_empty: status
@@ -163,44 +126,24 @@ impl From<&Summary> for proto::ClusterStatus {
                 .map(|(name, begun)| (name.to_string(), begun.into()))
                 .collect(),
             suggested: status.suggested.iter().map(|plan| plan.0).collect(),
-            quarantine: status
-                .quarantine
-                .iter()
-                .map(|(keyspace, why)| forms::Quarantined {
-                    keyspace: keyspace.to_string(),
-                    why: why.clone(),
-                })
-                .collect(),
+            quarantine: status.quarantine.iter().map(Into::into).collect(),
             stored_faults: status.stored_faults.clone(),
             under_way: status.under_way.iter().map(Into::into).collect(),
-            problems: status.problems.iter().map(problem).collect(),
+            problems: status.problems.iter().map(Into::into).collect(),
             leaving: status.leaving.iter().map(ToString::to_string).collect(),
         }
     }
 }
 
-/// Unix time, and whether it may be longer ago.
-fn since(since: Since) -> (u64, bool) {
-    match since {
-        Since::At(ms) => (ms, false),
-        Since::AtLeast(ms) => (ms, true),
-    }
-}
-
 impl From<&MoveRow> for proto::MoveRow {
     fn from(row: &MoveRow) -> Self {
-        let stage = match row.stage {
-            MoveStage::Loading => proto::MoveStage::Loading,
-            MoveStage::HandingOver => proto::MoveStage::HandingOver,
-            MoveStage::Dropping => proto::MoveStage::Dropping,
-        };
         let (since_ms, since_at_least) = since(row.since);
         proto::MoveRow {
             keyspace: row.keyspace.to_string(),
             shard: row.shard.0,
             from: text(row.from.as_ref()),
             to: text(row.to.as_ref()),
-            stage: stage.into(),
+            stage: row.stage.number(),
             since_ms,
             since_at_least,
             waits_for: row.waits_for.clone(),
@@ -216,7 +159,7 @@ impl From<&NodeRow> for proto::NodeRow {
             address: row.address.clone(),
             incarnation: row.incarnation.0,
             since_ms: row.since_ms,
-            health: proto::Health::from(row.health).into(),
+            health: row.health.number(),
             zone: text(row.zone.as_ref()),
             rack: text(row.rack.as_ref()),
             labels: texts(&row.labels),
@@ -257,20 +200,16 @@ impl From<&NodeDetail> for proto::NodeDetail {
 
 impl From<&ReplicaRow> for proto::ReplicaRow {
     fn from(row: &ReplicaRow) -> Self {
-        let (phase, attempts, reason) = match &row.phase {
-            Some(seen) => phase(seen),
-            None => (proto::PhaseKind::Unspecified, 0, String::new()),
-        };
-        let failed = phase == proto::PhaseKind::Failed;
+        let seen = row.phase.as_ref().map(phase_parts);
         proto::ReplicaRow {
             placement: row.placement.0,
             node: row.node.to_string(),
             zone: text(row.zone.as_ref()),
-            health: proto::Health::from(row.health).into(),
-            role: proto::Role::from(row.role).into(),
-            state: proto::ReplicaState::from(row.state).into(),
-            phase: phase.into(),
-            failure: if failed { format!("{reason} ({})", counted(attempts, "time")) } else { String::new() },
+            health: row.health.number(),
+            role: row.role.number(),
+            state: row.state.number(),
+            phase: seen.map_or(0, |(phase, _)| phase.number()),
+            failure: seen.and_then(|(_, failure)| failure).map(failure_text).unwrap_or_default(),
             load: row.load.as_ref().map(Into::into),
             in_sync: row.in_sync,
         }
@@ -279,12 +218,6 @@ impl From<&ReplicaRow> for proto::ReplicaRow {
 
 impl From<&ShardRow> for proto::ShardRow {
     fn from(row: &ShardRow) -> Self {
-        let stage = match &row.stage {
-            Stage::Serving => proto::StageKind::Serving,
-            Stage::Forming(_) => proto::StageKind::Forming,
-            Stage::Closing(_) => proto::StageKind::Closing,
-            Stage::Removing => proto::StageKind::Removing,
-        };
         let (since_ms, since_at_least) = since(row.since);
         let rule = row.rule.as_ref().map(|rule| shard_row::Rule {
             replicas: rule.replicas,
@@ -295,7 +228,7 @@ impl From<&ShardRow> for proto::ShardRow {
         proto::ShardRow {
             shard: row.shard.0,
             bounds: Some((&row.bounds).into()),
-            stage: stage.into(),
+            stage: ShardStage::from(&row.stage).number(),
             serving: row.serving.map(|serving| serving.to_string()),
             epoch: row.epoch.0,
             since_ms,

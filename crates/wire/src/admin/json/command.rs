@@ -4,8 +4,7 @@ use crate::Malformed;
 use crate::json::{
     Constraint, DrainState, FixedWord, KeyText, Keyspace, Plan, Point, Resharding, Throttle, strings,
 };
-use crate::malformed::{Inside, each, name, names, sentence, word};
-use partage_core::base::id::{PlanId, ShardId};
+use crate::malformed::{each, names};
 use partage_core::cluster::admin as core;
 use partage_core::keyspace::{Mode, Spread};
 use serde::{Deserialize, Serialize};
@@ -276,125 +275,6 @@ impl TryFrom<SplitAt> for core::SplitAt {
     }
 }
 
-impl TryFrom<KeyspaceChanges> for core::KeyspaceChanges {
-    type Error = Malformed;
-    fn try_from(form: KeyspaceChanges) -> Result<Self, Malformed> {
-        Ok(core::KeyspaceChanges {
-            replicas: form.replicas,
-            policy: form.policy,
-            mode: word(form.mode, "mode")?,
-            spread: word(form.spread, "spread")?,
-            constraint: form.constraint.map(TryInto::try_into).transpose().inside("constraint")?,
-            throttle: form.throttle.map(Into::into),
-            resharding: form.resharding.map(Into::into),
-            shards: form.shards,
-            dataset_replication: form.dataset_replication,
-        })
-    }
-}
-
-#[expect(clippy::too_many_lines, reason = "one exhaustive match, a line or two for each command")]
-impl TryFrom<Command> for core::Command {
-    type Error = Malformed;
-    fn try_from(form: Command) -> Result<Self, Malformed> {
-        use core::Command as To;
-        let in_keyspace = |text: &str| name(text, "keyspace");
-        let at_node = |text: &str| name(text, "node");
-        Ok(match form {
-            Command::CreateKeyspace { keyspace, presplit, ahead } => To::CreateKeyspace {
-                keyspace: Box::new(keyspace.try_into().inside("keyspace")?),
-                presplit: presplit.try_into().inside("presplit")?,
-                ahead,
-            },
-            Command::DeleteKeyspace { keyspace } => To::DeleteKeyspace { keyspace: in_keyspace(&keyspace)? },
-            Command::UpdateKeyspace { keyspace, changes, ahead } => To::UpdateKeyspace {
-                keyspace: in_keyspace(&keyspace)?,
-                changes: Box::new(changes.try_into().inside("changes")?),
-                ahead,
-            },
-            Command::RegisterPartitions { keyspace, partitions, replicas, ahead } => To::RegisterPartitions {
-                keyspace: in_keyspace(&keyspace)?,
-                partitions: names(&partitions, "partitions")?,
-                replicas,
-                ahead,
-            },
-            Command::UnregisterPartitions { keyspace, partitions } => To::UnregisterPartitions {
-                keyspace: in_keyspace(&keyspace)?,
-                partitions: names(&partitions, "partitions")?,
-            },
-            Command::DrainNode { node, reason, max_down } => {
-                To::DrainNode { node: at_node(&node)?, reason: sentence(reason), max_down }
-            }
-            Command::DrainZone { zone, reason, max_down } => {
-                To::DrainZone { zone: name(&zone, "zone")?, reason: sentence(reason), max_down }
-            }
-            Command::UndrainNode { node } => To::UndrainNode { node: at_node(&node)? },
-            Command::UndrainZone { zone } => To::UndrainZone { zone: name(&zone, "zone")? },
-            Command::RemoveNode { node } => To::RemoveNode { node: at_node(&node)? },
-            Command::MoveShard { keyspace, shard, from, to } => To::MoveShard {
-                keyspace: in_keyspace(&keyspace)?,
-                shard: ShardId(shard),
-                from: name(&from, "from")?,
-                to: name(&to, "to")?,
-            },
-            Command::TransferLeader { keyspace, shard, to } => To::TransferLeader {
-                keyspace: in_keyspace(&keyspace)?,
-                shard: ShardId(shard),
-                to: name(&to, "to")?,
-            },
-            Command::AddReplica { keyspace, shard, node } => To::AddReplica {
-                keyspace: in_keyspace(&keyspace)?,
-                shard: ShardId(shard),
-                node: at_node(&node)?,
-            },
-            Command::RemoveReplica { keyspace, shard, node } => To::RemoveReplica {
-                keyspace: in_keyspace(&keyspace)?,
-                shard: ShardId(shard),
-                node: at_node(&node)?,
-            },
-            Command::SplitShard { keyspace, shard, at } => To::SplitShard {
-                keyspace: in_keyspace(&keyspace)?,
-                shard: ShardId(shard),
-                at: at.try_into().inside("at")?,
-            },
-            Command::MergeShards { keyspace, left, right } => To::MergeShards {
-                keyspace: in_keyspace(&keyspace)?,
-                left: ShardId(left),
-                right: ShardId(right),
-            },
-            Command::IsolateKey { keyspace, key } => {
-                To::IsolateKey { keyspace: in_keyspace(&keyspace)?, key: key.try_into()? }
-            }
-            Command::SetShardReplicas { keyspace, shard, replicas, ahead } => {
-                let keyspace = in_keyspace(&keyspace)?;
-                To::SetShardReplicas { keyspace, shard: ShardId(shard), replicas, ahead }
-            }
-            Command::PinShard { keyspace, shard, constraint, ahead } => To::PinShard {
-                keyspace: in_keyspace(&keyspace)?,
-                shard: ShardId(shard),
-                constraint: constraint.try_into().inside("constraint")?,
-                ahead,
-            },
-            Command::ReleaseShard { keyspace, shard } => {
-                To::ReleaseShard { keyspace: in_keyspace(&keyspace)?, shard: ShardId(shard) }
-            }
-            Command::ForceJoinShard { keyspace, shard, node, generation } => To::ForceJoinShard {
-                keyspace: in_keyspace(&keyspace)?,
-                shard: ShardId(shard),
-                node: at_node(&node)?,
-                generation,
-            },
-            Command::RecreateShard { keyspace, shard, generation } => {
-                To::RecreateShard { keyspace: in_keyspace(&keyspace)?, shard: ShardId(shard), generation }
-            }
-            Command::ReleaseBrake {} => To::ReleaseBrake,
-            Command::ApprovePlan { plan } => To::ApprovePlan { plan: PlanId(plan) },
-            Command::RejectPlan { plan } => To::RejectPlan { plan: PlanId(plan) },
-            Command::EditPlan { plan, drop } => To::EditPlan { plan: PlanId(plan), drop },
-        })
-    }
-}
-
 /// The progress of one drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DrainStatus {
@@ -490,24 +370,4 @@ pub struct NodeShare {
     pub before: u32,
     /// The number of replicas of all keyspaces that the node would hold then.
     pub after: u32,
-}
-
-impl From<&core::NodeShare> for NodeShare {
-    fn from(share: &core::NodeShare) -> Self {
-        NodeShare { node: share.node.to_string(), before: share.before, after: share.after }
-    }
-}
-
-impl From<&core::Answer> for Answer {
-    fn from(answer: &core::Answer) -> Self {
-        Answer {
-            summary: answer.summary.clone(),
-            warnings: answer.warnings.clone(),
-            plan: answer.plan.as_ref().map(Into::into),
-            drains: answer.drains.iter().map(Into::into).collect(),
-            dry_run: answer.dry_run,
-            follows: answer.follows.iter().map(Into::into).collect(),
-            shares: answer.shares.iter().map(Into::into).collect(),
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Plans as JSON: to be shown, and to be kept in a dump.
 
 use crate::Malformed;
+use crate::admin::alike::{origin, origin_parts, progress, progress_parts, status, status_parts};
 use crate::json::{Bounds, ChangeProgress, FixedWord, Generation, PlanOrigin, PlanStatus, Point, strings};
 use crate::malformed::{At, Inside, each, names, sentence};
 use partage_core::base::id::{PlacementId, PlanId, ShardId};
@@ -197,12 +198,7 @@ impl Change {
 
 impl From<&core::Planned> for Planned {
     fn from(planned: &core::Planned) -> Self {
-        let (progress, dropped_because) = match &planned.progress {
-            core::Progress::Waiting => (ChangeProgress::Waiting, None),
-            core::Progress::Started => (ChangeProgress::Started, None),
-            core::Progress::Done => (ChangeProgress::Done, None),
-            core::Progress::Dropped(why) => (ChangeProgress::Dropped, Some(why.clone())),
-        };
+        let (progress, dropped_because) = progress_parts(&planned.progress);
         let mut change = Change::from(&planned.change);
         if let (Some(place), Some(node)) = (change.node_place(), &planned.node) {
             *place = Some(node.to_string());
@@ -213,20 +209,8 @@ impl From<&core::Planned> for Planned {
 
 impl From<&core::Plan> for Plan {
     fn from(plan: &core::Plan) -> Self {
-        let (origin, person) = match &plan.origin {
-            core::Origin::Repair => (PlanOrigin::Repair, None),
-            core::Origin::Drain => (PlanOrigin::Drain, None),
-            core::Origin::Rebalance => (PlanOrigin::Rebalance, None),
-            core::Origin::Person(name) => (PlanOrigin::Person, Some(name.clone())),
-        };
-        let (status, refused_because) = match &plan.status {
-            core::Status::Suggested => (PlanStatus::Suggested, None),
-            core::Status::Approved => (PlanStatus::Approved, None),
-            core::Status::Finished => (PlanStatus::Finished, None),
-            core::Status::Rejected(_) => (PlanStatus::Rejected, None),
-            core::Status::Superseded => (PlanStatus::Superseded, None),
-            core::Status::Refused(why) => (PlanStatus::Refused, Some(why.clone())),
-        };
+        let (origin, person) = origin_parts(&plan.origin);
+        let (status, refused_because) = status_parts(&plan.status);
         Plan {
             id: plan.id.0,
             keyspace: plan.keyspace.to_string(),
@@ -299,14 +283,7 @@ impl TryFrom<Change> for core::Change {
 impl TryFrom<Planned> for core::Planned {
     type Error = Malformed;
     fn try_from(form: Planned) -> Result<Self, Malformed> {
-        let progress = match form.progress.value("progress")? {
-            ChangeProgress::Waiting => core::Progress::Waiting,
-            ChangeProgress::Started => core::Progress::Started,
-            ChangeProgress::Done => core::Progress::Done,
-            ChangeProgress::Dropped => {
-                core::Progress::Dropped(sentence(form.dropped_because.unwrap_or_default()))
-            }
-        };
+        let progress = progress(form.progress.value("progress")?, form.dropped_because);
         let mut change = form.change;
         let node = change.node_place().and_then(Option::take);
         let node = node.map(|node| node.parse().at("change.node")).transpose()?;
@@ -318,20 +295,9 @@ impl TryFrom<Planned> for core::Planned {
 impl TryFrom<Plan> for core::Plan {
     type Error = Malformed;
     fn try_from(form: Plan) -> Result<Self, Malformed> {
-        let origin = match form.origin.value("origin")? {
-            PlanOrigin::Repair => core::Origin::Repair,
-            PlanOrigin::Drain => core::Origin::Drain,
-            PlanOrigin::Rebalance => core::Origin::Rebalance,
-            PlanOrigin::Person => core::Origin::Person(sentence(form.person.unwrap_or_default())),
-        };
-        let status = match form.status.value("status")? {
-            PlanStatus::Suggested => core::Status::Suggested,
-            PlanStatus::Approved => core::Status::Approved,
-            PlanStatus::Finished => core::Status::Finished,
-            PlanStatus::Rejected => core::Status::Rejected(basis(form.rejected_basis)?),
-            PlanStatus::Superseded => core::Status::Superseded,
-            PlanStatus::Refused => core::Status::Refused(sentence(form.refused_because.unwrap_or_default())),
-        };
+        let origin = origin(form.origin.value("origin")?, form.person);
+        let based_on = || basis(form.rejected_basis);
+        let status = status(form.status.value("status")?, form.refused_because, based_on)?;
         Ok(core::Plan {
             id: PlanId(form.id),
             keyspace: form.keyspace.parse().at("keyspace")?,

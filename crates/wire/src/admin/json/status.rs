@@ -1,9 +1,10 @@
 //! What a cluster looks like, as JSON: status, nodes, shards, and why a key is where it is.
 
+use crate::admin::alike::since;
 use crate::json::{
     Bounds, Constraint, DrainStatus, FixedWord, KeyText, Load, ReplicaPhase, ShardStage, word,
 };
-use partage_core::base::count::counted;
+use crate::worker::alike::{failure_text, phase_parts};
 use partage_core::cluster::moves::{MoveRow, MoveStage};
 use partage_core::cluster::serving::Serving;
 use partage_core::cluster::status as core;
@@ -11,7 +12,6 @@ use partage_core::cluster::{self, explain};
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::node::Health;
-use partage_core::node::exchange::Phase;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -173,23 +173,8 @@ impl From<&core::BegunEmpty> for BegunEmpty {
 impl From<&core::Summary> for Summary {
     fn from(status: &core::Summary) -> Self {
         let counts = &status.shards;
-        let set_aside = |(keyspace, shard, why): &(partage_core::base::name::KeyspaceName, _, String)| {
-            let shard: &partage_core::base::id::ShardId = shard;
-            SetAside { keyspace: keyspace.to_string(), shard: shard.0, why: why.clone() }
-        };
-        let unplaced = |lack: &core::Unplaced| Unplaced {
-            keyspace: lack.keyspace.to_string(),
-            shard: lack.shard.0,
-            have: lack.have,
-            want: lack.want,
-            why: lack.why.clone(),
-        };
-        let problem = |problem: &cluster::Problem| Problem {
-            what: problem.what.clone(),
-            way_out: problem.way_out.clone(),
-        };
         Summary {
-            problems: status.problems.iter().map(problem).collect(),
+            problems: status.problems.iter().map(Into::into).collect(),
             keyspaces: status.keyspaces,
             shards: ShardCounts {
                 led: counts.led,
@@ -211,12 +196,12 @@ impl From<&core::Summary> for Summary {
             leaving: status.leaving.iter().map(ToString::to_string).collect(),
             brake: status.brake.clone(),
             unrest: status.unrest.clone(),
-            set_aside: status.set_aside.iter().map(set_aside).collect(),
+            set_aside: status.set_aside.iter().map(Into::into).collect(),
             under_way: status.under_way.iter().map(Into::into).collect(),
             moves: status.moves,
             loads: status.loads,
             short: status.short,
-            unplaced: status.unplaced.iter().map(unplaced).collect(),
+            unplaced: status.unplaced.iter().map(Into::into).collect(),
             complaints: status
                 .complaints
                 .iter()
@@ -229,11 +214,7 @@ impl From<&core::Summary> for Summary {
                 .map(|(name, begun)| (name.to_string(), begun.into()))
                 .collect(),
             suggested: status.suggested.iter().map(|plan| plan.0).collect(),
-            quarantine: status
-                .quarantine
-                .iter()
-                .map(|(keyspace, why)| Quarantined { keyspace: keyspace.to_string(), why: why.clone() })
-                .collect(),
+            quarantine: status.quarantine.iter().map(Into::into).collect(),
             stored_faults: status.stored_faults.clone(),
         }
     }
@@ -280,14 +261,6 @@ impl From<&MoveRow> for Move {
     }
 }
 
-/// Unix time, and whether it may be longer ago.
-fn since(since: core::Since) -> (u64, bool) {
-    match since {
-        core::Since::At(ms) => (ms, false),
-        core::Since::AtLeast(ms) => (ms, true),
-    }
-}
-
 /// One replica, as the map and its worker describe it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Replica {
@@ -325,20 +298,7 @@ pub struct Replica {
 
 impl From<&core::ReplicaRow> for Replica {
     fn from(row: &core::ReplicaRow) -> Self {
-        let (phase, failure) = match &row.phase {
-            None => (None, None),
-            Some(Phase::Loading) => (Some(ReplicaPhase::Loading), None),
-            Some(Phase::Ready) => (Some(ReplicaPhase::Ready), None),
-            Some(Phase::Serving) => (Some(ReplicaPhase::Serving), None),
-            Some(Phase::Unloading) => (Some(ReplicaPhase::Unloading), None),
-            Some(Phase::Unloaded) => (Some(ReplicaPhase::Unloaded), None),
-            Some(Phase::Kept) => (Some(ReplicaPhase::Kept), None),
-            Some(Phase::Dropped) => (Some(ReplicaPhase::Dropped), None),
-            Some(Phase::Failed(failure)) => {
-                let times = counted(failure.attempts, "time");
-                (Some(ReplicaPhase::Failed), Some(format!("{} ({times})", failure.reason)))
-            }
-        };
+        let seen = row.phase.as_ref().map(phase_parts);
         Replica {
             placement: row.placement.0,
             node: row.node.to_string(),
@@ -346,8 +306,8 @@ impl From<&core::ReplicaRow> for Replica {
             health: row.health.into(),
             role: row.role.into(),
             state: row.state.into(),
-            phase: phase.map(Into::into),
-            failure,
+            phase: seen.map(|(phase, _)| phase.into()),
+            failure: seen.and_then(|(_, failure)| failure).map(failure_text),
             load: row.load.as_ref().map(Into::into),
             in_sync: row.in_sync,
         }

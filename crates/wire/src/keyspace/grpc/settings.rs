@@ -1,37 +1,15 @@
 //! Keyspaces: settings, constraints, and the brief that workers and routers get.
 
 use crate::Malformed;
-use crate::json::strings;
-use crate::malformed::{At, Inside, names, required};
+use crate::malformed::{At, Inside, required};
 use crate::proto;
 use partage_core::base::id::ShardId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::keyspace::sharding::PartitionKey;
-use partage_core::keyspace::{Constraint, Keyspace, KeyspaceKind, Resharding, RowValues, Throttle};
+use partage_core::keyspace::{Keyspace, KeyspaceKind, Resharding, RowValues, Throttle};
 use partage_core::node::exchange::KeyspaceBrief;
 use std::fmt::Display;
 use std::str::FromStr;
-
-impl From<&Constraint> for proto::Constraint {
-    fn from(constraint: &Constraint) -> Self {
-        proto::Constraint {
-            pinned: strings(&constraint.pinned),
-            excluded: strings(&constraint.excluded),
-            labels: strings(&constraint.labels),
-        }
-    }
-}
-
-impl TryFrom<proto::Constraint> for Constraint {
-    type Error = Malformed;
-    fn try_from(form: proto::Constraint) -> Result<Self, Malformed> {
-        Ok(Constraint {
-            pinned: names(&form.pinned, "pinned")?,
-            excluded: names(&form.excluded, "excluded")?,
-            labels: names(&form.labels, "labels")?,
-        })
-    }
-}
 
 impl From<&Throttle> for proto::Throttle {
     fn from(throttle: &Throttle) -> Self {

@@ -1,8 +1,8 @@
 //! Keyspaces as JSON: what is left out has its default.
 
 use crate::Malformed;
-use crate::json::{FixedWord, PartitionKey, Sharding, strings};
-use crate::malformed::{At, Inside, names, word};
+use crate::json::{FixedWord, PartitionKey, Sharding};
+use crate::malformed::{At, Inside, word};
 use partage_core::keyspace as core;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,27 +17,6 @@ pub struct Constraint {
     pub excluded: Vec<String>,
     /// The labels that a node must have, all of them, to hold the shards; empty = no label.
     pub labels: Vec<String>,
-}
-
-impl From<&core::Constraint> for Constraint {
-    fn from(constraint: &core::Constraint) -> Self {
-        Constraint {
-            pinned: strings(&constraint.pinned),
-            excluded: strings(&constraint.excluded),
-            labels: strings(&constraint.labels),
-        }
-    }
-}
-
-impl TryFrom<Constraint> for core::Constraint {
-    type Error = Malformed;
-    fn try_from(form: Constraint) -> Result<Self, Malformed> {
-        Ok(core::Constraint {
-            pinned: names(&form.pinned, "pinned")?,
-            excluded: names(&form.excluded, "excluded")?,
-            labels: names(&form.labels, "labels")?,
-        })
-    }
 }
 
 macro_rules! numbers {

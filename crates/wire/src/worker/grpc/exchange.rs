@@ -1,23 +1,26 @@
 //! What workers and coordinators tell each other.
 
 use crate::Malformed;
+use crate::alike::Numbered;
+use crate::json::ReplicaPhase;
 use crate::limits::ADDRESS_BYTES;
 use crate::malformed::{At, each, names, optional, required};
 use crate::malformed::{at_most, sentence};
 use crate::map::grpc::{role, state};
 use crate::proto;
+use crate::worker::alike::{phase, phase_parts};
 use crate::worker::session::digest_given;
 use partage_core::base::id::{
     ClusterId, Configuration, Epoch, Incarnation, PlacementId, SessionDigest, ShardId,
 };
-use partage_core::base::name::{KeyspaceName, NodeId};
+use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::Welcome;
 use partage_core::node::exchange::{
-    Beat, DiskHealth, DropReason, Failure, Known, LeaseRenewal, Order, Orders, Peer, Permission, Phase,
-    ReplicaKey, ReplicationReport, Report, Served, Stored,
+    Beat, DiskHealth, DropReason, Failure, Known, LeaseRenewal, Order, Orders, Peer, Permission, ReplicaKey,
+    ReplicationReport, Report, Served, Stored,
 };
 use partage_core::node::load::{HOT_KEYS, HotKey, Load, Profile};
 
@@ -58,52 +61,6 @@ fn cluster_given(text: &str, field: &'static str) -> Result<Option<ClusterId>, M
     (!text.is_empty()).then(|| text.parse()).transpose().at(field)
 }
 
-impl From<&Known> for proto::Known {
-    fn from(known: &Known) -> Self {
-        proto::Known {
-            keyspace: known.keyspace.to_string(),
-            first_shard: known.first_shard.0,
-            generation: Some(known.generation.into()),
-        }
-    }
-}
-
-impl TryFrom<proto::Known> for Known {
-    type Error = Malformed;
-    fn try_from(form: proto::Known) -> Result<Self, Malformed> {
-        Ok(Known {
-            keyspace: KeyspaceName::new(&form.keyspace).at("keyspace")?,
-            first_shard: ShardId(form.first_shard),
-            generation: required(form.generation, "generation")?,
-        })
-    }
-}
-
-impl From<&Stored> for proto::Stored {
-    fn from(stored: &Stored) -> Self {
-        proto::Stored {
-            replica: Some((&stored.replica).into()),
-            bounds: Some((&stored.bounds).into()),
-            epoch: stored.epoch.0,
-            store: stored.store,
-            damaged: stored.damaged,
-        }
-    }
-}
-
-impl TryFrom<proto::Stored> for Stored {
-    type Error = Malformed;
-    fn try_from(form: proto::Stored) -> Result<Self, Malformed> {
-        Ok(Stored {
-            replica: required(form.replica, "replica")?,
-            bounds: required(form.bounds, "bounds")?,
-            epoch: Epoch(form.epoch),
-            store: form.store,
-            damaged: form.damaged,
-        })
-    }
-}
-
 impl From<&Welcome> for proto::Welcome {
     fn from(welcome: &Welcome) -> Self {
         proto::Welcome {
@@ -132,27 +89,6 @@ impl TryFrom<proto::Welcome> for Welcome {
             incarnation: Incarnation(form.incarnation),
             heartbeat_ms: form.heartbeat_ms,
             lease_ms: form.lease_ms,
-        })
-    }
-}
-
-impl From<&ReplicaKey> for proto::ReplicaKey {
-    fn from(key: &ReplicaKey) -> Self {
-        proto::ReplicaKey {
-            keyspace: key.keyspace.to_string(),
-            shard: key.shard.0,
-            placement: key.placement.0,
-        }
-    }
-}
-
-impl TryFrom<proto::ReplicaKey> for ReplicaKey {
-    type Error = Malformed;
-    fn try_from(form: proto::ReplicaKey) -> Result<Self, Malformed> {
-        Ok(ReplicaKey {
-            keyspace: KeyspaceName::new(&form.keyspace).at("keyspace")?,
-            shard: ShardId(form.shard),
-            placement: PlacementId(form.placement),
         })
     }
 }
@@ -210,48 +146,26 @@ impl TryFrom<proto::Load> for Load {
     }
 }
 
-/// A phase; when failed, how often and why.
-pub(crate) fn phase(phase: &Phase) -> (proto::PhaseKind, u32, String) {
-    use proto::PhaseKind;
-    match phase {
-        Phase::Loading => (PhaseKind::Loading, 0, String::new()),
-        Phase::Ready => (PhaseKind::Ready, 0, String::new()),
-        Phase::Serving => (PhaseKind::Serving, 0, String::new()),
-        Phase::Unloading => (PhaseKind::Unloading, 0, String::new()),
-        Phase::Unloaded => (PhaseKind::Unloaded, 0, String::new()),
-        Phase::Kept => (PhaseKind::Kept, 0, String::new()),
-        Phase::Dropped => (PhaseKind::Dropped, 0, String::new()),
-        Phase::Failed(failure) => (PhaseKind::Failed, failure.attempts, sentence(failure.reason.clone())),
-    }
-}
-
 impl From<&Served> for proto::Served {
     fn from(served: &Served) -> Self {
         proto::Served { epoch: served.epoch.0, bounds: Some((&served.bounds).into()) }
     }
 }
 
-impl TryFrom<proto::Served> for Served {
-    type Error = Malformed;
-    fn try_from(form: proto::Served) -> Result<Self, Malformed> {
-        Ok(Served { epoch: Epoch(form.epoch), bounds: required(form.bounds, "bounds")? })
-    }
-}
-
 impl From<&Report> for proto::Report {
     fn from(report: &Report) -> Self {
-        let (phase, attempts, reason) = phase(&report.phase);
+        let (phase, failure) = phase_parts(&report.phase);
         proto::Report {
             replica: Some((&report.replica).into()),
-            phase: phase.into(),
+            phase: phase.number(),
             epoch: report.epoch.0,
             load: report.load.as_ref().map(Into::into),
-            attempts,
-            reason,
+            attempts: failure.map_or(0, |failure| failure.attempts),
+            reason: failure.map_or(String::new(), |failure| sentence(failure.reason.clone())),
             progress: report.progress,
             served: report.served.as_ref().map(Into::into),
             replication: report.replication.as_ref().map(Into::into),
-            damaged: matches!(&report.phase, Phase::Failed(failure) if failure.damaged),
+            damaged: failure.is_some_and(|failure| failure.damaged),
         }
     }
 }
@@ -296,26 +210,12 @@ impl TryFrom<proto::Replication> for ReplicationReport {
 impl TryFrom<proto::Report> for Report {
     type Error = Malformed;
     fn try_from(form: proto::Report) -> Result<Self, Malformed> {
-        use proto::PhaseKind;
-        let phase = match PhaseKind::try_from(form.phase) {
-            Ok(PhaseKind::Loading) => Phase::Loading,
-            Ok(PhaseKind::Ready) => Phase::Ready,
-            Ok(PhaseKind::Serving) => Phase::Serving,
-            Ok(PhaseKind::Unloading) => Phase::Unloading,
-            Ok(PhaseKind::Unloaded) => Phase::Unloaded,
-            Ok(PhaseKind::Kept) => Phase::Kept,
-            Ok(PhaseKind::Dropped) => Phase::Dropped,
-            Ok(PhaseKind::Failed) => {
-                let (attempts, reason, damaged) = (form.attempts, sentence(form.reason), form.damaged);
-                Phase::Failed(Box::new(Failure { attempts, reason, damaged }))
-            }
-            Ok(PhaseKind::Unspecified) | Err(_) => {
-                return Err(Malformed::new("phase", format!("{} is no phase: give 1 to 8", form.phase)));
-            }
-        };
+        let no_phase = || Malformed::new("phase", format!("{} is no phase: give 1 to 8", form.phase));
+        let word = ReplicaPhase::of_number(form.phase).ok_or_else(no_phase)?;
+        let (attempts, reason, damaged) = (form.attempts, sentence(form.reason), form.damaged);
         Ok(Report {
             replica: required(form.replica, "replica")?,
-            phase,
+            phase: phase(word, Failure { attempts, reason, damaged }),
             epoch: Epoch(form.epoch),
             load: optional(form.load, "load")?,
             progress: form.progress,
@@ -387,8 +287,8 @@ impl From<&Peer> for proto::Peer {
             bounds: Some((&peer.bounds).into()),
             node: peer.node.to_string(),
             address: peer.address.clone().unwrap_or_default(),
-            role: proto::Role::from(peer.role).into(),
-            state: proto::ReplicaState::from(peer.state).into(),
+            role: peer.role.number(),
+            state: peer.state.number(),
             placement: peer.placement.0,
             incarnation: peer.incarnation.0,
             in_sync: peer.in_sync,
@@ -418,23 +318,12 @@ impl TryFrom<proto::Peer> for Peer {
     }
 }
 
-impl From<DropReason> for proto::DropReason {
-    fn from(reason: DropReason) -> Self {
-        match reason {
-            DropReason::Moved => proto::DropReason::Moved,
-            DropReason::Deleted => proto::DropReason::Deleted,
-            DropReason::Superseded => proto::DropReason::Superseded,
-        }
-    }
-}
-
 fn drop_reason(form: i32, field: &str) -> Result<Option<DropReason>, Malformed> {
-    match proto::DropReason::try_from(form) {
-        Ok(proto::DropReason::Unspecified) => Ok(None),
-        Ok(proto::DropReason::Moved) => Ok(Some(DropReason::Moved)),
-        Ok(proto::DropReason::Deleted) => Ok(Some(DropReason::Deleted)),
-        Ok(proto::DropReason::Superseded) => Ok(Some(DropReason::Superseded)),
-        Err(_) => Err(Malformed::new(field, format!("{form} is no reason to delete data: give 1 to 3"))),
+    match DropReason::of_number(form) {
+        None if form != 0 => {
+            Err(Malformed::new(field, format!("{form} is no reason to delete data: give 1 to 3")))
+        }
+        reason => Ok(reason),
     }
 }
 
@@ -442,7 +331,7 @@ impl From<&Permission> for proto::Permission {
     fn from(permission: &Permission) -> Self {
         proto::Permission {
             replica: Some((&permission.replica).into()),
-            reason: proto::DropReason::from(permission.reason).into(),
+            reason: permission.reason.number(),
             epoch: permission.epoch.0,
         }
     }
@@ -465,13 +354,13 @@ impl From<&Order> for proto::Order {
         proto::Order {
             replica: Some((&order.replica).into()),
             bounds: Some((&order.bounds).into()),
-            role: proto::Role::from(order.role).into(),
-            state: proto::ReplicaState::from(order.state).into(),
+            role: order.role.number(),
+            state: order.state.number(),
             epoch: order.epoch.0,
             granted: order.granted,
             peers: order.peers.iter().map(Into::into).collect(),
             had_data: order.had_data,
-            drop: order.drop.map_or(proto::DropReason::Unspecified, Into::into).into(),
+            drop: order.drop.map_or(0, DropReason::number),
             configuration: order.configuration.0,
             in_sync: order.in_sync,
             hand_over_to: order.hand_over_to.map(|heir| heir.0),

@@ -1,6 +1,7 @@
 //! Nodes as they announce themselves.
 
 use crate::Malformed;
+use crate::alike::Numbered;
 use crate::limits::ADDRESS_BYTES;
 use crate::malformed::at_most;
 use crate::malformed::{At, name_unless_empty, names, none_if_empty};
@@ -108,27 +109,7 @@ impl TryFrom<proto::NodeSpec> for NodeSpec {
     }
 }
 
-impl From<Health> for proto::Health {
-    fn from(health: Health) -> Self {
-        match health {
-            Health::Unknown => proto::Health::Unknown,
-            Health::Up => proto::Health::Up,
-            Health::Suspect => proto::Health::Suspect,
-            Health::Unreachable => proto::Health::Unreachable,
-            Health::Down => proto::Health::Down,
-            Health::Left => proto::Health::Left,
-        }
-    }
-}
-
 /// A health by its number. One that this reader does not know yet is "unknown": nothing unsafe hangs on it.
 pub(crate) fn health(number: i32) -> Health {
-    match proto::Health::try_from(number) {
-        Ok(proto::Health::Up) => Health::Up,
-        Ok(proto::Health::Suspect) => Health::Suspect,
-        Ok(proto::Health::Unreachable) => Health::Unreachable,
-        Ok(proto::Health::Down) => Health::Down,
-        Ok(proto::Health::Left) => Health::Left,
-        Ok(proto::Health::Unknown | proto::Health::Unspecified) | Err(_) => Health::Unknown,
-    }
+    Health::of_number(number).unwrap_or(Health::Unknown)
 }

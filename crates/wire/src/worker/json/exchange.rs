@@ -5,9 +5,10 @@ use crate::Malformed;
 use crate::json::{Bounds, FixedWord, Generation, KeyText, PartitionKey, ReplicaPhase, Sharding};
 use crate::malformed::sentence;
 use crate::malformed::{At, Inside, each};
+use crate::worker::alike::phase;
 use crate::worker::grpc::exchange;
 use crate::worker::session::digest_given;
-use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId};
+use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};
 use partage_core::base::time::Millis;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
@@ -27,20 +28,6 @@ pub struct ReplicaKey {
     pub shard: u64,
     /// The placement id of the replica: no other replica of the keyspace ever has it.
     pub placement: u64,
-}
-
-impl From<&core::ReplicaKey> for ReplicaKey {
-    fn from(key: &core::ReplicaKey) -> Self {
-        ReplicaKey { keyspace: key.keyspace.to_string(), shard: key.shard.0, placement: key.placement.0 }
-    }
-}
-
-impl TryFrom<ReplicaKey> for core::ReplicaKey {
-    type Error = Malformed;
-    fn try_from(form: ReplicaKey) -> Result<Self, Malformed> {
-        let keyspace = form.keyspace.parse().at("keyspace")?;
-        Ok(core::ReplicaKey { keyspace, shard: ShardId(form.shard), placement: PlacementId(form.placement) })
-    }
 }
 
 /// A key and how often clients ask for it.
@@ -184,32 +171,13 @@ pub struct Served {
     pub bounds: Bounds,
 }
 
-impl TryFrom<Served> for core::Served {
-    type Error = Malformed;
-    fn try_from(form: Served) -> Result<Self, Malformed> {
-        Ok(core::Served { epoch: Epoch(form.epoch), bounds: form.bounds.try_into().inside("bounds")? })
-    }
-}
-
 impl TryFrom<Report> for core::Report {
     type Error = Malformed;
     fn try_from(form: Report) -> Result<Self, Malformed> {
-        let phase = match form.phase.value("phase")? {
-            ReplicaPhase::Loading => core::Phase::Loading,
-            ReplicaPhase::Ready => core::Phase::Ready,
-            ReplicaPhase::Serving => core::Phase::Serving,
-            ReplicaPhase::Unloading => core::Phase::Unloading,
-            ReplicaPhase::Unloaded => core::Phase::Unloaded,
-            ReplicaPhase::Kept => core::Phase::Kept,
-            ReplicaPhase::Dropped => core::Phase::Dropped,
-            ReplicaPhase::Failed => {
-                let (attempts, reason, damaged) = (form.attempts, sentence(form.reason), form.damaged);
-                core::Phase::Failed(Box::new(core::Failure { attempts, reason, damaged }))
-            }
-        };
+        let (attempts, reason, damaged) = (form.attempts, sentence(form.reason), form.damaged);
         Ok(core::Report {
+            phase: phase(form.phase.value("phase")?, core::Failure { attempts, reason, damaged }),
             replica: form.replica.try_into().inside("replica")?,
-            phase,
             epoch: Epoch(form.epoch),
             load: form.load.map(TryInto::try_into).transpose().inside("load")?,
             progress: form.progress,

@@ -2,10 +2,10 @@
 
 use crate::Malformed;
 use crate::json::{Bounds, Generation, ReplicaKey, strings};
-use crate::malformed::{At, Inside, each, names};
+use crate::malformed::{At, each, names};
 use crate::worker::grpc::node;
 use crate::worker::session::digest_given;
-use partage_core::base::id::{Epoch, Incarnation, ShardId};
+use partage_core::base::id::Incarnation;
 use partage_core::node::NodeSpec;
 use partage_core::node::exchange as core;
 use serde::{Deserialize, Serialize};
@@ -77,27 +77,6 @@ pub struct Known {
     pub generation: Generation,
 }
 
-impl From<&core::Known> for Known {
-    fn from(known: &core::Known) -> Self {
-        Known {
-            keyspace: known.keyspace.to_string(),
-            first_shard: known.first_shard.0,
-            generation: known.generation.into(),
-        }
-    }
-}
-
-impl TryFrom<Known> for core::Known {
-    type Error = Malformed;
-    fn try_from(form: Known) -> Result<Self, Malformed> {
-        Ok(core::Known {
-            keyspace: form.keyspace.parse().at("keyspace")?,
-            first_shard: ShardId(form.first_shard),
-            generation: form.generation.try_into().inside("generation")?,
-        })
-    }
-}
-
 /// A replica that a worker has stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -114,31 +93,6 @@ pub struct Stored {
     /// Whether the worker cannot read some of the data. The coordinator then ignores the copy.
     #[serde(default)]
     pub damaged: bool,
-}
-
-impl From<&core::Stored> for Stored {
-    fn from(stored: &core::Stored) -> Self {
-        Stored {
-            replica: (&stored.replica).into(),
-            bounds: (&stored.bounds).into(),
-            epoch: stored.epoch.0,
-            store: stored.store,
-            damaged: stored.damaged,
-        }
-    }
-}
-
-impl TryFrom<Stored> for core::Stored {
-    type Error = Malformed;
-    fn try_from(form: Stored) -> Result<Self, Malformed> {
-        Ok(core::Stored {
-            replica: form.replica.try_into().inside("replica")?,
-            bounds: form.bounds.try_into().inside("bounds")?,
-            epoch: Epoch(form.epoch),
-            store: form.store,
-            damaged: form.damaged,
-        })
-    }
 }
 
 impl TryFrom<Register> for core::Registration {

@@ -1,0 +1,143 @@
+//! What JSON and protobuf have alike: the conversion of a form is written once for both.
+//!
+//! Forms of both languages have mostly the same fields, with the same names and types. They differ in how a message is in a
+//! field, JSON's is there and protobuf's may be missing ([`Given`], [`Field`]), and in words of fixed lists, which protobuf
+//! numbers ([`Numbered`]).
+
+use crate::json::{self, ChangeProgress, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage};
+use crate::malformed::{Inside, required};
+use crate::{Malformed, proto};
+use partage_core::cluster::moves::MoveStage;
+use partage_core::keyspace::lifecycle::ReplicaState;
+use partage_core::keyspace::map::Role;
+use partage_core::node::Health;
+use partage_core::node::exchange::DropReason;
+
+/// Reads a value of core from forms, each by the same expression.
+macro_rules! read_alike {
+    ($core:ty: $form:ident of $($source:ty),+ => $read:expr) => {
+        $(
+            impl TryFrom<$source> for $core {
+                type Error = $crate::Malformed;
+                fn try_from($form: $source) -> Result<Self, $crate::Malformed> {
+                    Ok($read)
+                }
+            }
+        )+
+    };
+}
+pub(crate) use read_alike;
+
+/// Writes a value of core into forms, each with the same fields.
+macro_rules! write_alike {
+    ($core:ty: $value:ident as $($form:ty),+ => $fields:tt) => {
+        $(
+            impl From<&$core> for $form {
+                fn from($value: &$core) -> Self {
+                    Self $fields
+                }
+            }
+        )+
+    };
+}
+pub(crate) use write_alike;
+
+/// Reads a message that must be in a field.
+pub(crate) trait Given<T> {
+    /// The value of the field.
+    fn given(self, field: &str) -> Result<T, Malformed>;
+}
+
+impl<F, T: TryFrom<F, Error = Malformed>> Given<T> for Option<F> {
+    fn given(self, field: &str) -> Result<T, Malformed> {
+        required(self, field)
+    }
+}
+
+/// Writes a message into a field.
+pub(crate) trait Field<T> {
+    /// The field with that value.
+    fn of(value: T) -> Self;
+}
+
+impl<T, F: From<T>> Field<T> for Option<F> {
+    fn of(value: T) -> Self {
+        Some(value.into())
+    }
+}
+
+macro_rules! fields_of_json {
+    ($($form:ident),+) => {
+        $(
+            impl<T: TryFrom<json::$form, Error = Malformed>> Given<T> for json::$form {
+                fn given(self, field: &str) -> Result<T, Malformed> {
+                    T::try_from(self).inside(field)
+                }
+            }
+
+            impl<T> Field<T> for json::$form
+            where
+                json::$form: From<T>,
+            {
+                fn of(value: T) -> Self {
+                    value.into()
+                }
+            }
+        )+
+    };
+}
+
+fields_of_json!(Bounds, Generation, ReplicaKey);
+
+/// A word of a fixed list, as protobuf numbers it.
+pub(crate) trait Numbered: Sized {
+    /// The number of the word.
+    fn number(self) -> i32;
+
+    /// The word with that number; none where no word is meant, or one of a later version.
+    fn of_number(number: i32) -> Option<Self>;
+
+    /// The word in a field.
+    fn in_field(number: i32, field: &str) -> Result<Self, Malformed> {
+        Self::of_number(number).ok_or_else(|| match number {
+            0 => Malformed::new(field, "is missing"),
+            _ => Malformed::new(field, prost::UnknownEnumValue(number)),
+        })
+    }
+}
+
+macro_rules! numbered {
+    ($($word:ident = $numbers:ident $(but $none:ident)? { $($value:ident),+ $(,)? })+) => {
+        $(
+            impl Numbered for $word {
+                fn number(self) -> i32 {
+                    match self {
+                        $($word::$value => proto::$numbers::$value.into(),)+
+                    }
+                }
+
+                fn of_number(number: i32) -> Option<$word> {
+                    match proto::$numbers::try_from(number).ok()? {
+                        $(proto::$numbers::$value => Some($word::$value),)+
+                        $(proto::$numbers::$none => None,)?
+                    }
+                }
+            }
+        )+
+    };
+}
+
+numbered! {
+    ChangeProgress = ProgressKind { Waiting, Started, Done, Dropped }
+    DropReason = DropReason but Unspecified { Moved, Deleted, Superseded }
+    Health = Health but Unspecified { Unknown, Up, Suspect, Unreachable, Down, Left }
+    MoveStage = MoveStage but Unspecified { Loading, HandingOver, Dropping }
+    PlanOrigin = OriginKind but Unspecified { Repair, Drain, Rebalance, Person }
+    PlanStatus = PlanStatus but Unspecified { Suggested, Approved, Finished, Rejected, Superseded, Refused }
+    ReplicaPhase = PhaseKind but Unspecified {
+        Loading, Ready, Serving, Unloading, Unloaded, Kept, Dropped, Failed,
+    }
+    ReplicaState = ReplicaState but Unspecified { Load, Live, Unload, UnloadFinal }
+    Role = Role but Unspecified { Leader, Follower, ReadReplica }
+    ShardStage = StageKind { Serving, Forming, Closing, Removing }
+}

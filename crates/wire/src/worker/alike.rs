@@ -1,0 +1,88 @@
+//! What the forms of workers have alike in JSON and protobuf.
+
+use crate::alike::{Field, Given, read_alike, write_alike};
+use crate::json::{self, ReplicaPhase};
+use crate::malformed::name;
+use crate::proto;
+use crate::worker::json::exchange::Served as JsonServed;
+use partage_core::base::count::counted;
+use partage_core::base::id::{Epoch, PlacementId, ShardId};
+use partage_core::node::exchange::{Failure, Known, Phase, ReplicaKey, Served, Stored};
+
+write_alike!(ReplicaKey: key as json::ReplicaKey, proto::ReplicaKey => {
+    keyspace: key.keyspace.to_string(),
+    shard: key.shard.0,
+    placement: key.placement.0,
+});
+
+read_alike!(ReplicaKey: form of json::ReplicaKey, proto::ReplicaKey => ReplicaKey {
+    keyspace: name(&form.keyspace, "keyspace")?,
+    shard: ShardId(form.shard),
+    placement: PlacementId(form.placement),
+});
+
+write_alike!(Known: known as json::Known, proto::Known => {
+    keyspace: known.keyspace.to_string(),
+    first_shard: known.first_shard.0,
+    generation: Field::of(known.generation),
+});
+
+read_alike!(Known: form of json::Known, proto::Known => Known {
+    keyspace: name(&form.keyspace, "keyspace")?,
+    first_shard: ShardId(form.first_shard),
+    generation: form.generation.given("generation")?,
+});
+
+write_alike!(Stored: stored as json::Stored, proto::Stored => {
+    replica: Field::of(&stored.replica),
+    bounds: Field::of(&stored.bounds),
+    epoch: stored.epoch.0,
+    store: stored.store,
+    damaged: stored.damaged,
+});
+
+read_alike!(Stored: form of json::Stored, proto::Stored => Stored {
+    replica: form.replica.given("replica")?,
+    bounds: form.bounds.given("bounds")?,
+    epoch: Epoch(form.epoch),
+    store: form.store,
+    damaged: form.damaged,
+});
+
+read_alike!(Served: form of JsonServed, proto::Served => Served {
+    epoch: Epoch(form.epoch),
+    bounds: form.bounds.given("bounds")?,
+});
+
+/// The word of a phase, and how it failed, if it has.
+pub(crate) fn phase_parts(phase: &Phase) -> (ReplicaPhase, Option<&Failure>) {
+    match phase {
+        Phase::Loading => (ReplicaPhase::Loading, None),
+        Phase::Ready => (ReplicaPhase::Ready, None),
+        Phase::Serving => (ReplicaPhase::Serving, None),
+        Phase::Unloading => (ReplicaPhase::Unloading, None),
+        Phase::Unloaded => (ReplicaPhase::Unloaded, None),
+        Phase::Kept => (ReplicaPhase::Kept, None),
+        Phase::Dropped => (ReplicaPhase::Dropped, None),
+        Phase::Failed(failure) => (ReplicaPhase::Failed, Some(failure.as_ref())),
+    }
+}
+
+/// Why a load failed, and how often in a row.
+pub(crate) fn failure_text(failure: &Failure) -> String {
+    format!("{} ({})", failure.reason, counted(failure.attempts, "time"))
+}
+
+/// The phase of that word; the failure is that of a failed one.
+pub(crate) fn phase(word: ReplicaPhase, failure: Failure) -> Phase {
+    match word {
+        ReplicaPhase::Loading => Phase::Loading,
+        ReplicaPhase::Ready => Phase::Ready,
+        ReplicaPhase::Serving => Phase::Serving,
+        ReplicaPhase::Unloading => Phase::Unloading,
+        ReplicaPhase::Unloaded => Phase::Unloaded,
+        ReplicaPhase::Kept => Phase::Kept,
+        ReplicaPhase::Dropped => Phase::Dropped,
+        ReplicaPhase::Failed => Phase::Failed(Box::new(failure)),
+    }
+}
