@@ -1,10 +1,10 @@
 //! What JSON and protobuf have alike: the conversion of a form is written once for both.
 //!
 //! Forms of both languages have mostly the same fields, with the same names and types. They differ in how a message is in a
-//! field, JSON's is there and protobuf's may be missing ([`Given`], [`Field`]), and in words of fixed lists, which protobuf
-//! numbers ([`Numbered`]).
+//! field, JSON's is there and protobuf's may be missing ([`Given`], [`Field`]), in names that may be missing ([`OptionalName`]), and
+//! in words of fixed lists, which protobuf numbers ([`Numbered`]).
 
-use crate::json::{self, ChangeProgress, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage};
+use crate::json::{self, ChangeProgress, FixedWord, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage, Words};
 use crate::malformed::{Inside, required};
 use crate::{Malformed, proto};
 use partage_core::cluster::moves::MoveStage;
@@ -12,6 +12,7 @@ use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::node::Health;
 use partage_core::node::exchange::DropReason;
+use std::fmt::Display;
 
 /// Reads a value of core from forms, each by the same expression.
 macro_rules! read_alike {
@@ -54,7 +55,7 @@ impl<F, T: TryFrom<F, Error = Malformed>> Given<T> for Option<F> {
     }
 }
 
-/// Writes a message into a field.
+/// Writes a value into a field: a message, a word or a count.
 pub(crate) trait Field<T> {
     /// The field with that value.
     fn of(value: T) -> Self;
@@ -88,6 +89,54 @@ macro_rules! fields_of_json {
 }
 
 fields_of_json!(Bounds, Generation, ReplicaKey);
+
+impl<T> Field<T> for FixedWord<T> {
+    fn of(value: T) -> Self {
+        value.into()
+    }
+}
+
+impl<T: Numbered> Field<T> for i32 {
+    fn of(value: T) -> Self {
+        value.number()
+    }
+}
+
+impl<T: Words> Field<T> for String {
+    fn of(value: T) -> Self {
+        value.word()
+    }
+}
+
+impl Field<usize> for usize {
+    fn of(value: usize) -> Self {
+        value
+    }
+}
+
+impl Field<usize> for u64 {
+    fn of(value: usize) -> Self {
+        value as u64
+    }
+}
+
+/// Writes a name that may be missing into a field: JSON leaves it out, and protobuf has an empty text.
+pub(crate) trait OptionalName {
+    /// The field with that name.
+    fn of(name: Option<&impl Display>) -> Self;
+}
+
+impl OptionalName for Option<String> {
+    fn of(name: Option<&impl Display>) -> Self {
+        name.map(ToString::to_string)
+    }
+}
+
+impl OptionalName for String {
+    fn of(name: Option<&impl Display>) -> Self {
+        name.map_or(String::new(), ToString::to_string)
+    }
+}
 
 /// A word of a fixed list, as protobuf numbers it.
 pub(crate) trait Numbered: Sized {

@@ -2,15 +2,16 @@
 
 use crate::Malformed;
 use crate::admin::json::status::Quarantined;
-use crate::alike::{read_alike, write_alike};
-use crate::json::{self, ChangeProgress, PlanOrigin, PlanStatus};
+use crate::alike::{Field, OptionalName, read_alike, write_alike};
+use crate::json::{self, ChangeProgress, PlanOrigin, PlanStatus, strings};
 use crate::malformed::{At, Inside, name, names, optional, required, sentence, word};
 use crate::proto::{self, cluster_status, command_request};
 use partage_core::base::id::{PlanId, ShardId};
 use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::Problem;
 use partage_core::cluster::admin::{Answer, Command, KeyspaceChanges, NodeShare, Presplit, SplitAt};
-use partage_core::cluster::status::{Since, Unplaced};
+use partage_core::cluster::moves::MoveRow;
+use partage_core::cluster::status::{NodeRow, Since, Unplaced};
 use partage_core::keyspace::key::Key;
 use partage_core::plan::{Basis, Origin, Progress, Status};
 
@@ -206,6 +207,43 @@ write_alike!(
     (KeyspaceName, String): quarantined as Quarantined, cluster_status::Quarantined => {
     keyspace: quarantined.0.to_string(),
     why: quarantined.1.clone(),
+});
+
+write_alike!(MoveRow: row as json::Move, proto::MoveRow => {
+    keyspace: row.keyspace.to_string(),
+    shard: row.shard.0,
+    from: OptionalName::of(row.from.as_ref()),
+    to: OptionalName::of(row.to.as_ref()),
+    stage: Field::of(row.stage),
+    since_ms: since(row.since).0,
+    since_at_least: since(row.since).1,
+    waits_for: row.waits_for.clone(),
+});
+
+write_alike!(NodeRow: row as json::Node, proto::NodeRow => {
+    id: row.node.to_string(),
+    address: row.address.clone(),
+    resp_address: OptionalName::of(row.resp_address.as_ref()),
+    incarnation: row.incarnation.0,
+    since_ms: row.since_ms,
+    health: Field::of(row.health),
+    zone: OptionalName::of(row.zone.as_ref()),
+    rack: OptionalName::of(row.rack.as_ref()),
+    labels: strings(&row.labels),
+    kinds: row.kinds.iter().map(|kind| Field::of(*kind)).collect(),
+    capacity: row.capacity,
+    draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
+    leaving: row.leaving,
+    up_to_date: row.is_up_to_date,
+    busy: row.busy,
+    disk_full: row.disk.full,
+    disk_stalled: row.disk.stalled,
+    disk_nearly_full: row.disk.nearly_full,
+    replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), Field::of(*count))).collect(),
+    leaders: Field::of(row.leaders),
+    requests_per_s: row.load[0],
+    cpu_ms_per_s: row.load[1],
+    size_bytes: row.load[2],
 });
 
 /// Unix time, and whether it may be longer ago.

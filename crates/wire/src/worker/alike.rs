@@ -4,10 +4,10 @@ use crate::alike::{Field, Given, read_alike, write_alike};
 use crate::json::{self, ReplicaPhase};
 use crate::malformed::name;
 use crate::proto;
-use crate::worker::json::exchange::Served as JsonServed;
+use crate::worker::json::exchange::{Permission as JsonPermission, Served as JsonServed};
 use partage_core::base::count::counted;
 use partage_core::base::id::{Epoch, PlacementId, ShardId};
-use partage_core::node::exchange::{Failure, Known, Phase, ReplicaKey, Served, Stored};
+use partage_core::node::exchange::{Failure, Known, Peer, Permission, Phase, ReplicaKey, Served, Stored};
 
 write_alike!(ReplicaKey: key as json::ReplicaKey, proto::ReplicaKey => {
     keyspace: key.keyspace.to_string(),
@@ -47,6 +47,24 @@ read_alike!(Stored: form of json::Stored, proto::Stored => Stored {
     epoch: Epoch(form.epoch),
     store: form.store,
     damaged: form.damaged,
+});
+
+write_alike!(Permission: permission as JsonPermission, proto::Permission => {
+    replica: Field::of(&permission.replica),
+    reason: Field::of(permission.reason),
+    epoch: permission.epoch.0,
+});
+
+write_alike!(Peer: peer as json::Peer, proto::Peer => {
+    shard: peer.shard.0,
+    placement: peer.placement.0,
+    bounds: Field::of(&peer.bounds),
+    node: peer.node.to_string(),
+    incarnation: peer.incarnation.0,
+    address: peer.address.clone().unwrap_or_default(),
+    role: Field::of(peer.role),
+    state: Field::of(peer.state),
+    in_sync: peer.in_sync,
 });
 
 read_alike!(Served: form of JsonServed, proto::Served => Served {

@@ -1,7 +1,7 @@
 //! What a cluster looks like, over gRPC: status, nodes, shards, and why a key is where it is.
 
 use crate::admin::alike::since;
-use crate::alike::Numbered;
+use crate::alike::{Numbered, OptionalName};
 use crate::json::{Event, EventPage, Events, ShardStage};
 use crate::proto::{self, drain, explanation, shard_row};
 use crate::worker::alike::{failure_text, phase_parts};
@@ -9,15 +9,10 @@ use partage_core::base::id::PlanId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::admin::{DrainProgress, DrainStatus};
 use partage_core::cluster::explain::Explanation;
-use partage_core::cluster::moves::MoveRow;
 use partage_core::cluster::node_detail::NodeDetail;
-use partage_core::cluster::status::{BegunEmpty, NodeRow, ReplicaRow, ShardRow, Summary};
+use partage_core::cluster::status::{BegunEmpty, ReplicaRow, ShardRow, Summary};
 use std::collections::BTreeMap;
 use std::fmt::Display;
-
-fn text(name: Option<&impl Display>) -> String {
-    name.map_or(String::new(), ToString::to_string)
-}
 
 fn texts<T: Display>(names: impl IntoIterator<Item = T>) -> Vec<String> {
     names.into_iter().map(|name| name.to_string()).collect()
@@ -135,53 +130,6 @@ impl From<&Summary> for proto::ClusterStatus {
     }
 }
 
-impl From<&MoveRow> for proto::MoveRow {
-    fn from(row: &MoveRow) -> Self {
-        let (since_ms, since_at_least) = since(row.since);
-        proto::MoveRow {
-            keyspace: row.keyspace.to_string(),
-            shard: row.shard.0,
-            from: text(row.from.as_ref()),
-            to: text(row.to.as_ref()),
-            stage: row.stage.number(),
-            since_ms,
-            since_at_least,
-            waits_for: row.waits_for.clone(),
-        }
-    }
-}
-
-impl From<&NodeRow> for proto::NodeRow {
-    fn from(row: &NodeRow) -> Self {
-        let [requests_per_s, cpu_ms_per_s, size_bytes] = row.load;
-        proto::NodeRow {
-            id: row.node.to_string(),
-            address: row.address.clone(),
-            incarnation: row.incarnation.0,
-            since_ms: row.since_ms,
-            health: row.health.number(),
-            zone: text(row.zone.as_ref()),
-            rack: text(row.rack.as_ref()),
-            labels: texts(&row.labels),
-            kinds: texts(&row.kinds),
-            capacity: row.capacity,
-            draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
-            leaving: row.leaving,
-            busy: row.busy,
-            disk_full: row.disk.full,
-            disk_stalled: row.disk.stalled,
-            disk_nearly_full: row.disk.nearly_full,
-            replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count as u64)).collect(),
-            leaders: row.leaders as u64,
-            requests_per_s,
-            cpu_ms_per_s,
-            size_bytes,
-            up_to_date: row.is_up_to_date,
-            resp_address: row.resp_address.clone().unwrap_or_default(),
-        }
-    }
-}
-
 impl From<&NodeDetail> for proto::NodeDetail {
     fn from(detail: &NodeDetail) -> Self {
         let hosted = |(keyspace, row): &(KeyspaceName, ShardRow)| proto::node_detail::Hosted {
@@ -204,7 +152,7 @@ impl From<&ReplicaRow> for proto::ReplicaRow {
         proto::ReplicaRow {
             placement: row.placement.0,
             node: row.node.to_string(),
-            zone: text(row.zone.as_ref()),
+            zone: OptionalName::of(row.zone.as_ref()),
             health: row.health.number(),
             role: row.role.number(),
             state: row.state.number(),

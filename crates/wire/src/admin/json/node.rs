@@ -1,6 +1,6 @@
 //! Nodes as JSON: a row of the list, and one with all that is on it.
 
-use crate::json::{FixedWord, Shard, strings};
+use crate::json::{FixedWord, Shard};
 use partage_core::cluster::node_detail;
 use partage_core::cluster::status as core;
 use partage_core::keyspace::KeyspaceKind;
@@ -75,37 +75,6 @@ impl Node {
     /// Whether it serves keyspaces of that kind.
     pub fn serves(&self, kind: KeyspaceKind) -> bool {
         self.kinds.iter().any(|said| said.is(kind))
-    }
-}
-
-impl From<&core::NodeRow> for Node {
-    fn from(row: &core::NodeRow) -> Self {
-        let [requests_per_s, cpu_ms_per_s, size_bytes] = row.load;
-        Node {
-            id: row.node.to_string(),
-            address: row.address.clone(),
-            resp_address: row.resp_address.clone(),
-            incarnation: row.incarnation.0,
-            since_ms: row.since_ms,
-            health: row.health.into(),
-            zone: row.zone.as_ref().map(ToString::to_string),
-            rack: row.rack.as_ref().map(ToString::to_string),
-            labels: strings(&row.labels),
-            kinds: row.kinds.iter().map(|kind| (*kind).into()).collect(),
-            capacity: row.capacity,
-            draining: row.drain.as_ref().map(|drain| drain.reason.clone()),
-            leaving: row.leaving,
-            up_to_date: row.is_up_to_date,
-            busy: row.busy,
-            disk_full: row.disk.full,
-            disk_stalled: row.disk.stalled,
-            disk_nearly_full: row.disk.nearly_full,
-            replicas: row.replicas.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
-            leaders: row.leaders,
-            requests_per_s,
-            cpu_ms_per_s,
-            size_bytes,
-        }
     }
 }
 

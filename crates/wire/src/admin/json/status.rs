@@ -5,7 +5,7 @@ use crate::json::{
     Bounds, Constraint, DrainStatus, FixedWord, KeyText, Load, ReplicaPhase, ShardStage, word,
 };
 use crate::worker::alike::{failure_text, phase_parts};
-use partage_core::cluster::moves::{MoveRow, MoveStage};
+use partage_core::cluster::moves::MoveStage;
 use partage_core::cluster::serving::Serving;
 use partage_core::cluster::status as core;
 use partage_core::cluster::{self, explain};
@@ -243,22 +243,6 @@ pub struct Move {
     pub since_at_least: bool,
     /// The thing that the move waits for, as a part of a sentence, such as "n2 to load it".
     pub waits_for: String,
-}
-
-impl From<&MoveRow> for Move {
-    fn from(row: &MoveRow) -> Self {
-        let (since_ms, since_at_least) = since(row.since);
-        Move {
-            keyspace: row.keyspace.to_string(),
-            shard: row.shard.0,
-            from: row.from.as_ref().map(ToString::to_string),
-            to: row.to.as_ref().map(ToString::to_string),
-            stage: row.stage.into(),
-            since_ms,
-            since_at_least,
-            waits_for: row.waits_for.clone(),
-        }
-    }
 }
 
 /// One replica, as the map and its worker describe it.

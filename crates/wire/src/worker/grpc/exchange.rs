@@ -280,22 +280,6 @@ impl TryFrom<proto::Beat> for Beat {
     }
 }
 
-impl From<&Peer> for proto::Peer {
-    fn from(peer: &Peer) -> Self {
-        proto::Peer {
-            shard: peer.shard.0,
-            bounds: Some((&peer.bounds).into()),
-            node: peer.node.to_string(),
-            address: peer.address.clone().unwrap_or_default(),
-            role: peer.role.number(),
-            state: peer.state.number(),
-            placement: peer.placement.0,
-            incarnation: peer.incarnation.0,
-            in_sync: peer.in_sync,
-        }
-    }
-}
-
 impl TryFrom<proto::Peer> for Peer {
     type Error = Malformed;
     fn try_from(form: proto::Peer) -> Result<Self, Malformed> {
@@ -324,16 +308,6 @@ fn drop_reason(form: i32, field: &str) -> Result<Option<DropReason>, Malformed> 
             Err(Malformed::new(field, format!("{form} is no reason to delete data: give 1 to 3")))
         }
         reason => Ok(reason),
-    }
-}
-
-impl From<&Permission> for proto::Permission {
-    fn from(permission: &Permission) -> Self {
-        proto::Permission {
-            replica: Some((&permission.replica).into()),
-            reason: permission.reason.number(),
-            epoch: permission.epoch.0,
-        }
     }
 }
 

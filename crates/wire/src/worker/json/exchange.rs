@@ -342,16 +342,6 @@ pub struct Permission {
     pub epoch: u64,
 }
 
-impl From<&core::Permission> for Permission {
-    fn from(permission: &core::Permission) -> Self {
-        Permission {
-            replica: (&permission.replica).into(),
-            reason: permission.reason.into(),
-            epoch: permission.epoch.0,
-        }
-    }
-}
-
 /// The part of a keyspace's settings that a worker needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct KeyspaceBrief {
@@ -455,17 +445,6 @@ impl From<&core::Orders> for Orders {
 
 impl From<&core::Order> for Order {
     fn from(order: &core::Order) -> Self {
-        let peer = |peer: &core::Peer| Peer {
-            shard: peer.shard.0,
-            placement: peer.placement.0,
-            bounds: (&peer.bounds).into(),
-            node: peer.node.to_string(),
-            incarnation: peer.incarnation.0,
-            address: peer.address.clone().unwrap_or_default(),
-            role: peer.role.into(),
-            state: peer.state.into(),
-            in_sync: peer.in_sync,
-        };
         Order {
             replica: (&order.replica).into(),
             bounds: (&order.bounds).into(),
@@ -475,7 +454,7 @@ impl From<&core::Order> for Order {
             configuration: (order.configuration.0 > 0).then_some(order.configuration.0),
             in_sync: order.in_sync,
             granted: order.granted,
-            peers: order.peers.iter().map(peer).collect(),
+            peers: order.peers.iter().map(Into::into).collect(),
             had_data: order.had_data,
             drop: order.drop.map(Into::into),
             hand_over_to: order.hand_over_to.map(|heir| heir.0),
