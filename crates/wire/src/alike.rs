@@ -1,8 +1,8 @@
 //! What JSON and protobuf have alike: the conversion of a form is written once for both.
 //!
 //! Forms of both languages have mostly the same fields, with the same names and types. They differ in how a message is in a
-//! field, JSON's is there and protobuf's may be missing ([`Given`], [`Field`]), in names that may be missing ([`OptionalName`]), and
-//! in words of fixed lists, which protobuf numbers ([`Numbered`]).
+//! field, JSON's is there and protobuf's may be missing ([`Given`], [`Field`]), in names that may be missing
+//! ([`OptionalName`]), and in words of fixed lists, which protobuf numbers ([`Numbered`]).
 
 use crate::json::{self, ChangeProgress, FixedWord, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage, Words};
 use crate::malformed::{Inside, required};
@@ -88,7 +88,7 @@ macro_rules! fields_of_json {
     };
 }
 
-fields_of_json!(Bounds, Generation, ReplicaKey);
+fields_of_json!(Bounds, Constraint, Generation, ReplicaKey, ShardCounts);
 
 impl<T> Field<T> for FixedWord<T> {
     fn of(value: T) -> Self {
@@ -117,6 +117,18 @@ impl Field<usize> for usize {
 impl Field<usize> for u64 {
     fn of(value: usize) -> Self {
         value as u64
+    }
+}
+
+impl Field<&Vec<String>> for Vec<String> {
+    fn of(value: &Vec<String>) -> Self {
+        value.clone()
+    }
+}
+
+impl Field<&Vec<String>> for proto::Sentences {
+    fn of(value: &Vec<String>) -> Self {
+        proto::Sentences { sentences: value.clone() }
     }
 }
 

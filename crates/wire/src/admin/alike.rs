@@ -1,17 +1,17 @@
-//! What the forms of administration have alike in JSON and protobuf: commands, and the words of plans.
+//! What the forms of administration have alike in JSON and protobuf: commands, how a cluster is, and the words of plans.
 
 use crate::Malformed;
 use crate::admin::json::status::Quarantined;
 use crate::alike::{Field, OptionalName, read_alike, write_alike};
-use crate::json::{self, ChangeProgress, PlanOrigin, PlanStatus, strings};
+use crate::json::{self, ChangeProgress, PlanOrigin, PlanStatus, ShardStage, strings};
 use crate::malformed::{At, Inside, name, names, optional, required, sentence, word};
-use crate::proto::{self, cluster_status, command_request};
+use crate::proto::{self, cluster_status, command_request, shard_row};
 use partage_core::base::id::{PlanId, ShardId};
 use partage_core::base::name::KeyspaceName;
-use partage_core::cluster::Problem;
 use partage_core::cluster::admin::{Answer, Command, KeyspaceChanges, NodeShare, Presplit, SplitAt};
 use partage_core::cluster::moves::MoveRow;
-use partage_core::cluster::status::{NodeRow, Since, Unplaced};
+use partage_core::cluster::status::{BegunEmpty, NodeRow, ShardCounts, ShardRow, Since, Summary, Unplaced};
+use partage_core::cluster::{Problem, ShardRule};
 use partage_core::keyspace::key::Key;
 use partage_core::plan::{Basis, Origin, Progress, Status};
 
@@ -246,8 +246,72 @@ write_alike!(NodeRow: row as json::Node, proto::NodeRow => {
     size_bytes: row.load[2],
 });
 
+write_alike!(BegunEmpty: begun as json::BegunEmpty, cluster_status::BegunEmpty => {
+    shards: Field::of(begun.shards),
+    last_ms: begun.last_wall_ms,
+});
+
+write_alike!(ShardCounts: counts as json::ShardCounts, proto::ShardCounts => {
+    led: Field::of(counts.led),
+    unheard: Field::of(counts.unheard),
+    unserved: Field::of(counts.unserved()),
+    waiting: Field::of(counts.waiting),
+    silent: Field::of(counts.silent),
+    braked: Field::of(counts.braked),
+    set_aside: Field::of(counts.set_aside),
+    loading: Field::of(counts.loading),
+    unplaced: Field::of(counts.unplaced),
+    forming: Field::of(counts.forming),
+    closing: Field::of(counts.closing),
+    removing: Field::of(counts.removing),
+});
+
+write_alike!(Summary: status as json::Summary, proto::ClusterStatus => {
+    problems: status.problems.iter().map(Into::into).collect(),
+    keyspaces: Field::of(status.keyspaces),
+    shards: Field::of(&status.shards),
+    replicas: status.replicas.iter().map(|(state, count)| (json::word(state), Field::of(*count))).collect(),
+    nodes: status.nodes.iter().map(|(health, count)| (json::word(health), Field::of(*count))).collect(),
+    drains: status.drains.iter().map(Into::into).collect(),
+    leaving: strings(&status.leaving),
+    brake: status.brake.clone(),
+    unrest: status.unrest.clone(),
+    set_aside: status.set_aside.iter().map(Into::into).collect(),
+    under_way: status.under_way.iter().map(Into::into).collect(),
+    moves: Field::of(status.moves),
+    loads: Field::of(status.loads),
+    short: Field::of(status.short),
+    unplaced: status.unplaced.iter().map(Into::into).collect(),
+    complaints: status.complaints.iter().map(|(name, told)| (name.to_string(), Field::of(told))).collect(),
+    loads_awaited: status.loads_awaited.iter().map(|(name, ms)| (name.to_string(), *ms)).collect(),
+    begun_empty: status.begun_empty.iter().map(|(name, begun)| (name.to_string(), begun.into())).collect(),
+    suggested: status.suggested.iter().map(|plan| plan.0).collect(),
+    quarantine: status.quarantine.iter().map(Into::into).collect(),
+    stored_faults: status.stored_faults.clone(),
+});
+
+write_alike!(ShardRule: rule as json::ShardRule, shard_row::Rule => {
+    replicas: rule.replicas,
+    constraint: Field::of(&rule.constraint),
+    set_aside: rule.set_aside.clone(),
+    deaths: rule.deaths,
+});
+
+write_alike!(ShardRow: row as json::Shard, proto::ShardRow => {
+    shard: row.shard.0,
+    bounds: Field::of(&row.bounds),
+    stage: Field::of(ShardStage::from(&row.stage)),
+    serving: row.serving.map(Field::of),
+    epoch: row.epoch.0,
+    since_ms: since(row.since).0,
+    since_at_least: since(row.since).1,
+    want: row.want,
+    rule: row.rule.as_ref().map(Into::into),
+    replicas: row.replicas.iter().map(Into::into).collect(),
+});
+
 /// Unix time, and whether it may be longer ago.
-pub(super) fn since(since: Since) -> (u64, bool) {
+fn since(since: Since) -> (u64, bool) {
     match since {
         Since::At(ms) => (ms, false),
         Since::AtLeast(ms) => (ms, true),

@@ -1,27 +1,15 @@
 //! What a cluster looks like, over gRPC: status, nodes, shards, and why a key is where it is.
 
-use crate::admin::alike::since;
 use crate::alike::{Numbered, OptionalName};
-use crate::json::{Event, EventPage, Events, ShardStage};
-use crate::proto::{self, drain, explanation, shard_row};
+use crate::json::{Event, EventPage, Events, strings};
+use crate::proto::{self, drain, explanation};
 use crate::worker::alike::{failure_text, phase_parts};
 use partage_core::base::id::PlanId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::admin::{DrainProgress, DrainStatus};
 use partage_core::cluster::explain::Explanation;
 use partage_core::cluster::node_detail::NodeDetail;
-use partage_core::cluster::status::{BegunEmpty, ReplicaRow, ShardRow, Summary};
-use std::collections::BTreeMap;
-use std::fmt::Display;
-
-fn texts<T: Display>(names: impl IntoIterator<Item = T>) -> Vec<String> {
-    names.into_iter().map(|name| name.to_string()).collect()
-}
-
-/// Counts by the words that the JSON forms use.
-fn counts<T: Display + Copy>(counts: &BTreeMap<T, usize>) -> std::collections::HashMap<String, u64> {
-    counts.iter().map(|(word, count)| (crate::json::word(*word), *count as u64)).collect()
-}
+use partage_core::cluster::status::{ReplicaRow, ShardRow};
 
 impl From<Event> for proto::Event {
     fn from(event: Event) -> Self {
@@ -57,7 +45,7 @@ impl From<&DrainStatus> for proto::Drain {
         use drain::{Blocked, Moving, Progress, Queued, SafeToStop};
         let progress = match &status.progress {
             DrainProgress::Queued { behind, max_down } => {
-                Progress::Queued(Queued { behind: texts(behind), max_down: *max_down })
+                Progress::Queued(Queued { behind: strings(behind), max_down: *max_down })
             }
             DrainProgress::Moving { left, of, stuck } => {
                 Progress::Moving(Moving { left: *left, of: *of, stuck: stuck.clone() })
@@ -72,60 +60,6 @@ impl From<&DrainStatus> for proto::Drain {
             reason: status.reason.clone(),
             asked_ms: status.asked_ms,
             progress: Some(progress),
-        }
-    }
-}
-
-impl From<&BegunEmpty> for proto::cluster_status::BegunEmpty {
-    fn from(begun: &BegunEmpty) -> Self {
-        proto::cluster_status::BegunEmpty { shards: begun.shards as u64, last_ms: begun.last_wall_ms }
-    }
-}
-
-impl From<&Summary> for proto::ClusterStatus {
-    fn from(status: &Summary) -> Self {
-        let shards = &status.shards;
-        let complaints = status.complaints.iter();
-        let sentences = |told: &Vec<String>| proto::Sentences { sentences: told.clone() };
-        proto::ClusterStatus {
-            keyspaces: status.keyspaces as u64,
-            shards: Some(proto::ShardCounts {
-                led: shards.led as u64,
-                unheard: shards.unheard as u64,
-                unserved: shards.unserved() as u64,
-                waiting: shards.waiting as u64,
-                silent: shards.silent as u64,
-                braked: shards.braked as u64,
-                set_aside: shards.set_aside as u64,
-                loading: shards.loading as u64,
-                unplaced: shards.unplaced as u64,
-                forming: shards.forming as u64,
-                closing: shards.closing as u64,
-                removing: shards.removing as u64,
-            }),
-            replicas: counts(&status.replicas),
-            nodes: counts(&status.nodes),
-            drains: status.drains.iter().map(Into::into).collect(),
-            brake: status.brake.clone(),
-            unrest: status.unrest.clone(),
-            set_aside: status.set_aside.iter().map(Into::into).collect(),
-            moves: status.moves as u64,
-            loads: status.loads as u64,
-            short: status.short as u64,
-            unplaced: status.unplaced.iter().map(Into::into).collect(),
-            complaints: complaints.map(|(name, told)| (name.to_string(), sentences(told))).collect(),
-            loads_awaited: status.loads_awaited.iter().map(|(name, ms)| (name.to_string(), *ms)).collect(),
-            begun_empty: status
-                .begun_empty
-                .iter()
-                .map(|(name, begun)| (name.to_string(), begun.into()))
-                .collect(),
-            suggested: status.suggested.iter().map(|plan| plan.0).collect(),
-            quarantine: status.quarantine.iter().map(Into::into).collect(),
-            stored_faults: status.stored_faults.clone(),
-            under_way: status.under_way.iter().map(Into::into).collect(),
-            problems: status.problems.iter().map(Into::into).collect(),
-            leaving: status.leaving.iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -160,30 +94,6 @@ impl From<&ReplicaRow> for proto::ReplicaRow {
             failure: seen.and_then(|(_, failure)| failure).map(failure_text).unwrap_or_default(),
             load: row.load.as_ref().map(Into::into),
             in_sync: row.in_sync,
-        }
-    }
-}
-
-impl From<&ShardRow> for proto::ShardRow {
-    fn from(row: &ShardRow) -> Self {
-        let (since_ms, since_at_least) = since(row.since);
-        let rule = row.rule.as_ref().map(|rule| shard_row::Rule {
-            replicas: rule.replicas,
-            constraint: Some((&rule.constraint).into()),
-            set_aside: rule.set_aside.clone(),
-            deaths: rule.deaths,
-        });
-        proto::ShardRow {
-            shard: row.shard.0,
-            bounds: Some((&row.bounds).into()),
-            stage: ShardStage::from(&row.stage).number(),
-            serving: row.serving.map(|serving| serving.to_string()),
-            epoch: row.epoch.0,
-            since_ms,
-            since_at_least,
-            want: row.want,
-            rule,
-            replicas: row.replicas.iter().map(Into::into).collect(),
         }
     }
 }

@@ -1,14 +1,11 @@
 //! What a cluster looks like, as JSON: status, nodes, shards, and why a key is where it is.
 
-use crate::admin::alike::since;
-use crate::json::{
-    Bounds, Constraint, DrainStatus, FixedWord, KeyText, Load, ReplicaPhase, ShardStage, word,
-};
+use crate::json::{Bounds, Constraint, DrainStatus, FixedWord, KeyText, Load, ReplicaPhase, ShardStage};
 use crate::worker::alike::{failure_text, phase_parts};
+use partage_core::cluster::explain;
 use partage_core::cluster::moves::MoveStage;
 use partage_core::cluster::serving::Serving;
 use partage_core::cluster::status as core;
-use partage_core::cluster::{self, explain};
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::node::Health;
@@ -164,62 +161,6 @@ pub struct BegunEmpty {
     pub last_ms: u64,
 }
 
-impl From<&core::BegunEmpty> for BegunEmpty {
-    fn from(begun: &core::BegunEmpty) -> Self {
-        BegunEmpty { shards: begun.shards, last_ms: begun.last_wall_ms }
-    }
-}
-
-impl From<&core::Summary> for Summary {
-    fn from(status: &core::Summary) -> Self {
-        let counts = &status.shards;
-        Summary {
-            problems: status.problems.iter().map(Into::into).collect(),
-            keyspaces: status.keyspaces,
-            shards: ShardCounts {
-                led: counts.led,
-                unheard: counts.unheard,
-                unserved: counts.unserved(),
-                waiting: counts.waiting,
-                silent: counts.silent,
-                braked: counts.braked,
-                set_aside: counts.set_aside,
-                loading: counts.loading,
-                unplaced: counts.unplaced,
-                forming: counts.forming,
-                closing: counts.closing,
-                removing: counts.removing,
-            },
-            replicas: status.replicas.iter().map(|(state, count)| (word(state), *count)).collect(),
-            nodes: status.nodes.iter().map(|(health, count)| (word(health), *count)).collect(),
-            drains: status.drains.iter().map(Into::into).collect(),
-            leaving: status.leaving.iter().map(ToString::to_string).collect(),
-            brake: status.brake.clone(),
-            unrest: status.unrest.clone(),
-            set_aside: status.set_aside.iter().map(Into::into).collect(),
-            under_way: status.under_way.iter().map(Into::into).collect(),
-            moves: status.moves,
-            loads: status.loads,
-            short: status.short,
-            unplaced: status.unplaced.iter().map(Into::into).collect(),
-            complaints: status
-                .complaints
-                .iter()
-                .map(|(name, told)| (name.to_string(), told.clone()))
-                .collect(),
-            loads_awaited: status.loads_awaited.iter().map(|(name, ms)| (name.to_string(), *ms)).collect(),
-            begun_empty: status
-                .begun_empty
-                .iter()
-                .map(|(name, begun)| (name.to_string(), begun.into()))
-                .collect(),
-            suggested: status.suggested.iter().map(|plan| plan.0).collect(),
-            quarantine: status.quarantine.iter().map(Into::into).collect(),
-            stored_faults: status.stored_faults.clone(),
-        }
-    }
-}
-
 /// One replica that is on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Move {
@@ -313,17 +254,6 @@ pub struct ShardRule {
     pub deaths: u32,
 }
 
-impl From<&cluster::ShardRule> for ShardRule {
-    fn from(rule: &cluster::ShardRule) -> Self {
-        ShardRule {
-            replicas: rule.replicas,
-            constraint: (&rule.constraint).into(),
-            set_aside: rule.set_aside.clone(),
-            deaths: rule.deaths,
-        }
-    }
-}
-
 /// One shard, as the map and its workers describe it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Shard {
@@ -353,24 +283,6 @@ pub struct Shard {
     pub rule: Option<ShardRule>,
     /// The replicas of the shard, in the order of their placement ids.
     pub replicas: Vec<Replica>,
-}
-
-impl From<&core::ShardRow> for Shard {
-    fn from(row: &core::ShardRow) -> Self {
-        let (since_ms, since_at_least) = since(row.since);
-        Shard {
-            shard: row.shard.0,
-            bounds: (&row.bounds).into(),
-            stage: ShardStage::from(&row.stage).into(),
-            serving: row.serving.map(Into::into),
-            epoch: row.epoch.0,
-            since_ms,
-            since_at_least,
-            want: row.want,
-            rule: row.rule.as_ref().map(Into::into),
-            replicas: row.replicas.iter().map(Into::into).collect(),
-        }
-    }
 }
 
 /// The plan that placed a replica, and its reason.
