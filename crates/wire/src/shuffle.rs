@@ -1,6 +1,33 @@
 //! How shuffles are, as JSON: what nodes of a pool answer below `/v1/shuffles`.
 
+use crate::json::{FixedWord, Words, fixed_words};
+use partage_service::shuffle::Durability;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+
+fixed_words! {
+    /// The stage of a shuffle, without why it has failed.
+    ShuffleStage {
+        /// It takes records.
+        Open = "open",
+        /// It is being sealed.
+        Sealing = "sealing",
+        /// It is sealed.
+        Sealed = "sealed",
+        /// It has failed.
+        Failed = "failed",
+    }
+}
+
+fixed_words! {
+    /// What the records of a shuffle are, without their columns.
+    ShuffleRecords {
+        /// Keys and values of any bytes.
+        Raw = "raw",
+        /// Rows of Arrow.
+        Arrow = "arrow",
+    }
+}
 
 /// What clients get of `GET /v1/shuffles`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -18,10 +45,10 @@ pub struct ShuffleForm {
     /// Its number, as 32 hexadecimal digits.
     pub shuffle: String,
     /// `open`, `sealing`, `sealed` or `failed`.
-    pub stage: String,
+    pub stage: FixedWord<ShuffleStage>,
     /// `raw` or `arrow`: what its records are.
     #[serde(default)]
-    pub kind: String,
+    pub kind: FixedWord<ShuffleRecords>,
     /// Of rows of Arrow: the columns by which they are ordered, the first one first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub order: Vec<SortColumnForm>,
@@ -30,7 +57,7 @@ pub struct ShuffleForm {
     pub combine: Option<String>,
     /// `disk` or `memory`: where its records are when they are acknowledged.
     #[serde(default)]
-    pub durability: String,
+    pub durability: FixedWord<Durability>,
     /// Whose it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
@@ -95,11 +122,11 @@ mod tests {
     fn a_list_looks_so() {
         let shuffle = ShuffleForm {
             shuffle: "00".repeat(16),
-            stage: "open".to_owned(),
-            kind: "arrow".to_owned(),
+            stage: ShuffleStage::Open.into(),
+            kind: ShuffleRecords::Arrow.into(),
             order: vec![SortColumnForm { column: 3, descends: true, nulls_first: false }],
             combine: Some("sum-i64".to_owned()),
-            durability: "memory".to_owned(),
+            durability: Durability::Memory.into(),
             owner: Some("etl".to_owned()),
             unsealed_ttl_ms: None,
             sealed_ttl_ms: Some(90_000),

@@ -57,24 +57,25 @@ pub(crate) fn routes(doors: Doors) -> Router {
 }
 
 pub(super) fn form(overview: &ShuffleOverview) -> ShuffleForm {
+    use partage_wire::shuffle::{ShuffleRecords, ShuffleStage as Stage};
     let stage = match overview.stage {
-        ShuffleStage::Open => "open",
-        ShuffleStage::Sealing => "sealing",
-        ShuffleStage::Sealed => "sealed",
-        ShuffleStage::Failed(_) => "failed",
+        ShuffleStage::Open => Stage::Open,
+        ShuffleStage::Sealing => Stage::Sealing,
+        ShuffleStage::Sealed => Stage::Sealed,
+        ShuffleStage::Failed(_) => Stage::Failed,
     };
     let options = &overview.options;
     let (kind, order) = match &options.kind {
-        RecordKind::Raw => ("raw", Vec::new()),
-        RecordKind::Arrow(arrow) => ("arrow", arrow.order.iter().map(column).collect()),
+        RecordKind::Raw => (ShuffleRecords::Raw, Vec::new()),
+        RecordKind::Arrow(arrow) => (ShuffleRecords::Arrow, arrow.order.iter().map(column).collect()),
     };
     ShuffleForm {
         shuffle: overview.shuffle.to_string(),
-        stage: stage.to_owned(),
-        kind: kind.to_owned(),
+        stage: stage.into(),
+        kind: kind.into(),
         order,
         combine: overview.combine.map(|how| how.to_string()),
-        durability: overview.durability.to_string(),
+        durability: overview.durability.into(),
         owner: Some(options.owner.clone()).filter(|owner| !owner.is_empty()),
         unsealed_ttl_ms: options.unsealed_ttl_ms,
         sealed_ttl_ms: options.sealed_ttl_ms,
@@ -229,6 +230,7 @@ fn error(status: StatusCode, body: &ErrorBody) -> Response {
 mod tests {
     use super::*;
     use partage_service::shuffle::{ArrowKind, Combine, Durability};
+    use partage_wire::shuffle::{ShuffleRecords, ShuffleStage as Stage};
 
     #[test]
     fn a_number_is_32_hexadecimal_digits() {
@@ -277,12 +279,10 @@ mod tests {
         };
         let told = form(&overview);
         assert_eq!(told.shuffle, format!("{:0>32}", "ff"));
-        assert_eq!((told.stage.as_str(), told.short_slots, told.lacking.len()), ("sealing", 4, 2));
-        assert_eq!(
-            (told.kind.as_str(), told.owner.as_deref(), told.ends_in_ms),
-            ("arrow", Some("etl"), 90_000)
-        );
-        assert_eq!((told.combine.as_deref(), told.durability.as_str()), (Some("count"), "memory"));
+        assert_eq!((told.short_slots, told.lacking.len()), (4, 2));
+        assert!(told.stage.is(Stage::Sealing) && told.kind.is(ShuffleRecords::Arrow));
+        assert_eq!((told.owner.as_deref(), told.ends_in_ms), (Some("etl"), 90_000));
+        assert!(told.combine.as_deref() == Some("count") && told.durability.is(Durability::Memory));
         assert_eq!(told.order, [SortColumnForm { column: 3, descends: true, nulls_first: false }]);
         assert_eq!(told.waits_for.as_deref(), Some("a whole attempt of each of the partitions 7, 9"));
         let open = form(&ShuffleOverview { stage: ShuffleStage::Open, lacking: Vec::new(), ..overview });

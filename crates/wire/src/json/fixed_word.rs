@@ -13,6 +13,7 @@ use partage_core::keyspace::{KeyspaceKind, Mode, Ownership, RowValues, Spread};
 use partage_core::node::Health;
 use partage_core::node::exchange::DropReason;
 use partage_service::dataset::node::State;
+use partage_service::shuffle::Durability;
 use partage_service::table::index::TableState;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::convert::Infallible;
@@ -126,6 +127,7 @@ macro_rules! words_of {
 
 words_of! {
     DropReason: &DropReason::ALL,
+    Durability: &Durability::ALL,
     EventKind: &EventKind::ALL,
     Health: &Health::ALL,
     KeyspaceKind: KeyspaceKind::ALL,
@@ -321,6 +323,7 @@ mod tests {
         each_word_is_read_as_what_was_written::<MoveStage>();
         each_word_is_read_as_what_was_written::<State>();
         each_word_is_read_as_what_was_written::<DropReason>();
+        each_word_is_read_as_what_was_written::<Durability>();
         each_word_is_read_as_what_was_written::<KeyspaceKind>();
         each_word_is_read_as_what_was_written::<Mode>();
         each_word_is_read_as_what_was_written::<Ownership>();
