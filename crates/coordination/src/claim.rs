@@ -26,7 +26,7 @@ const RESTORING: &str = "partage restore 1 cluster ";
 pub struct ClusterId(pub u128);
 
 impl ClusterId {
-    /// A new one.
+    /// A new random id: for a cluster that begins, or that a backup is restored into.
     #[must_use]
     pub fn random() -> Self {
         Self(u128::from_be_bytes(partage_random::bytes()))

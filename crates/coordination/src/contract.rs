@@ -64,7 +64,7 @@ pub struct Remark {
 }
 
 impl Remark {
-    /// One.
+    /// A remark of that weight; `what` names the key and the way out.
     #[must_use]
     pub fn new(weight: Weight, what: impl Into<String>) -> Self {
         Self { weight, what: what.into() }

@@ -45,7 +45,7 @@ impl Term {
         Self(number)
     }
 
-    /// The number.
+    /// The plain number, for storing the term and for sending it.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -66,7 +66,7 @@ impl fmt::Display for Term {
 /// The leader, as every process reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// Its term.
+    /// The term that it leads in; every later leader has a higher one.
     pub term: Term,
     /// The candidate's own value: an address, for instance.
     pub candidate: Bytes,
@@ -120,7 +120,7 @@ impl Newest {
         Version::new(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes a version.
+    /// Notes a version that the store gave; a lower one changes nothing.
     pub(crate) fn learned(&self, version: Version) {
         self.0.fetch_max(version.get(), Ordering::Relaxed);
     }
@@ -218,7 +218,7 @@ impl Election {
         Term(self.highest.load(Ordering::Relaxed))
     }
 
-    /// Who leads now.
+    /// Reads the leader key; `None` if there is no leader now. Raises this handle to the leader's term.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let entry = self.coordination.read(&self.leader).await?;
         let leader = entry.map(|entry| self.decode(&entry)).transpose()?;

@@ -6,7 +6,7 @@ use crate::key::{Key, KeyError};
 use crate::session::SessionId;
 use crate::transaction::{Expected, Version};
 
-/// Shorthand.
+/// What the calls of this crate return: with its [`Error`], unless another is named.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What the caller should do about an [`Error`].
@@ -84,13 +84,13 @@ pub enum Error {
     DiskFull {
         /// The file that could not grow.
         file: PathBuf,
-        /// The system's words.
+        /// The error as the operating system words it.
         what: String,
     },
     /// The backend has no room; nothing was changed.
     #[error("{location} has no room: {what}; nothing was changed")]
     NoRoom {
-        /// The target.
+        /// The target as people write it; nothing in it is secret.
         location: String,
         /// What is full, and the way out.
         what: String,
@@ -98,7 +98,7 @@ pub enum Error {
     /// Authentication failed, or a right is missing; nothing was changed.
     #[error("{location} refuses us: {what}")]
     Denied {
-        /// The target.
+        /// The target as people write it; nothing in it is secret.
         location: String,
         /// The backend's words, and the way out.
         what: String,
@@ -109,7 +109,7 @@ pub enum Error {
         file.display()
     )]
     Corrupt {
-        /// The file.
+        /// The damaged file: one of the journal, or the one that names the directory's cluster.
         file: PathBuf,
         /// Byte offset in it.
         offset: u64,
@@ -122,7 +122,7 @@ pub enum Error {
         dir.display()
     )]
     InUse {
-        /// The directory.
+        /// The directory that the other process has locked.
         dir: PathBuf,
     },
     /// The store belongs to another cluster.
@@ -132,7 +132,7 @@ pub enum Error {
         location: String,
         /// The id asked for.
         expected: String,
-        /// The id found.
+        /// The id of the cluster that the store belongs to.
         found: String,
     },
 }

@@ -17,7 +17,7 @@ pub struct Key(Arc<str>);
 /// Why some text is no key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// An empty segment.
+    /// Two slashes in a row, a slash at one end, or no text at all.
     #[error("key {0:?} has an empty segment: write it as `a/b`, with no slash at either end")]
     EmptySegment(String),
     /// `.` and `..` are refused: ZooKeeper refuses them too.
@@ -26,12 +26,12 @@ pub enum KeyError {
     /// A byte that is not printable ASCII.
     #[error("key {key:?} has a character at byte {at} that is not printable ASCII: encode it first")]
     Character {
-        /// The refused text.
+        /// The text as the caller gave it.
         key: String,
         /// Byte offset of the character.
         at: usize,
     },
-    /// Longer than [`MAX_KEY_BYTES`].
+    /// Longer than [`MAX_KEY_BYTES`]; the number is its length in bytes.
     #[error("key of {0} bytes is longer than the limit of {MAX_KEY_BYTES}: shorten it")]
     TooLong(usize),
 }
@@ -67,13 +67,13 @@ impl Key {
         Self(prefix.into())
     }
 
-    /// The whole path.
+    /// The whole path, without the cluster's root in front.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The last segment.
+    /// What follows the last slash, or the whole path if there is none.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or(&self.0)
@@ -114,7 +114,7 @@ impl std::str::FromStr for Key {
 /// Which keys a list or a watch is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// This key alone.
+    /// That key, whether it exists or not, and none below it.
     One(Key),
     /// The keys exactly one segment below.
     Children(Key),

@@ -100,7 +100,7 @@ pub enum Deposed {
 enum Known {
     /// It may act until then.
     Until(Instant),
-    /// It may not.
+    /// It may act no more, for that reason.
     Over(Deposed),
 }
 

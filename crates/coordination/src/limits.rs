@@ -193,7 +193,7 @@ pub const ZOOKEEPER_MAX_REQUEST_BYTES: usize = (1 << 20) - (4 << 10);
 /// ZooKeeper: keys and values of one transaction; the rest of a request is for paths, rights and the znodes above.
 pub const ZOOKEEPER_MAX_TRANSACTION_BYTES: usize = 896 << 10;
 
-/// ZooKeeper: largest value.
+/// ZooKeeper: bytes of the largest value; with the longest key it fills a transaction.
 pub const ZOOKEEPER_MAX_VALUE_BYTES: usize = ZOOKEEPER_MAX_TRANSACTION_BYTES - MAX_KEY_BYTES;
 
 /// ZooKeeper: session of the connection that reads and writes. The client notices a silent link after two fifths.

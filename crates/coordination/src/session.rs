@@ -25,7 +25,7 @@ use crate::limits::{MAX_SESSION_TTL, MIN_SESSION_TTL, RENEWALS_PER_TTL};
 pub struct SessionId(u128);
 
 impl SessionId {
-    /// For backends.
+    /// Wraps a number; only backends give them, each its own way to give none twice.
     #[must_use]
     pub const fn new(number: u128) -> Self {
         Self(number)
@@ -124,7 +124,7 @@ impl Session {
         self.id
     }
 
-    /// Its time-to-live.
+    /// How long the session lasts after its last renewal.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.ttl

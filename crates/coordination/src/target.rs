@@ -27,14 +27,14 @@ pub enum Backend {
     Etcd,
     /// ZooKeeper 3.6 or later.
     ZooKeeper,
-    /// MySQL or MariaDB.
+    /// MySQL or MariaDB: tables of our own in a database.
     MySql,
     /// No service at all; presence only.
     Gossip,
 }
 
 impl Backend {
-    /// All of them.
+    /// Every backend, for finding one by its name.
     pub const ALL: [Self; 5] = [Self::Embedded, Self::Etcd, Self::ZooKeeper, Self::MySql, Self::Gossip];
 
     /// Its name, also the scheme of its address and its cargo feature.
@@ -49,7 +49,7 @@ impl Backend {
         }
     }
 
-    /// The default port.
+    /// The port of a server whose address names none; 0 for `embedded`, which has no address.
     #[must_use]
     pub const fn port(self) -> u16 {
         match self {
@@ -73,7 +73,7 @@ impl fmt::Display for Backend {
 pub struct ServerAddress {
     /// A name or an IP address; an IPv6 address without its brackets.
     pub name: String,
-    /// Its port.
+    /// Its TCP port, or its UDP port for gossip.
     pub port: u16,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for ServerAddress {
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `word`.
+    /// Wraps `word`; only [`Secret::reveal`] gives it out.
     #[must_use]
     pub fn new(word: impl Into<String>) -> Self {
         Self(word.into())
@@ -114,7 +114,7 @@ impl fmt::Debug for Secret {
 /// How a connection is protected. Files are PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Who signs the servers' certificates.
+    /// The PEM file of the CA that signed the servers' certificates.
     pub ca: PathBuf,
     /// Our own certificate and its key, when the backend asks for one.
     pub identity: Option<(PathBuf, PathBuf)>,
@@ -136,13 +136,13 @@ pub struct Target {
     pub backend: Backend,
     /// Its servers, at least one.
     pub hosts: Vec<ServerAddress>,
-    /// Our user name.
+    /// The user to sign in as; MySQL needs one, and gossip uses none.
     pub user: Option<String>,
-    /// The user's password.
+    /// The password of `user`. An address has none: callers read it from elsewhere.
     pub password: Option<Secret>,
-    /// None: in the clear.
+    /// How connections are protected. None: they are in the clear.
     pub tls: Option<Tls>,
-    /// MySQL: the database.
+    /// MySQL: the database that holds our tables. None for every other backend.
     pub database: Option<String>,
     /// Gossip: where we are. None: on loopback, at a free port.
     pub listen: Option<Listen>,

@@ -94,23 +94,23 @@ impl fmt::Display for Expected {
     }
 }
 
-/// One condition.
+/// What a transaction requires of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Its key.
+    /// The key that is looked at; the transaction need not change it.
     pub key: Key,
-    /// What it must be.
+    /// The state that the key must have at the moment of commit.
     pub expected: Expected,
 }
 
-/// One change.
+/// What a transaction does to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Creates or replaces a key.
     Put {
         /// The key that is created or replaced.
         key: Key,
-        /// Its new bytes.
+        /// The bytes that replace the old ones; [`Limits::max_value_bytes`] bounds them.
         value: Bytes,
         /// With a session the key is ephemeral: it goes when the session ends.
         session: Option<SessionId>,
@@ -142,13 +142,13 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// An empty transaction.
+    /// A transaction that requires and changes nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a condition.
+    /// Requires that `key` is as `expected` at the moment of commit.
     #[must_use]
     pub fn when(mut self, key: &Key, expected: Expected) -> Self {
         self.conditions.push(Condition { key: key.clone(), expected });
@@ -170,7 +170,7 @@ impl Transaction {
         self
     }
 
-    /// Adds a delete.
+    /// Removes `key`, if it is there; the keys below it stay.
     #[must_use]
     pub fn delete(mut self, key: &Key) -> Self {
         self.operations.push(Operation::Delete { key: key.clone() });

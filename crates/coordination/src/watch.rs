@@ -62,7 +62,7 @@ pub trait Subscription: Send {
     async fn next(&mut self) -> Result<Update>;
 }
 
-/// A boxed [`Subscription`].
+/// A [`Subscription`] of any backend, as [`watch`](crate::Coordination::watch) gives it.
 pub type Watch = Box<dyn Subscription>;
 
 /// The watched content, folded from updates.
@@ -73,7 +73,7 @@ pub struct View {
 }
 
 impl View {
-    /// Nothing seen yet.
+    /// An empty view at version zero, for the first update to fill.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -101,7 +101,7 @@ impl View {
         self.at
     }
 
-    /// The content.
+    /// Every watched key that exists, with its entry at [`View::at`].
     #[must_use]
     pub fn entries(&self) -> &BTreeMap<Key, Entry> {
         &self.entries

@@ -174,7 +174,7 @@ impl Journal {
         }
     }
 
-    /// The journal's cluster.
+    /// The cluster that the header of the journal file names.
     pub fn cluster(&self) -> ClusterId {
         ClusterId(self.file.header().owner)
     }

@@ -62,7 +62,7 @@ pub struct Options {
     pub step_bytes: u32,
     /// A journal shorter than this is not compacted.
     pub compact_bytes: u64,
-    /// The file system.
+    /// Where files are read and written: the real disk, or in tests one with faults.
     pub disk: Arc<dyn Disk>,
 }
 

@@ -28,9 +28,9 @@ pub use partage_journal::Damage;
 /// One file of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReport {
-    /// Its path.
+    /// Its path, with that of the directory in front.
     pub path: PathBuf,
-    /// Its size.
+    /// Its length when it was read.
     pub bytes: u64,
     /// Records in it that are good.
     pub good_records: u64,
@@ -45,7 +45,7 @@ pub struct FileReport {
 pub struct Report {
     /// Its cluster, if any file still names it.
     pub cluster: Option<ClusterId>,
-    /// Each file.
+    /// The identity file, if it is there, then the journal files by their numbers.
     pub files: Vec<FileReport>,
     /// What can be saved.
     pub entries: BTreeMap<Key, Entry>,

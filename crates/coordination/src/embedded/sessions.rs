@@ -19,7 +19,7 @@ struct Claim {
     until: Instant,
 }
 
-/// Live sessions.
+/// The sessions that are open; those that ended are forgotten.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     /// The version that marks this start: sessions of two processes never share an id.

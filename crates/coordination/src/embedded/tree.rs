@@ -60,7 +60,7 @@ impl Tree {
         self.entries.get(key).cloned()
     }
 
-    /// All ephemeral keys.
+    /// The keys of all sessions. An open removes them, as their owners ended with the last process.
     pub fn ephemeral_keys(&self) -> Vec<Key> {
         self.by_session.values().flatten().cloned().collect()
     }

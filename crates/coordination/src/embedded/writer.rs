@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     pub sessions: Mutex<Sessions>,
     /// Wakes the task that ends sessions.
     pub sessions_changed: Notify,
-    /// Wakes watchers.
+    /// The version of the tree; sending it wakes the watchers, and so does [`Shared::stop`].
     pub published: watch::Sender<Version>,
     /// Why the store has stopped, once it has.
     pub stopped: OnceLock<String>,
@@ -36,7 +36,7 @@ impl Shared {
         self.stopped.get().map_or(Ok(()), |what| Err(Error::Unavailable { what: what.clone() }))
     }
 
-    /// Reads the tree.
+    /// Lets `read` see the tree; an error once the store has stopped.
     pub fn with_tree<T>(&self, read: impl FnOnce(&Tree) -> T) -> Result<T> {
         self.check()?;
         self.tree.read().map(|tree| read(&tree)).map_err(|_| panicked())
@@ -80,7 +80,7 @@ pub(crate) struct Asked {
     pub answer: oneshot::Sender<Result<Version>>,
 }
 
-/// Decides and writes.
+/// The only one that changes the tree and the journal.
 #[derive(Debug)]
 pub(crate) struct Writer {
     shared: Arc<Shared>,
@@ -109,7 +109,7 @@ impl Writer {
         }
     }
 
-    /// Serves one batch.
+    /// Decides and keeps a batch, then answers each request of it.
     pub fn serve(&mut self, batch: Vec<Asked>) {
         let (answers, outcomes) = self.decide_and_keep(batch);
         for (answer, outcome) in answers.into_iter().zip(outcomes) {

@@ -23,7 +23,7 @@ pub(super) fn entry(found: &KeyValue) -> Entry {
     Entry { value: found.value.clone(), version: version(found.mod_revision), session: session(found.lease) }
 }
 
-/// One read.
+/// Sends one range request, and notes the revision of the answer.
 pub(super) async fn range(servers: &Servers, request: RangeRequest) -> Result<RangeResponse> {
     let send = |server: super::servers::ServerChannel| {
         let request = server.request(request.clone());

@@ -38,7 +38,7 @@ type Token = MetadataValue<Ascii>;
 pub(super) enum Kind {
     /// It changes nothing, or is idempotent.
     Read,
-    /// A change.
+    /// It changes something: it is sent again only if it was certainly not done.
     Change,
 }
 
@@ -156,7 +156,7 @@ impl Servers {
         }
     }
 
-    /// The current server.
+    /// The server whose turn it is, with our token. [`Servers::give_up_on`] takes the number.
     pub fn current(&self) -> (usize, ServerChannel) {
         let turn = self.turn.load(Ordering::Relaxed);
         let channel = self.server(turn).channel.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -54,7 +54,7 @@ pub(super) fn start(servers: Arc<Servers>, space: Space, scope: Scope, from: Opt
     Box::new(Follower { shared, task: tokio::spawn(followed.run()) })
 }
 
-/// The subscriber's end.
+/// What the subscriber calls. When it is dropped, the task ends.
 #[derive(Debug)]
 struct Follower {
     shared: Arc<Shared>,
@@ -85,9 +85,9 @@ impl Subscription for Follower {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Something waits.
+    /// Wakes the subscriber: an update or an error waits.
     ready: Notify,
-    /// The subscriber listens, and nothing waits.
+    /// Wakes the task: the subscriber listens, and nothing waits.
     wanted: Notify,
 }
 
@@ -185,7 +185,7 @@ enum End {
     Failed(Error),
 }
 
-/// The task's end.
+/// The task: what it follows, and how far it has come.
 struct Followed {
     servers: Arc<Servers>,
     space: Space,
@@ -193,7 +193,7 @@ struct Followed {
     shared: Arc<Shared>,
     /// Everything up to here has been folded; `None` asks for a resync.
     cursor: Option<Version>,
-    /// The cursor's cluster.
+    /// The etcd cluster that counts the cursor's revisions; `None` before the first read.
     cluster: Option<u64>,
     /// The subscriber has asked for a resync that it has not got: it waits, and asks only once.
     owes_resync: bool,

@@ -47,10 +47,10 @@ pub enum KeysError {
     Open {
         /// The file of gossip keys that is not private to its owner.
         path: PathBuf,
-        /// Its permissions.
+        /// The permission bits that it has now.
         mode: u32,
     },
-    /// It is malformed.
+    /// It has no key, more than two, or something in it is no key.
     #[error("the keys of gossip, {path}: {what}")]
     Malformed {
         /// The file that could not be used as a file of gossip keys.

@@ -81,7 +81,7 @@ struct Shared {
     turn: tokio::sync::Mutex<()>,
 }
 
-/// Our one session.
+/// The session of this handle, which has one at most.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     id: SessionId,
@@ -264,7 +264,7 @@ impl Shared {
         open.ok_or(Error::SessionEnded { session })
     }
 
-    /// Deletes our keys.
+    /// Deletes every key that this handle publishes, then updates the mirror.
     async fn withdraw(&self) {
         self.node
             .with_chitchat(|node| {

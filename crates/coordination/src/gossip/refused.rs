@@ -22,7 +22,7 @@ pub enum Reason {
     Damaged,
     /// Its time is too far from this process's clock.
     Clock,
-    /// It came before.
+    /// Its number came before, or is too old to tell.
     Again,
     /// There are too many senders.
     TooMany,
@@ -31,7 +31,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them.
     pub const ALL: [Reason; 8] = [
         Reason::Unsealed,
         Reason::Sealed,
@@ -88,7 +87,7 @@ impl Refused {
         self.counts[reason as usize].fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// By reason.
+    /// How many were refused so far, for each reason.
     pub fn counts(&self) -> impl Iterator<Item = (Reason, u64)> {
         Reason::ALL.into_iter().map(|reason| (reason, self.counts[reason as usize].load(Ordering::Relaxed)))
     }
@@ -113,7 +112,7 @@ impl RefusalReporter {
         Some(since)
     }
 
-    /// Counts one.
+    /// Counts a refused datagram, and logs it when a line about its reason is due.
     pub fn refuse(&mut self, refused: &Refused, reason: Reason, from: SocketAddr) {
         let count = refused.count(reason);
         if let Some(more) = self.due(reason, count, Instant::now()) {

@@ -115,7 +115,7 @@ struct ReplayWindow {
     highest: u64,
     /// Bit n: `highest - n` came.
     came: u128,
-    /// Its latest time.
+    /// The latest time in its datagrams, in ms since 1970: it shows which senders fell silent.
     sent_ms: u64,
 }
 

@@ -32,15 +32,15 @@ use super::seal::{DATAGRAM_BYTES, Opener, Sealer, is_sealed};
 /// Longer than a datagram is on its way on loopback.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Over UDP, with the keys of the moment.
+/// How the library sends and receives: over UDP, with the newest keys of the file.
 pub(super) struct SealedTransport {
-    /// The cluster: it refuses others with the same keys.
+    /// The root, which names the cluster: datagrams of another cluster with the same keys are refused.
     pub cluster: String,
     /// A number of this run of this process.
     pub sender: u128,
-    /// None: in the clear.
+    /// The newest keys of the file. None: datagrams go in the clear.
     pub keys: Option<watch::Receiver<Keys>>,
-    /// Counts refused datagrams.
+    /// Shared with the handle, which reports the counts.
     pub refused: Arc<Refused>,
 }
 

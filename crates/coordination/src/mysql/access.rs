@@ -34,7 +34,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// A server's settings.
+/// What a server says of itself, read when a connection is set up.
 #[derive(Debug, Default)]
 struct Facts {
     version: String,

@@ -92,7 +92,7 @@ impl<'a> Locked<'a> {
         Ok(Self { connection, version, last_session, over })
     }
 
-    /// Rolls it back.
+    /// Changes nothing, unlocks the root, and gives the connection back to the pool.
     pub async fn abandon(mut self) -> Attempt<()> {
         self.connection.text("ROLLBACK").await?;
         self.connection.give_back();

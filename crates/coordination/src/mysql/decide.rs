@@ -14,13 +14,13 @@ use crate::transaction::{Expected, Operation, Transaction, Version};
 pub(super) struct Needed {
     /// Read for their versions and sessions.
     pub keys: BTreeSet<Key>,
-    /// Must be open.
+    /// Those that keys are put for: all must be open.
     pub sessions: BTreeSet<SessionId>,
     /// Must have no key below, but ones that the transaction deletes.
     pub leaves: BTreeSet<Key>,
 }
 
-/// What was read.
+/// What the rows of the server say about [`Needed`].
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub keys: BTreeMap<Key, (Version, Option<SessionId>)>,
@@ -37,7 +37,7 @@ pub(super) struct Put {
     pub session: Option<SessionId>,
 }
 
-/// What to write.
+/// What the transaction writes and deletes, once all conditions hold.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Decided {
     pub puts: Vec<Put>,

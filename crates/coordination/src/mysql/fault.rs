@@ -16,7 +16,7 @@ pub(super) enum Fault {
     Passing(String),
     /// Nothing happened; the connection is gone, and with it perhaps all others to that server.
     Broken(String),
-    /// The caller's error.
+    /// There is no further attempt: the caller gets this error.
     Final(Error),
 }
 

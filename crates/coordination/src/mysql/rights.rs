@@ -23,7 +23,7 @@ pub(super) struct UserRights {
     is_durable: bool,
 }
 
-/// Asks the server.
+/// Reads our user's rights, and the settings that bear on them, in one message.
 pub(super) async fn look(connection: &mut RootConnection) -> Attempt<UserRights> {
     let results = connection
         .text(

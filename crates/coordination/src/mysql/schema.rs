@@ -13,7 +13,7 @@ use super::fault::Attempt;
 /// What the comment of each of our tables begins with.
 const MARK: &str = "partage coordination";
 
-/// Counts the steps.
+/// The table whose one row says how many steps are done.
 const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS partage_schema (
     one TINYINT UNSIGNED NOT NULL PRIMARY KEY,
     version INT UNSIGNED NOT NULL

@@ -27,13 +27,13 @@ pub(super) struct Follower {
     from: Option<Version>,
     /// What was reported; `None` before that.
     told: Option<BTreeMap<Key, Version>>,
-    /// Up to where.
+    /// Up to this version the subscriber has every change.
     at: Version,
     /// What was not reported yet. Also kept when the future of `next` is dropped.
     dirty: Dirty,
 }
 
-/// One read's result.
+/// What one read found, and which keys made it necessary.
 struct Seen {
     snapshot: Snapshot,
     /// Which keys were looked at, if it was not the whole scope.

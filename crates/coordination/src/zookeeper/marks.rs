@@ -32,7 +32,7 @@ use crate::session::SessionId;
 /// First word of a mark: its form.
 const FORM: &str = "1";
 
-/// A mark's content.
+/// What a session writes to its mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     pub ttl: Duration,

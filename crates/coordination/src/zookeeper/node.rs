@@ -43,7 +43,7 @@ impl Root {
         Ok(Self { path: format!("/{root}"), marks: format!("/{root}/{MARKS}") })
     }
 
-    /// Its znode.
+    /// The path of its znode, with a slash in front.
     pub fn as_str(&self) -> &str {
         &self.path
     }
@@ -92,7 +92,7 @@ pub(super) enum Kind {
     Lasting,
     /// A key that goes with its session.
     Ephemeral(SessionId),
-    /// Not ours.
+    /// Another program's: its data is not of our form.
     Foreign,
 }
 

@@ -31,7 +31,7 @@ pub(super) enum Step {
     Create { key: Key, value: Option<Bytes>, ephemeral: bool },
     /// Set; intermediate from now on if there is no value.
     Set { key: Key, value: Option<Bytes>, data_version: i32 },
-    /// Removed.
+    /// Removed, if it was set that often.
     Delete { key: Key, data_version: i32 },
 }
 
@@ -93,7 +93,7 @@ enum NodeChange {
     Absent,
     /// Set where it is.
     Set(Kind),
-    /// Made anew.
+    /// Made where there was none, or deleted first and then made.
     New(Kind),
 }
 
@@ -184,7 +184,7 @@ fn conditions(transaction: &Transaction, known: &Known) -> Result<Vec<Step>> {
 enum Wanted {
     /// Whatever the others make necessary.
     AsNeeded,
-    /// No key.
+    /// No key any more: absent, or intermediate if something lies below.
     NoKey,
     Value(Bytes, Option<SessionId>),
     /// Settled: absent, intermediate, or unchanged.
