@@ -98,7 +98,7 @@ pub enum Deposed {
 /// What a leader knows about its leadership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
-    /// It may act until then.
+    /// It may act until that moment, which moves on with each confirmation.
     Until(Instant),
     /// It may act no more, for that reason.
     Over(Deposed),

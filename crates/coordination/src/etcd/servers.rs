@@ -80,7 +80,7 @@ pub(super) struct Servers {
     token: RwLock<Option<Token>>,
     /// The latest revision in any answer.
     seen: AtomicI64,
-    /// Held while signing in.
+    /// Held while one call signs in; the others wait, and take the token it got.
     signing_in: tokio::sync::Mutex<()>,
 }
 
@@ -149,7 +149,7 @@ impl Servers {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// An answer has come.
+    /// Notes the revision in an answer.
     pub fn learned(&self, header: Option<&ResponseHeader>) {
         if let Some(header) = header {
             self.seen.fetch_max(header.revision, Ordering::Relaxed);

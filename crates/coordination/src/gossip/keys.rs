@@ -71,7 +71,7 @@ struct Shared {
 #[derive(Clone)]
 pub struct Keys {
     keys: Vec<Shared>,
-    /// To tell two files apart.
+    /// A hash of all keys: whether a file that was read again has changed.
     print: [u8; 32],
 }
 

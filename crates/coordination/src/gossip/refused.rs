@@ -26,7 +26,7 @@ pub enum Reason {
     Again,
     /// There are too many senders.
     TooMany,
-    /// It is nothing of the protocol.
+    /// It is no message of the protocol.
     Strange,
 }
 

@@ -130,7 +130,7 @@ impl RootConnection {
         }
     }
 
-    /// All other rows refer to it.
+    /// The error when the row of the root is missing, to which all other rows refer.
     pub fn root_is_gone(&self) -> Fault {
         let what = format!("{}: the root's row in `partage_roots` is gone: restore a backup", self.location);
         Fault::Final(Error::Invalid { what })

@@ -21,7 +21,7 @@ use super::Shared;
 /// What a handle knows of its root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
-    /// A recent version of it.
+    /// A version that the root had a moment ago; polls and commits of this handle note it.
     pub version: Version,
     /// Why it cannot be polled, while it cannot.
     pub trouble: Option<Error>,

@@ -73,7 +73,7 @@ impl Connection {
         self.connected(&self.reads).await
     }
 
-    /// The same for commits.
+    /// The client for commits that is connected now; waits a while for one.
     pub async fn committing_client(&self) -> Result<Client> {
         self.connected(&self.commits).await
     }

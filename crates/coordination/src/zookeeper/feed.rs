@@ -164,7 +164,7 @@ fn locked(subscribers: &Subscribers) -> MutexGuard<'_, BTreeMap<u64, Subscriber>
     subscribers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All may have missed something.
+/// Lets every subscriber read its whole scope again, as it may have missed events.
 fn all_dirty(subscribers: &Subscribers) {
     for subscriber in locked(subscribers).values_mut() {
         subscriber.dirty = Dirty::ALL;

@@ -55,7 +55,7 @@ pub struct ZooKeeper {
     connection: Arc<Connection>,
     sessions: Arc<Sessions>,
     committer: Committer,
-    /// From the first watch on.
+    /// Started by the first watch of this handle.
     feed: OnceCell<Arc<Feed>>,
 }
 

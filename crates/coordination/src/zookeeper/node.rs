@@ -130,7 +130,7 @@ impl Node {
         }
     }
 
-    /// Without its value, for keeping.
+    /// The node without its value, which a plan does not need.
     pub fn bare(self) -> Self {
         Self { value: Bytes::new(), ..self }
     }
@@ -166,7 +166,7 @@ pub(super) fn session_id(owner: i64) -> SessionId {
     SessionId::new(u128::from(owner.cast_unsigned()))
 }
 
-/// Another program wrote there.
+/// The error for a znode that another program wrote.
 pub(super) fn foreign(key: &Key) -> Error {
     let what = format!(
         "key `{key}` holds what this program did not write there: it is left alone; check the root, or delete that \
