@@ -21,7 +21,7 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Something is different.
+    /// Notes that the table has changed: the file is due [`limits::KEEP_AFTER`] after the first change.
     pub fn changed(&mut self) {
         self.due.get_or_insert_with(|| Instant::now() + limits::KEEP_AFTER);
     }
