@@ -27,9 +27,9 @@ const CALL: u64 = 1;
 /// What an attempt has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// The attempt.
+    /// The id under which it was written: one of the winners, or of the losers, of its partition.
     pub attempt: AttemptId,
-    /// Its records.
+    /// How many records it has, those of [`Attempt::put`] among them.
     pub records: u64,
     /// Their keys and values, in bytes.
     pub bytes: u64,
@@ -113,7 +113,7 @@ impl Attempt {
         self.id
     }
 
-    /// The input partition.
+    /// The number of the input partition that it writes.
     pub fn partition(&self) -> u32 {
         self.partition
     }

@@ -27,7 +27,7 @@ const START_DRAWS: u32 = 16;
 pub enum Sealed {
     /// The shuffle is sealed, and can be read.
     Whole {
-        /// Its records.
+        /// Records of the attempts that are read, one for each input partition.
         records: u64,
         /// Their keys and values, in bytes.
         bytes: u64,

@@ -17,10 +17,10 @@ pub enum Error {
     /// No node has accepted a connection.
     #[error("no node of shuffles is reachable: {0}")]
     NoNode(String),
-    /// A node refuses.
+    /// A node has refused a request; its refusal says whether to ask again.
     #[error("node {node} refuses: {refusal}")]
     Refused {
-        /// The node.
+        /// The address of the node that has refused.
         node: Address,
         /// Why, and what to do.
         refusal: Refusal,
@@ -28,23 +28,23 @@ pub enum Error {
     /// The connection to a node has ended.
     #[error("the connection to node {node} has ended: {why}")]
     Lost {
-        /// The node.
+        /// The address of the node at the other end.
         node: Address,
-        /// The reason.
+        /// Why this end gave it up, or what the other end said.
         why: Closed,
     },
     /// A node has not answered in time.
     #[error("node {node} has not answered within {within:?}")]
     Late {
-        /// The node.
+        /// The address of the node that was asked.
         node: Address,
-        /// As long as it may take.
+        /// How long the client has waited for the answer.
         within: Duration,
     },
     /// A node answers what the client has not asked for.
     #[error("node {node} has answered something else than {asked}: use the same version on both sides")]
     Unexpected {
-        /// The node.
+        /// The address of the node that has answered; its version may be another one.
         node: Address,
         /// What the client has asked for.
         asked: &'static str,
@@ -54,9 +54,9 @@ pub enum Error {
         "node {node} has sent {found} records of {found_bytes} bytes, and says that there are {expected} of {expected_bytes}"
     )]
     Differs {
-        /// The node.
+        /// The address of the node that was read from.
         node: Address,
-        /// Records that came.
+        /// Records that came before the end of the read.
         found: u64,
         /// Their keys and values, in bytes.
         found_bytes: u64,
@@ -91,17 +91,17 @@ pub enum Error {
     /// A record has a value that is no number.
     #[error("the record of key {key:?} cannot be combined with others: {why}")]
     NoNumber {
-        /// Its key.
+        /// The first 100 bytes of the key; those that are no printable ASCII are escaped.
         key: String,
-        /// What its value is.
+        /// How many bytes the value has, and how the shuffle combines.
         why: NoNumber,
     },
     /// What the records of one key give together is too large.
     #[error("the records of key {key:?} cannot be combined: {why}")]
     TotalTooLarge {
-        /// The key.
+        /// The first 100 bytes of the key; those that are no printable ASCII are escaped.
         key: String,
-        /// Of which way to combine.
+        /// The way to combine whose total does not fit.
         why: TotalTooLarge,
     },
     /// What produces or takes the records has failed.

@@ -30,15 +30,15 @@ pub struct Order {
 /// What a column has in one row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
-    /// Nothing.
+    /// No value at all: [`Order::nulls_first`] says where it comes.
     Null,
-    /// A truth value.
+    /// False or true; false comes first where the order ascends.
     Bool(bool),
-    /// An integer.
+    /// An integer, ordered with the floats and the unsigned ones by its value.
     Int(i64),
     /// An integer that is not negative.
     Unsigned(u64),
-    /// A float.
+    /// A float; −0 comes before 0, and each NaN behind all other numbers.
     Float(f64),
     /// A text, or other bytes: they are ordered as bytes, which for UTF-8 is the order of code points.
     Text(&'a [u8]),

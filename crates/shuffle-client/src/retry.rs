@@ -26,7 +26,7 @@ impl Retry {
         Retry { left: most, most, rest: first_rest, first_rest, longest_rest }
     }
 
-    /// An answer came.
+    /// Gives back a tenth of a round, and makes the next rest short again: an answer came.
     pub(crate) fn answered(&mut self) {
         self.left = self.left.saturating_add(1).min(self.most);
         self.rest = self.first_rest;

@@ -21,9 +21,9 @@ const RANGE_BYTES: u64 = 32 << 20;
 /// process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shuffle {
-    /// Its number.
+    /// Its number, which the client drew when it started the shuffle.
     pub id: ShuffleId,
-    /// What it was started with: who writes needs the same.
+    /// What it was started with; a process that writes to it needs the same.
     pub terms: Terms,
 }
 

@@ -72,7 +72,7 @@ impl OneShuffle {
 
 type Pool = Arc<Mutex<BTreeMap<ShuffleId, OneShuffle>>>;
 
-/// One node.
+/// A node with a server at a free port of loopback; when it is dropped, the server ends.
 pub struct Node {
     pub at: Address,
     pool: Pool,
