@@ -153,7 +153,7 @@ impl CombinedRead {
         self.done.extend(self.last.replace((key.to_vec(), sum)));
     }
 
-    /// No more comes.
+    /// Ends the read: no record of the last key comes any more, so its row is done.
     pub(crate) fn close(&mut self) {
         self.done.extend(self.last.take());
     }

@@ -32,7 +32,7 @@ pub enum RowsError {
     /// A column is named twice as one to sort by.
     #[error("the column {column:?} is named twice as one to sort by: name it once")]
     Twice {
-        /// Its name.
+        /// The name of the column in the schema.
         column: String,
     },
     /// A column has a type that cannot be encoded.
@@ -40,9 +40,9 @@ pub enum RowsError {
         "the column {column:?} of type {data_type} cannot be encoded, as {why}: cast it, or leave it out"
     )]
     Type {
-        /// Its name.
+        /// The name of the column in the schema.
         column: String,
-        /// Its type.
+        /// Its type of Arrow, such as a union.
         data_type: String,
         /// What is wrong with it.
         why: &'static str,
@@ -77,7 +77,7 @@ pub enum RowsError {
         "what rows of one key have in the column {column:?} does not fit into its type: start the shuffle with a wider one"
     )]
     TotalTooLarge {
-        /// Its name.
+        /// The name of the column whose total is too large.
         column: String,
     },
     /// A column is not what the shuffle was started with.
@@ -131,9 +131,9 @@ pub enum RowsError {
     /// A column cannot be encoded, for what is in it.
     #[error("the column {column:?} cannot be encoded: {why}")]
     Column {
-        /// Its name.
+        /// The name of the column in the schema.
         column: String,
-        /// What Arrow says.
+        /// The error of Arrow, which names the value or the type.
         why: String,
     },
     /// Arrow refuses all the columns together.

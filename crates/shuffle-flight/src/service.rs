@@ -66,7 +66,7 @@ impl fmt::Debug for ShuffleFlights {
 }
 
 impl ShuffleFlights {
-    /// Of that pool.
+    /// The service for the shuffles of that pool; the memory of the pool bounds what flights take.
     pub fn new(pool: LocalPool) -> ShuffleFlights {
         let memory = FlightMemory::of(pool.protocol_bytes());
         ShuffleFlights { pool, kinds: Arc::default(), memory }
