@@ -34,25 +34,25 @@ pub struct PackedBatch {
     pub key: BatchKey,
     /// Where it is when its holder says that it is stored.
     pub durability: Durability,
-    /// What it carries.
+    /// Records of attempts, or the mark that one of them is whole.
     pub body: PackedBody,
 }
 
 /// What a batch carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PackedBody {
-    /// Records.
+    /// Records of attempts, by the version of the bounds and the range under which they lie.
     Records(BTreeMap<Tag, Vec<PackedSegment>>),
-    /// An attempt is whole.
+    /// The mark that an attempt is whole.
     Mark(EndMark),
 }
 
 /// Records of one frame of an attempt that lie together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedSegment {
-    /// The attempt.
+    /// The attempt that has written them; the batch names it once, before the records.
     pub attempt: AttemptKey,
-    /// Its input partition.
+    /// The input partition of that attempt.
     pub partition: u32,
     /// The number of the frame in the attempt.
     pub frame: u64,

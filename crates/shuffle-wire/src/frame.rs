@@ -30,7 +30,7 @@ pub const MAGIC: [u8; 4] = *b"PSHF";
 /// The frame names a shuffle.
 const HAS_SHUFFLE: u16 = 1;
 
-/// Who says it.
+/// Which end sends frames of a kind, and to which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Both ends of a connection, about the connection.
@@ -52,7 +52,7 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All of them.
+            /// Every kind, for tests that go through all of them.
             pub const ALL: &[Kind] = &[$(Kind::$name,)*];
 
             /// The number in the header.
@@ -70,7 +70,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Who says it.
+            /// Which end sends frames of it; from another end they are refused.
             pub fn side(self) -> Side {
                 match self {
                     $(Kind::$name => Side::$side,)*
@@ -88,17 +88,17 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// Who connects, and to whom.
+    /// The first frame of an end that connects: a client, or a node that names the one it means.
     Hello = 1, Both, SHORT_BYTES;
-    /// Who was reached.
+    /// The answer to a hello: which node was reached, and which start of it.
     Welcome = 2, Both, SHORT_BYTES;
     /// Why the connection ends.
     Goodbye = 3, Both, SHORT_BYTES;
-    /// Is somebody there?
+    /// Asks the other end for a pong, so that silence shows that it is gone.
     Ping = 4, Both, SHORT_BYTES;
-    /// Yes.
+    /// The answer to a ping, at once.
     Pong = 5, Both, SHORT_BYTES;
-    /// Store this batch.
+    /// A batch that the receiver is to store.
     Batch = 16, Node, LONG_BYTES;
     /// A batch is on disk.
     Stored = 17, Node, SHORT_BYTES;
@@ -106,43 +106,43 @@ kinds! {
     BatchRefused = 18, Node, SHORT_BYTES;
     /// What the sender has of a slot.
     Inventory = 19, Node, LONG_BYTES;
-    /// Send these batches.
+    /// Asks for batches that the sender lacks.
     Fetch = 20, Node, LONG_BYTES;
     /// Decisions of a leader.
     Append = 21, Node, LONG_BYTES;
-    /// They are synced.
+    /// A replica has synced the decisions up to a number.
     Appended = 22, Node, SHORT_BYTES;
-    /// They were not taken.
+    /// A replica has not taken decisions, and why.
     NotAppended = 23, Node, SHORT_BYTES;
-    /// What is the state of the shuffle?
+    /// Asks the leader of a shuffle for its state.
     Ask = 24, Node, SHORT_BYTES;
-    /// This is its state.
+    /// The state of a shuffle, from its leader.
     Word = 25, Node, LONG_BYTES;
     /// Nothing of the shuffle is left there.
     Dropped = 26, Node, SHORT_BYTES;
-    /// Which end marks are there?
+    /// The leader asks a node for the end marks that it has.
     AskMarks = 27, Node, SHORT_BYTES;
-    /// These.
+    /// The end marks that a node has, or one that it has just stored.
     Marks = 28, Node, LONG_BYTES;
     /// The keys that a buffer has sampled.
     Sample = 29, Node, LONG_BYTES;
-    /// Divide.
+    /// The leader asks a holder to divide what lies under old tags.
     Divide = 30, Node, LONG_BYTES;
-    /// It is divided.
+    /// What a holder was asked to divide is divided, and stored.
     Divided = 31, Node, LONG_BYTES;
-    /// Count.
+    /// The leader asks a holder to count the records and bytes of ranges.
     Count = 32, Node, LONG_BYTES;
-    /// It is counted.
+    /// The records and bytes of ranges, as a holder has counted them.
     Counted = 33, Node, LONG_BYTES;
     /// A client of the sender asks the leader of a shuffle.
     AskLeader = 34, Node, LONG_BYTES;
-    /// The leader answers.
+    /// What the leader answers to a relayed request.
     LeaderAnswers = 35, Node, LONG_BYTES;
     /// A client of the sender reads.
     AskHolder = 36, Node, SHORT_BYTES;
-    /// The holder answers.
+    /// What the holder answers to a relayed read: records, or why it gives none.
     HolderAnswers = 37, Node, LONG_BYTES;
-    /// Where do cuts fall in a range, or which of its keys are heavy?
+    /// A client of the sender seeks cuts in a range, or its heavy keys.
     AskSeek = 38, Node, SHORT_BYTES;
     /// The holder has found it.
     Found = 39, Node, LONG_BYTES;
@@ -152,11 +152,11 @@ kinds! {
     ReplicaLacks = 41, Node, SHORT_BYTES;
     /// A shuffle is to begin.
     Start = 64, Client, LONG_BYTES;
-    /// An attempt begins.
+    /// An attempt of an input partition begins; its records follow.
     Open = 65, Client, SHORT_BYTES;
     /// Records of an attempt.
     Records = 66, Client, RECORDS_BYTES;
-    /// An attempt ends.
+    /// An attempt has all its records, and is to be stored.
     End = 67, Client, SHORT_BYTES;
     /// An attempt is given up.
     Abort = 68, Client, SHORT_BYTES;
@@ -168,21 +168,21 @@ kinds! {
     ReadKeys = 71, Client, SHORT_BYTES;
     /// A part of a range is to be read.
     ReadSlice = 72, Client, SHORT_BYTES;
-    /// Which keys bound partitions?
+    /// A client asks for the keys that bound partitions.
     AskBounds = 73, Client, SHORT_BYTES;
-    /// How is the shuffle?
+    /// A client asks how far a shuffle is, and what it holds.
     AskStatus = 74, Client, SHORT_BYTES;
-    /// The shuffle is in use.
+    /// A client still needs a shuffle: its time to live begins anew.
     KeepAlive = 75, Client, SHORT_BYTES;
-    /// The shuffle is over.
+    /// A client needs a shuffle no more.
     Delete = 76, Client, SHORT_BYTES;
     /// Records of some ranks are to be read.
     ReadRanks = 77, Client, SHORT_BYTES;
-    /// Which keys are heavier than a partition?
+    /// A client asks for the keys that are heavier than a partition.
     AskHeavyKeys = 78, Client, SHORT_BYTES;
     /// A shuffle has begun.
     Started = 96, Server, SHORT_BYTES;
-    /// An attempt is open.
+    /// An attempt is open, and its records may come.
     Opened = 97, Server, SHORT_BYTES;
     /// A frame of an attempt was taken.
     Taken = 98, Server, SHORT_BYTES;
@@ -194,15 +194,15 @@ kinds! {
     Lacks = 101, Server, LONG_BYTES;
     /// Records that were read.
     Read = 102, Server, LONG_BYTES;
-    /// All was read.
+    /// The last frame of a read: how many records and bytes there were.
     ReadEnd = 103, Server, SHORT_BYTES;
     /// Keys that bound partitions.
     Bounds = 104, Server, LONG_BYTES;
     /// How a shuffle is.
     Status = 105, Server, LONG_BYTES;
-    /// It lives.
+    /// The answer to a keep-alive: its time to live begins anew.
     Alive = 106, Server, SHORT_BYTES;
-    /// It is over.
+    /// The answer to a delete: the shuffle has ended.
     Deleted = 107, Server, SHORT_BYTES;
     /// A request is refused.
     Refused = 108, Server, SHORT_BYTES;
@@ -247,7 +247,7 @@ impl Frame {
         Ok(Frame { kind, shuffle, body, sum })
     }
 
-    /// What it carries.
+    /// The kind in its header, which says how to read the body.
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -27,9 +27,9 @@ pub enum FrameError {
     /// It says that its body is longer than it may be.
     #[error("a frame {kind:?} has {bytes} bytes in its body, and may have {most}: send it in parts")]
     TooLong {
-        /// The kind.
+        /// Its kind, which bounds the body.
         kind: Kind,
-        /// Bytes of the body, as it says.
+        /// Bytes of the body, as its header says.
         bytes: usize,
         /// As many as it may have.
         most: usize,
@@ -40,25 +40,25 @@ pub enum FrameError {
     /// It ends before its end.
     #[error("the frame was cut: {found} of its {expected} bytes came; send it again")]
     Cut {
-        /// Bytes that came.
+        /// Bytes that came before the end.
         found: usize,
         /// Those of the whole frame, or of its header if not even that came.
         expected: usize,
     },
-    /// It came before.
+    /// A frame of its number, or of a later one, came before it.
     #[error("frame {found} of the connection came twice, or too late: {expected} is the next one")]
     Doubled {
-        /// Its number.
+        /// The number in the header of the frame.
         found: u64,
-        /// The next one.
+        /// The number that the next frame must have.
         expected: u64,
     },
     /// One before it did not come.
     #[error("frame {found} of the connection came before {expected}, which is missing: begin anew")]
     Missing {
-        /// Its number.
+        /// The number in the header of the frame.
         found: u64,
-        /// The next one.
+        /// The number of the frame that is missing.
         expected: u64,
     },
     /// What stands in it cannot be.
@@ -78,7 +78,7 @@ pub enum Malformed {
     /// It says that there are more than there are bytes for.
     #[error("it claims {count} of {what}, and has {bytes} bytes for them")]
     Count {
-        /// Of what.
+        /// What is counted, such as `records`.
         what: &'static str,
         /// How many, as it says.
         count: u64,
@@ -91,9 +91,9 @@ pub enum Malformed {
     /// A choice that is not known.
     #[error("{found} is no {what} that this version knows")]
     Choice {
-        /// Of what.
+        /// What there is a choice of, such as `kind of batch`.
         what: &'static str,
-        /// What was found.
+        /// The byte that stands for none of its choices.
         found: u8,
     },
     /// A word that is not known.

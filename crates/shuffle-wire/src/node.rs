@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// A node of a pool, and which process of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
-    /// Its name.
+    /// The name of the node, the same at each of its starts.
     pub node: NodeId,
-    /// Which start of it.
+    /// Counts the starts of the node; a later process has a higher one.
     pub incarnation: Incarnation,
 }
 
@@ -39,13 +39,13 @@ pub enum Hello {
 pub enum Control {
     /// What the end that connects sends first.
     Hello(Hello),
-    /// Who was reached.
+    /// The node that was reached, and which start of it: the answer to a hello.
     Welcome(Peer),
     /// Why the connection ends.
     Goodbye(Refusal),
-    /// Is somebody there?
+    /// Asks the other end for a pong, so that silence shows that it is gone.
     Ping,
-    /// Yes.
+    /// The answer to a ping, at once.
     Pong,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn read<T>(
 pub enum Received {
     /// A batch, whose records lie in the frame that is here too: it can be stored, or passed on, as it is.
     Batch(PackedBatch, Frame),
-    /// Any other one.
+    /// A message that carries no records.
     Message(Message),
 }
 

@@ -50,7 +50,7 @@ impl PackedRecords {
         Ok(PackedRecords { count, content, bytes })
     }
 
-    /// Copies records together.
+    /// Copies keys and values into one piece of memory, in that order.
     pub fn pack<'a>(records: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> PackedRecords {
         let (mut packed, mut bytes) = (PackedRecords::default(), Vec::new());
         for (key, value) in records {
@@ -121,7 +121,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Writes one record.
+/// Appends the form of a record to `out`, for [`PackedRecords::new`].
 pub fn put_record(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     put_number(key.len() as u64, out);
     put_number(value.len() as u64, out);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// A part of a range of a sealed shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SliceOf {
-    /// The shuffle.
+    /// The sealed shuffle whose plan has the range.
     pub shuffle: ShuffleId,
     /// The range, by its place in the plan.
     pub range: u64,
@@ -33,7 +33,7 @@ pub struct SliceOf {
 /// A question about the order of a range of a sealed shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeekOf {
-    /// The shuffle.
+    /// The sealed shuffle whose plan has the range.
     pub shuffle: ShuffleId,
     /// The range, by its place in the plan.
     pub range: u64,
@@ -44,17 +44,17 @@ pub struct SeekOf {
 /// A question of a node for one of its clients, or its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Relay {
-    /// To the leader of a shuffle.
+    /// A request of a client, to the leader of its shuffle.
     Request(u64, ShuffleId, Request),
-    /// From the leader.
+    /// What the leader answers to the request of that number.
     Answered(u64, Result<Answer, Failed>),
-    /// To a holder.
+    /// A client reads: a slice, from a holder of its range.
     Read(u64, SliceOf),
     /// From the holder: records, or why it gives none, or has not looked for what is sought.
     Records(u64, Result<Vec<Placed>, NotRead>),
-    /// To a holder.
+    /// What is to be found in a range, by a holder of it.
     Seek(u64, SeekOf),
-    /// From the holder.
+    /// What the holder has found for the question of that number.
     Found(u64, Found),
 }
 

@@ -16,7 +16,7 @@ use std::alloc::System;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Around small bodies.
+/// Bytes that even a small body may take besides.
 const ALWAYS: usize = 4_096;
 const SHUFFLE: ShuffleId = ShuffleId(7);
 const MANY: u64 = 10_000;
@@ -40,7 +40,7 @@ fn tag(range: u64, out: &mut Vec<u8>) {
     out.extend(range.to_be_bytes());
 }
 
-/// Records of nothing.
+/// A batch of many records without keys and values.
 fn records() -> Vec<u8> {
     let mut body = batch();
     body.push(1);
@@ -52,7 +52,7 @@ fn records() -> Vec<u8> {
     body
 }
 
-/// Segments of nothing.
+/// A batch of many segments without records.
 fn segments() -> Vec<u8> {
     let mut body = batch();
     body.push(1);
@@ -72,7 +72,7 @@ fn segments_of_one() -> Vec<u8> {
     body
 }
 
-/// Tags of nothing.
+/// A batch of many tags without segments.
 fn tags() -> Vec<u8> {
     let mut body = batch();
     put_number(MANY, &mut body);

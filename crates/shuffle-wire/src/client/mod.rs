@@ -36,7 +36,7 @@ use std::collections::BTreeSet;
 /// What a client asks for, of a shuffle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// It begins. Sent again with the same options, it is the same shuffle.
+    /// The shuffle begins. Sent again with the same options, it is the same shuffle.
     Start(Terms, ShuffleOptions),
     /// An attempt of an input partition begins, of a shuffle that was started with these terms.
     Open(u32, AttemptId, Terms),
@@ -60,22 +60,22 @@ pub enum Request {
     Bounds(u64, CutBy),
     /// The keys that have more records than any of `n` partitions.
     HeavyKeys(u64),
-    /// How the shuffle is.
+    /// How far the shuffle is, and what it holds.
     Status,
-    /// It is in use.
+    /// The client still needs it: its time to live begins anew.
     KeepAlive,
-    /// It is over.
+    /// The client needs the shuffle no more: all nodes drop it.
     Delete,
 }
 
 /// How far a shuffle is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It takes records.
+    /// It takes records, or is being sealed.
     Open,
     /// It is sealed, and can be read.
     Sealed,
-    /// It has failed.
+    /// Its records were lost, or are not those that were acknowledged: it cannot be read.
     Failed,
 }
 
@@ -86,15 +86,15 @@ pub struct Status {
     pub stage: Stage,
     /// Input partitions with a whole attempt.
     pub winners: u64,
-    /// Records of these.
+    /// Records of the attempts that are read, or would be if it were sealed now.
     pub records: u64,
     /// Their keys and values, in bytes.
     pub bytes: u64,
     /// The version of the bounds.
     pub version: u32,
-    /// Ranges of it.
+    /// How many ranges its keys are divided into.
     pub ranges: u32,
-    /// What it waits for, for people; empty: nothing.
+    /// For people: what a seal waits for, or why it has failed; empty: neither.
     pub waits_for: String,
 }
 
@@ -123,9 +123,9 @@ pub enum Answer {
     HeavyKeys(u64, Vec<HeavyKey>),
     /// How the shuffle is.
     Status(Status),
-    /// It lives.
+    /// It was kept alive: its time to live begins anew.
     Alive,
-    /// It is over.
+    /// It was deleted, now or before.
     Deleted,
     /// Nothing of what was asked for is done.
     Refused(Refusal),
@@ -179,7 +179,7 @@ impl Form for PackedRecords {
 pub struct Call<T> {
     /// The client numbers its calls.
     pub number: u64,
-    /// The shuffle.
+    /// The shuffle that the call is about, as the header of the frame has it.
     pub shuffle: ShuffleId,
     /// What is asked, or answered.
     pub what: T,

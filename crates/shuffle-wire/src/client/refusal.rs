@@ -13,11 +13,11 @@ use partage_service::shuffle::{Ended, Failure};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{word}: {why}")]
 pub struct Refusal {
-    /// For programs.
+    /// The reason, for programs that react to it.
     pub word: RefusalWord,
-    /// What to do.
+    /// Whether the client may ask again, or must run its attempt again.
     pub again: Again,
-    /// For people.
+    /// The reason in a sentence, for people and logs.
     pub why: String,
 }
 
@@ -41,10 +41,10 @@ macro_rules! words {
         }
 
         impl RefusalWord {
-            /// All of them.
+            /// Every word: [`Form::take`] finds the one that came.
             pub const ALL: &[RefusalWord] = &[$(RefusalWord::$name,)*];
 
-            /// The word.
+            /// The word as it is sent and logged.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(RefusalWord::$name => $word,)*
@@ -121,7 +121,7 @@ words! {
     ConnectionSilent = "connection-silent";
     /// The node has as many connections as it may have.
     TooManyConnections = "too-many-connections";
-    /// The node ends.
+    /// The node is shutting down; another one may take the request.
     Ending = "ending";
 }
 
@@ -152,7 +152,7 @@ choices! {
 }
 
 impl Refusal {
-    /// With that sentence.
+    /// A refusal with the sentence `why`; [`Form::put`] cuts one that is too long.
     pub fn new(word: RefusalWord, again: Again, why: impl std::fmt::Display) -> Refusal {
         Refusal { word, again, why: why.to_string() }
     }

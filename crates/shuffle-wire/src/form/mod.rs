@@ -33,9 +33,9 @@ pub trait Form: Sized {
     const NAME: &'static str;
     /// The fewest bytes of one, at least 1.
     const LEAST: usize;
-    /// Writes it.
+    /// Writes the form behind what `out` has.
     fn put(&self, out: &mut Vec<u8>);
-    /// Reads one.
+    /// Reads a value from the front, and moves behind it.
     ///
     /// # Errors
     /// There is none.
@@ -50,7 +50,7 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// All of them.
+    /// Stands before the first byte of them.
     pub fn new(bytes: &'a Bytes) -> Cursor<'a> {
         Cursor { bytes, at: 0 }
     }

@@ -15,7 +15,7 @@ const UNIX: &str = "unix:";
 /// Where a node listens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
-    /// Host and port.
+    /// `host:port`; the host is looked up each time that it is dialled.
     Tcp(String),
     /// The path of a socket on this machine.
     Unix(PathBuf),
@@ -52,9 +52,9 @@ impl fmt::Display for Address {
     }
 }
 
-/// One direction of a connection.
+/// The half of a connection that is read, of TCP or of a Unix socket.
 pub(super) type ReadHalf = Box<dyn AsyncRead + Send + Sync + Unpin>;
-/// The other one.
+/// The half of a connection that is written to.
 pub(super) type WriteHalf = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 
 pub(super) fn of_tcp(stream: TcpStream) -> (ReadHalf, WriteHalf) {
@@ -68,7 +68,7 @@ fn of_unix(stream: UnixStream) -> (ReadHalf, WriteHalf) {
 }
 
 impl Address {
-    /// Opens a connection.
+    /// Opens a connection, as the dialer does to other nodes of the cluster.
     pub(super) async fn connect(&self) -> Result<(ReadHalf, WriteHalf), Error> {
         match self {
             Address::Tcp(at) => Ok(of_tcp(Dialer::PEER.tcp(at).await?)),
@@ -80,9 +80,9 @@ impl Address {
 /// A socket at which connections come in.
 #[derive(Debug)]
 pub enum Listener {
-    /// Of TCP.
+    /// A socket of TCP, on one port of one address.
     Tcp(TcpListener),
-    /// A Unix socket.
+    /// A Unix socket, which only processes of this machine reach.
     Unix(UnixListener),
 }
 

@@ -29,7 +29,7 @@ counts! {
     SendCounts, SendCounters, {
         /// Frames that were given to a socket.
         sent,
-        /// Their bytes.
+        /// Bytes of these frames, with their headers.
         sent_bytes,
         /// Connections that another node has accepted.
         opened,

@@ -38,7 +38,7 @@ pub enum Closed {
     /// A frame is not taken.
     #[error("{0}")]
     Frame(#[from] FrameError),
-    /// Nothing was heard.
+    /// The other end sent nothing for so long, not even a pong.
     #[error("nothing was heard on the connection for {0:?}")]
     Silent(Duration),
     /// The other end has not said in time who it is.
@@ -50,7 +50,7 @@ pub enum Closed {
     /// The connection was in the middle of a frame when it was given up.
     #[error("the connection was given up in the middle of a frame")]
     Broken,
-    /// It failed.
+    /// The system has reported an error of the connection.
     #[error("the connection failed: {1}")]
     Failed(ErrorKind, String),
 }
@@ -326,7 +326,7 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// No more goes.
+    /// Tells the other end that nothing more comes; it may still send.
     pub(super) async fn end(&mut self) {
         if let Some(half) = &mut self.half {
             // The other end may be gone.

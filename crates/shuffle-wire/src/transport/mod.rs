@@ -64,17 +64,17 @@ use std::time::Duration;
 /// How long connections wait for what. But for the opening each is for progress: a byte is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// For the first frame, and its answer, together.
+    /// The first frame and its answer must both come within this.
     pub opening: Duration,
-    /// Between two pings.
+    /// The time between two pings, of a node, or of a client that waits for an answer.
     pub ping: Duration,
-    /// For a byte of a node.
+    /// Between nodes: an end that sends no byte for so long is let go.
     pub silent: Duration,
-    /// For a byte of a client.
+    /// The same between a client and a node. A client pings only while it waits for an answer.
     pub client_silent: Duration,
-    /// Until the other end takes a byte.
+    /// An end that takes no byte for so long is let go.
     pub stalled: Duration,
-    /// For the last words.
+    /// How long an end may take to say why it closes a connection.
     pub goodbye: Duration,
 }
 

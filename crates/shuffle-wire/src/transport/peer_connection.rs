@@ -153,7 +153,7 @@ pub(super) async fn greet(
     timeout(within, greeting).await.map_err(|_| Closed::Late(within))?
 }
 
-/// Who was reached.
+/// Reads the answer to a hello: the node that was reached, or why it refuses.
 async fn welcome(reader: &mut FrameReader) -> Result<Peer, Closed> {
     let frame = reader.next().await?.ok_or(Closed::Ended)?;
     match Control::of(&frame)? {

@@ -88,9 +88,9 @@ pub(super) struct PeerQueue {
     waiting: Mutex<Waiting>,
     /// While so many bytes of bulk wait, a sender that has more waits.
     bulk_bytes: AtomicUsize,
-    /// Something waits.
+    /// Wakes the connection: a frame waits.
     filled: Notify,
-    /// There is more room for bulk, or the node is away.
+    /// Wakes senders of bulk: there is more room for it, or the node is away.
     room: Notify,
 }
 

@@ -103,7 +103,7 @@ impl<S> fmt::Debug for Server<S> {
 }
 
 impl<S: Service> Server<S> {
-    /// For that process.
+    /// A server of the process `own`, with the default bounds on connections.
     pub fn new(own: Peer, timing: Timing, service: S) -> Arc<Server<S>> {
         Server::bounded(own, timing, service, ConnectionBounds::default())
     }
