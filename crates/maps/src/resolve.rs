@@ -33,7 +33,7 @@ impl AddressRotation {
     }
 
     /// A URL to connect to for `coordinator`, `host:port` or a URL. A name that cannot be resolved, or a URL, is given
-    /// as it is: whoever connects says what is wrong with it.
+    /// as it is: the connection then fails with what is wrong with it.
     pub async fn url(&self, coordinator: &str) -> String {
         if coordinator.contains("://") {
             return coordinator.to_owned();

@@ -65,7 +65,7 @@ pub struct Watcher {
     /// Keyspaces to be asked for whole.
     pub resync: BTreeSet<KeyspaceName>,
     pub backoff: ReconnectBackoff,
-    /// Of maps that are older than ours.
+    /// Since when coordinators have offered maps that are older than ours.
     pub offers: Offers,
 }
 
