@@ -39,7 +39,7 @@ pub const FENCE_STEPS: usize = 2;
 pub struct Term(u64);
 
 impl Term {
-    /// For storing and comparing with stored terms.
+    /// Wraps a number, such as a term that was stored.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)

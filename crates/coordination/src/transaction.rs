@@ -25,7 +25,7 @@ impl Version {
     /// Before the first transaction.
     pub const ZERO: Self = Self(0);
 
-    /// For backends and stored cursors.
+    /// Wraps a number, which a backend has given or a caller has stored.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)

@@ -113,7 +113,7 @@ pub struct StartOptions {
     pub ttl: Option<Duration>,
     /// The same of the sealed shuffle.
     pub sealed_ttl: Option<Duration>,
-    /// Whose it is, for lists and quotas: at most 64 letters of a to z, digits, dots, hyphens and underscores. Empty: nobody's.
+    /// The owner, for lists and quotas: at most 64 letters of a to z, digits, dots, hyphens and underscores. Empty: none.
     pub owner: String,
 }
 

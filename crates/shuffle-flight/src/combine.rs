@@ -27,7 +27,7 @@ const NUMBER_BYTES: u64 = 32;
 pub(crate) struct HeldRows {
     rows: Rows,
     held: BTreeMap<Bytes, Numbers>,
-    /// Those to which the next ones of their keys could not be added, as the sum would not fit.
+    /// Rows to which the next ones of their keys could not be added, as the sum would not fit.
     full: Vec<(Bytes, Numbers)>,
     memory: u64,
 }
@@ -106,7 +106,7 @@ fn by(kind: &Kind) -> Option<By<'_>> {
 }
 
 impl CombinedRead {
-    /// Of a shuffle that combines.
+    /// A read of a shuffle that combines.
     pub(crate) fn new(kind: Arc<Kind>) -> Result<CombinedRead, Status> {
         if by(&kind).is_none() {
             return Err(status::malformed(

@@ -49,7 +49,7 @@ impl FlightForm {
         [&self.first, &self.end, &self.first_key, &self.end_key].iter().any(|end| end.is_some())
     }
 
-    /// Of a descriptor, with the shuffle that it names.
+    /// Reads a descriptor; the shuffle is the one that it names.
     pub(crate) fn of(descriptor: &FlightDescriptor) -> Result<(FlightForm, ShuffleId), Status> {
         let form: FlightForm = match descriptor.r#type() {
             DescriptorType::Cmd => serde_json::from_slice(&descriptor.cmd)

@@ -116,7 +116,7 @@ impl Flight<'_> {
         Ok(endpoint(&ticket, locations(&[], 0, addresses, &nodes), None))
     }
 
-    /// What a client is told of it.
+    /// What a client hears of the shuffle: its schema, and where its partitions are read.
     pub(crate) fn info(
         &self,
         descriptor: FlightDescriptor,

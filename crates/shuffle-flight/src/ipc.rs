@@ -42,7 +42,7 @@ pub(crate) struct Unpacked {
 }
 
 impl Unpacked {
-    /// Of a message; an error: the buffers of rows are not in it. One that cannot be read takes nothing: the decoder refuses it.
+    /// What a message takes. An error: its buffers are not in it. One that cannot be read takes nothing: the decoder refuses it.
     pub(crate) fn of(data: &FlightData) -> Result<Unpacked, &'static str> {
         let none = Unpacked { bytes: 0, is_dictionary: false };
         let Ok(message) = root_as_message(&data.data_header) else { return Ok(none) };

@@ -68,7 +68,7 @@ fn busy(again: Again, what: &str) -> Status {
 }
 
 impl FlightMemory {
-    /// So many bytes in all.
+    /// Divides so many bytes: an eighth for messages, one for dictionaries, the rest for reads.
     pub(crate) fn of(bytes: u64) -> FlightMemory {
         let eighth = bytes / 8;
         FlightMemory {
@@ -83,7 +83,7 @@ impl FlightMemory {
         Held { _permit: self.messages.take(self.messages.units(bytes)).await }
     }
 
-    /// Of an attempt that has none yet.
+    /// The dictionaries of a new attempt: it has none yet.
     pub(crate) fn dictionaries(&self) -> HeldDictionaries {
         HeldDictionaries { part: self.dictionaries.clone(), bytes: 0, held: None, units: 0 }
     }

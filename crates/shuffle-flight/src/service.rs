@@ -47,7 +47,7 @@ type Kinds = VecDeque<(ShuffleId, Arc<Kind>)>;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CriteriaForm {
-    /// Those of this owner; empty: all.
+    /// Only shuffles of this owner; empty: all.
     owner: String,
 }
 

@@ -57,7 +57,7 @@ fn code(refusal: &Refusal) -> Code {
     }
 }
 
-/// Of a refusal of the node, or in its words.
+/// The status of a refusal by the node, with its word and its sentence.
 pub(crate) fn refused(refusal: Refusal) -> Status {
     with(code(&refusal), refusal.word.as_str(), refusal.again, &refusal.why, None)
 }

@@ -114,7 +114,7 @@ impl TicketForm {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Of the bytes of a ticket.
+    /// Reads the bytes of a ticket.
     pub(crate) fn read(bytes: &[u8]) -> Result<ReadTicket, Status> {
         let form: TicketForm = serde_json::from_slice(bytes).map_err(|why| {
             status::malformed(format!("the ticket is none ({why}): take one of the endpoints of a flight"))

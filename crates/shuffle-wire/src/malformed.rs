@@ -42,7 +42,7 @@ pub enum FrameError {
     Cut {
         /// Bytes that came before the end.
         found: usize,
-        /// Those of the whole frame, or of its header if not even that came.
+        /// Bytes of the whole frame, or of its header if not even that came.
         expected: usize,
     },
     /// A frame of its number, or of a later one, came before it.

@@ -25,7 +25,7 @@ pub struct Peer {
     pub incarnation: Incarnation,
 }
 
-/// Who connects: the first frame of a connection.
+/// What the end that connects is: the first frame of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hello {
     /// A node, that sends to another one, by its name: a node that took over an address refuses it.
@@ -73,7 +73,7 @@ impl Control {
         Frame::new(kind, None, body)
     }
 
-    /// Of a frame.
+    /// Reads what a frame says about its connection.
     ///
     /// # Errors
     /// It is of another kind, or malformed.
@@ -118,7 +118,7 @@ pub enum Received {
 }
 
 impl Received {
-    /// Of a frame from a node. The records of a batch are not copied.
+    /// Reads a frame from a node. The records of a batch are not copied.
     ///
     /// # Errors
     /// It is of another kind, or malformed.

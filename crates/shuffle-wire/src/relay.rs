@@ -24,9 +24,9 @@ pub struct SliceOf {
     pub range: u64,
     /// Only keys from the first, included, to the second.
     pub keys: Option<(Bytes, Option<Bytes>)>,
-    /// Of what is left, the first record.
+    /// The first record to send, counted from 0 among those of `keys`.
     pub from: u64,
-    /// The one after the last.
+    /// The record behind the last one to send.
     pub to: u64,
 }
 
@@ -193,7 +193,7 @@ impl Relay {
         )
     }
 
-    /// Of a frame.
+    /// Reads the question or the answer in a frame.
     ///
     /// # Errors
     /// It is of another kind, or malformed.

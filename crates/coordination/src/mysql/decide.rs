@@ -12,11 +12,11 @@ use crate::transaction::{Expected, Operation, Transaction, Version};
 /// What to read before a transaction can be decided.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Needed {
-    /// Read for their versions and sessions.
+    /// The keys whose versions and sessions are read.
     pub keys: BTreeSet<Key>,
-    /// Those that keys are put for: all must be open.
+    /// The sessions that keys are put for; all must be open.
     pub sessions: BTreeSet<SessionId>,
-    /// Must have no key below, but ones that the transaction deletes.
+    /// The keys that may have none below them, but such as the transaction deletes.
     pub leaves: BTreeSet<Key>,
 }
 

@@ -42,7 +42,7 @@ pub(super) struct Committer {
     sessions: Arc<Sessions>,
     /// One transaction at a time: two of one handle would only conflict.
     cache: Mutex<Option<CommitCache>>,
-    /// For pauses that differ between handles.
+    /// Random numbers: the pauses of two handles that conflict differ.
     draws: AtomicU64,
 }
 

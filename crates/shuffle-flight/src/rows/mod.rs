@@ -80,8 +80,8 @@ struct Part {
 }
 
 impl Rows {
-    /// Of rows of this schema, sorted by these columns, the first one first. Refuses columns whose types have no order or no
-    /// encoding.
+    /// The encoding of rows of this schema, sorted by these columns, the first one first. It refuses columns whose types have no
+    /// order or no encoding.
     pub fn new(schema: &Schema, order: &[SortColumn]) -> Result<Rows, RowsError> {
         Rows::combining(schema, order, &[])
     }
@@ -115,7 +115,7 @@ impl Rows {
         Ok(Rows { layout: Arc::new(Layout { kind, schema: Arc::new(schema), key, value, combined }) })
     }
 
-    /// Of the rows of a shuffle that was started so.
+    /// The encoding of the rows of a shuffle that was started so.
     pub fn of_kind(kind: &ArrowKind) -> Result<Rows, RowsError> {
         if kind.encoding != ENCODING {
             return Err(RowsError::Encoding(kind.encoding));

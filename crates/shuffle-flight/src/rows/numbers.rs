@@ -31,7 +31,7 @@ pub(crate) enum Number {
     Float(f64),
 }
 
-/// Those of a row, in the order of the schema.
+/// The numbers of a row, in the order of the schema.
 pub(crate) type Numbers = Vec<Number>;
 
 /// A column that is combined.

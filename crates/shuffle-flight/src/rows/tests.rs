@@ -77,7 +77,7 @@ fn floats(left: f64, right: f64) -> Ordering {
     }
 }
 
-/// Of two values of a column, by what they are, not by their bytes.
+/// The order of two values of a column, by what they are, not by their bytes.
 fn by_value<T>(
     left: Option<&T>,
     right: Option<&T>,

@@ -52,7 +52,7 @@ pub enum Request {
     ReadPartition(u64, u64, CutBy),
     /// The keys from the first, included, to the second, or to the last one.
     ReadKeys(Bytes, Option<Bytes>),
-    /// Of a range, by its place in the plan, and of that interval of keys in it: the records from one place to before another.
+    /// A part of a range: its place in the plan, an interval of keys in it, and the first record and the one behind the last.
     ReadSlice(u64, Option<(Bytes, Option<Bytes>)>, u64, u64),
     /// The records of these ranks among all, from the first, included, to the second.
     ReadRanks(u64, u64),
@@ -189,7 +189,7 @@ pub struct Call<T> {
 macro_rules! calls {
     ($type:ident, { $($kind:ident => $variant:ident $(($($of:ident),*))?),* $(,)? }) => {
         impl Call<$type> {
-            /// As a frame. Records are copied once, into it.
+            /// Makes a frame of it. Records are copied once, into that.
             ///
             /// # Errors
             /// It is too long for a frame.
@@ -205,7 +205,7 @@ macro_rules! calls {
                 Frame::new(kind, Some(self.shuffle), body)
             }
 
-            /// Of a frame. Records stay where they lie.
+            /// Reads the call in a frame. Records stay where they lie.
             ///
             /// # Errors
             /// It is of another kind, or malformed.

@@ -120,7 +120,7 @@ fn division() -> Writer {
     Writer::Division(task(), buffer("n1", 3))
 }
 
-/// Of one winner, of a buffer and a division, and of two ranges.
+/// A plan with one winner, a buffer and a division, and two ranges.
 fn plan() -> Arc<Plan> {
     let mut needed = upto(300);
     needed.insert(division(), 1);
@@ -293,7 +293,7 @@ fn terms() -> Terms {
     }
 }
 
-/// Of rows of Arrow, with all that may be left out.
+/// The options of a shuffle of Arrow rows, with all that may be left out.
 fn options() -> ShuffleOptions {
     let order = vec![SortColumn { column: 3, descends: true, nulls_first: false }];
     let combine = vec![CombinedColumn { column: 2, by: ColumnCombine::Max }];

@@ -74,7 +74,7 @@ impl ClientCalls {
 /// What the node answers. When it is dropped, the connection is of no use any more.
 pub struct ClientAnswers {
     reader: FrameReader,
-    /// Somebody waits for an answer.
+    /// Whether a call to [`ClientAnswers::next`] waits for an answer.
     is_waiting: Arc<AtomicBool>,
     pings: AbortHandle,
 }
@@ -109,7 +109,7 @@ impl ClientAnswers {
     }
 }
 
-/// Somebody waits for an answer, until it is dropped.
+/// Says that an answer is waited for, until it is dropped.
 struct Waiting(Arc<AtomicBool>);
 
 impl Waiting {
@@ -131,7 +131,7 @@ impl Drop for ClientAnswers {
     }
 }
 
-/// Pings while somebody waits for an answer. A client that is sending is not silent, and needs none. It is a task of its own: a
+/// Pings while an answer is waited for. A client that is sending is not silent, and needs none. It is a task of its own: a
 /// node may take no ping before the client has read an answer.
 async fn ping(writer: Arc<Mutex<FrameWriter>>, is_waiting: Arc<AtomicBool>, every: Duration) {
     let Ok(frame) = Control::Ping.frame() else { return };

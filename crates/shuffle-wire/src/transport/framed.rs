@@ -62,7 +62,7 @@ impl From<Error> for Closed {
 }
 
 impl Closed {
-    /// What the other end is told; nothing when it has ended the connection itself, or it is gone.
+    /// The last frame to the other end; none when that has ended the connection itself, or is gone.
     pub(super) fn goodbye(&self) -> Option<Refusal> {
         match self {
             Closed::Frame(why) => Some(why.into()),
@@ -121,20 +121,20 @@ pub(super) struct FrameReader {
     sequence: Sequence,
     /// How long a byte may take, unless the other end takes bytes meanwhile.
     silent: Duration,
-    /// Of what is written on the same connection.
+    /// How often the other end has taken what is written on the same connection.
     progress: Progress,
     /// Bytes of a body at most, besides the limits of its kind.
     most: usize,
     /// None: there is room for whatever comes.
     room: Option<Room>,
-    /// Of the last long frame, until the next one is asked for.
+    /// The room of the last long frame, until the next one is asked for.
     held: Option<OwnedSemaphorePermit>,
     /// A frame was begun and not ended: its reader was dropped.
     is_inside: bool,
 }
 
 impl FrameReader {
-    /// Of a connection whose other end is not known yet.
+    /// Reads a connection whose other end is not known yet.
     pub(super) fn new(half: ReadHalf, silent: Duration) -> FrameReader {
         let half = BufReader::with_capacity(BUFFER_BYTES, half);
         FrameReader {
@@ -334,12 +334,12 @@ impl FrameWriter {
         }
     }
 
-    /// Lets go of the connection, whoever else has this writer.
+    /// Lets go of the connection, although other tasks may have this writer too.
     pub(super) fn close(&mut self) {
         self.half = None;
     }
 
-    /// Lets go of the connection if a frame was begun that nobody ends.
+    /// Lets go of the connection if a frame was begun and will not be ended.
     pub(super) fn close_broken(&mut self) {
         if self.is_inside {
             self.close();

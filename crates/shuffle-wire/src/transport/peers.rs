@@ -51,7 +51,7 @@ impl fmt::Debug for Peers {
 }
 
 impl Peers {
-    /// Of that process. Its connections are tasks of `runtime`.
+    /// The connections of the process `own` to other nodes, as tasks of `runtime`.
     pub fn new(own: Peer, timing: Timing, runtime: Handle) -> Peers {
         Peers::bounded(own, timing, runtime, usize::MAX)
     }

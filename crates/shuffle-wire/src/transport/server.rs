@@ -58,11 +58,11 @@ pub trait Service: Send + Sync + 'static {
 /// there are, do not take what nodes need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionBounds {
-    /// Of which it is not known yet whose they are. The next one waits until one of these is opened or given up.
+    /// Connections that have not said yet what they are. The next one waits until one of these is opened or given up.
     pub opening: usize,
-    /// Of nodes. The next one is refused.
+    /// Connections of nodes. The next one is refused.
     pub nodes: usize,
-    /// Of clients. The next one is refused.
+    /// Connections of clients. The next one is refused.
     pub clients: usize,
     /// Bytes of long frames of nodes that come or are handed in. The next one is not read as long as it has no room.
     pub node_bytes: usize,
