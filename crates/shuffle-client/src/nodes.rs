@@ -60,7 +60,7 @@ impl Nodes {
         self.nodes[at % self.nodes.len()].address.clone()
     }
 
-    /// A node has failed.
+    /// Notes that a node has failed: for some time the others are tried before it.
     pub(crate) fn failed(&self, at: usize) {
         let node = &self.nodes[at % self.nodes.len()];
         *node.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -97,7 +97,7 @@ impl Nodes {
         self.connect_in(self.order(false)).await
     }
 
-    /// The same, for an attempt.
+    /// Connects for an attempt: nodes that only store come last.
     pub(crate) async fn connect_to_write(&self) -> Result<Connection, Error> {
         self.connect_in(self.order(true)).await
     }

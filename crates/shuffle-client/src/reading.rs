@@ -41,7 +41,7 @@ pub struct Reading {
     request: Request,
     retry: Retry,
     stream: Option<Stream>,
-    /// Given out so far.
+    /// Records that were given out so far.
     records: u64,
     bytes: u64,
     is_over: bool,

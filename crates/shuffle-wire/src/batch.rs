@@ -30,7 +30,7 @@ const IN_MEMORY: u8 = 2;
 /// A batch whose records lie in the bytes in which it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedBatch {
-    /// Which one it is.
+    /// The stream of the batch, and its number in that.
     pub key: BatchKey,
     /// Where it is when its holder says that it is stored.
     pub durability: Durability,

@@ -103,7 +103,7 @@ pub struct Status {
 pub enum Answer {
     /// The shuffle has begun, with these terms.
     Started(Terms),
-    /// The attempt is open.
+    /// The attempt is open: its records may come.
     Opened,
     /// The frame of that number was taken: it need not be sent again on this connection.
     Taken(u64),
@@ -177,7 +177,7 @@ impl Form for PackedRecords {
 /// A call of a client, and what stands with its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call<T> {
-    /// The client numbers its calls.
+    /// The client's number of the call; the answer has the same.
     pub number: u64,
     /// The shuffle that the call is about, as the header of the frame has it.
     pub shuffle: ShuffleId,

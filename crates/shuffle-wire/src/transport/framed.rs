@@ -32,7 +32,7 @@ pub enum Closed {
     /// The other end has ended it, between two frames.
     #[error("the other end has closed the connection")]
     Ended,
-    /// The other end says why.
+    /// The other end has closed the connection, and says why.
     #[error("the other end has closed the connection: {0}")]
     Refused(Refusal),
     /// A frame is not taken.

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 /// Why a frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Dropped {
-    /// As much waits as may.
+    /// As many frames or bytes wait for the node as may.
     #[error("as much waits for the node as may")]
     Full,
     /// The node is not reached.
