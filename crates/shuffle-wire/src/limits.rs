@@ -47,7 +47,7 @@ pub const OPENING_BYTES: usize = 8 << 10;
 /// Within this time the end that has connected has said who it is, and the other one has answered.
 pub const OPENING: Duration = Duration::from_secs(5);
 
-/// Between two pings of a node on a connection on which it has nothing else to send.
+/// Between two pings of a node on a connection, whatever else it sends there.
 pub const PING: Duration = Duration::from_secs(1);
 
 /// A connection on which nothing was heard for so long is closed: ten pings.

@@ -72,7 +72,7 @@ pub struct Timing {
     pub silent: Duration,
     /// The same between a client and a node. A client pings only while it waits for an answer.
     pub client_silent: Duration,
-    /// An end that takes no byte for so long is let go.
+    /// An end that takes no byte for so long is let go. A client gives its node `client_silent` once it is welcome.
     pub stalled: Duration,
     /// How long an end may take to say why it closes a connection.
     pub goodbye: Duration,
