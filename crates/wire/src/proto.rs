@@ -12,7 +12,7 @@
 tonic::include_proto!("partage.v1");
 tonic::include_proto!("packets/partage.v1");
 
-/// Tables for clients.
+/// The messages and the service that clients of tables use, of `proto/partage/table/v1`.
 pub mod table {
     #![allow(clippy::allow_attributes_without_reason, reason = "generated code")]
 

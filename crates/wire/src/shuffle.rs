@@ -32,7 +32,7 @@ fixed_words! {
 /// What clients get of `GET /v1/shuffles`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ShuffleList {
-    /// By their numbers.
+    /// The shuffles that the nodes which answered lead, in the order of their numbers.
     pub shuffles: Vec<ShuffleForm>,
     /// Nodes that have not answered: the shuffles that they lead are not in the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -83,7 +83,7 @@ pub struct ShuffleForm {
     pub bytes: u64,
     /// The version of its bounds.
     pub bounds_version: u32,
-    /// Its ranges.
+    /// How many ranges its keys are divided into.
     pub ranges: u32,
     /// Slots in which something is being divided.
     pub dividing: u32,

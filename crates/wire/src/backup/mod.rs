@@ -252,7 +252,7 @@ fn block_kind(number: u64, prefix: &[u8], text: &[u8]) -> Option<BlockKind> {
 
 /// One line of a damaged backup.
 struct Line<'a> {
-    /// Where it begins.
+    /// The byte of the file at which the line begins.
     at: usize,
     /// Its block, if that is whole: the number, what it is, and the text.
     block: Option<(u64, BlockKind, &'a [u8])>,

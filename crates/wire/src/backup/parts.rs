@@ -113,7 +113,7 @@ impl RepairedDocument {
         !self.document.is_empty() && self.parts.is_over()
     }
 
-    /// What is whole.
+    /// The document, without what was left out.
     pub(super) fn document(self) -> Vec<u8> {
         self.document
     }

@@ -15,7 +15,7 @@ pub struct CoordinatorFile {
     pub address: Option<String>,
     /// Whether it may listen on an address that other machines can reach, although there is no authentication.
     pub insecure: Option<bool>,
-    /// Who may connect, and what that may cost.
+    /// Which clients may connect, and what they may cost.
     pub door: DoorFile,
     /// Its name among the coordinators; absent = its address.
     pub id: Option<String>,
@@ -69,11 +69,11 @@ pub struct CoordinationFile {
     pub address: Option<String>,
     /// A file with the password.
     pub password_file: Option<PathBuf>,
-    /// Who signs the backend's certificates, PEM; present = TLS.
+    /// The CA that signs the backend's certificates, PEM; present = TLS.
     pub ca: Option<PathBuf>,
     /// Our own certificate, PEM.
     pub certificate: Option<PathBuf>,
-    /// Its key, PEM.
+    /// The private key of `certificate`, PEM.
     pub key: Option<PathBuf>,
     /// How long the others wait for a leader that was killed.
     pub session_ms: Option<u64>,

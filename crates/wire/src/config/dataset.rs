@@ -43,7 +43,7 @@ pub struct DatasetFile {
     /// `none` (the default), `lz4` or `zstd`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compression: Option<String>,
-    /// Of zstd, 1 to 19; absent = 3.
+    /// The level of zstd, 1 to 19; absent = 3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<i32>,
     /// `content-type` of values; absent = `application/octet-stream`.
@@ -64,7 +64,8 @@ pub struct DatasetFile {
     /// A version with fewer keys is not given to clients until a person releases it; absent = none without a key is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_keys: Option<u64>,
-    /// The same of one that has lost more than so many in a hundred of the keys that clients get; absent = 50, 100 = none.
+    /// A version that has lost more than so many in a hundred of the keys that clients get is held back likewise; absent = 50,
+    /// 100 = none is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_shrink_percent: Option<u32>,
     /// Whether it is served at all; absent = yes.

@@ -18,7 +18,7 @@ pub struct DatasetNodeFile {
     pub address: Option<String>,
     /// Whether it may listen on an address that other machines can reach, although there is no authentication.
     pub insecure: Option<bool>,
-    /// Who may connect, and what that may cost.
+    /// Which clients may connect, and what they may cost.
     pub door: DoorFile,
     /// `host:port` of each coordinator that says what it is to have; empty = it computes that.
     pub coordinators: Vec<String>,

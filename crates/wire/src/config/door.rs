@@ -1,4 +1,4 @@
-//! `[door]`, a section of every role's file: who may connect, and what that may cost.
+//! `[door]`, a section of every role's file: which clients may connect, and what they may cost.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ pub struct DoorFile {
     pub allowed_origins: Vec<String>,
     /// Connections at a time.
     pub connections: Option<usize>,
-    /// Of them from one address.
+    /// Connections from one address at a time.
     pub connections_per_address: Option<usize>,
     /// Seconds that a connection may be silent before its first byte.
     pub first_byte_s: Option<u64>,
@@ -22,6 +22,6 @@ pub struct DoorFile {
     pub body_bytes_s: Option<u64>,
     /// Mebibytes of request bodies in the memory of the process.
     pub bytes_in_flight_mib: Option<u64>,
-    /// Of them for the bodies above 64 KiB of one client address.
+    /// Mebibytes of these for the bodies above 64 KiB of one client address.
     pub bytes_in_flight_per_address_mib: Option<u64>,
 }

@@ -28,7 +28,7 @@ pub enum ConfigError {
     UnknownKey {
         /// The file as it was named.
         file: String,
-        /// Counted from 1.
+        /// The line in the file, counted from 1.
         line: usize,
         /// The unknown key, as it stands in the file.
         key: String,
@@ -40,9 +40,9 @@ pub enum ConfigError {
     Syntax {
         /// The file as it was named.
         file: String,
-        /// Counted from 1.
+        /// The line in the file, counted from 1.
         line: usize,
-        /// What is wrong.
+        /// What is wrong there, as the TOML parser says it.
         what: String,
     },
     /// Values that make no sense.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeFile {
-    /// The node's name.
+    /// The node's name in the cluster, the same across its restarts.
     pub id: Option<String>,
     /// `host:port` to listen on.
     pub listen: Option<String>,
@@ -17,13 +17,13 @@ pub struct NodeFile {
     pub address: Option<String>,
     /// Whether it may listen on an address that other machines can reach, although there is no authentication.
     pub insecure: Option<bool>,
-    /// Who may connect, and what that may cost.
+    /// Which clients may connect, and what they may cost.
     pub door: DoorFile,
     /// `host:port` of each coordinator.
     pub coordinators: Vec<String>,
     /// Its share of every load; absent = 1.
     pub capacity: Option<f64>,
-    /// What fails with it.
+    /// The failure domain of the node: what is in one zone may fail together.
     pub zone: Option<String>,
     /// A smaller failure domain inside the zone.
     pub rack: Option<String>,

@@ -27,7 +27,7 @@ pub struct RouterFile {
     pub listen: Option<String>,
     /// Whether it may listen on an address that other machines can reach, although there is no authentication.
     pub insecure: Option<bool>,
-    /// Who may connect, and what that may cost.
+    /// Which clients may connect, and what they may cost.
     pub door: DoorFile,
     /// `host:port` of each coordinator.
     pub coordinators: Vec<String>,
@@ -69,7 +69,7 @@ pub struct RouterFile {
 pub enum HedgeFile {
     /// After so many milliseconds.
     AfterMs(u64),
-    /// `slowest` or `off`.
+    /// `slowest`: later than 19 of 20 answers; `off`: never.
     Word(String),
 }
 
@@ -100,7 +100,7 @@ pub struct RuleFile {
 pub enum Place {
     /// A segment of the path, from 1.
     Segment(usize),
-    /// A header.
+    /// A header, by its name; whether HTTP allows that name is not checked yet.
     Header(String),
     /// A parameter of the query.
     Query(String),

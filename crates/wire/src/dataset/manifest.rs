@@ -26,18 +26,18 @@ const FORMAT: u32 = 1;
 /// What a folder of store files is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    /// Of which dataset.
+    /// The dataset whose keys and values are in the files.
     pub dataset: DatasetName,
-    /// Of which version.
+    /// The version of the dataset that is in the files.
     pub version: VersionName,
     /// Which file a key is in.
     pub partitioner: Partitioner,
-    /// How many there are in the whole version.
+    /// How many partitions the whole version has.
     pub partitions: u32,
     /// Digest of the files of the source that it was made of, as in `Layout` of `core`. Another digest is another version of
     /// this name.
     pub source: u64,
-    /// Those store files that are complete and known byte for byte; in a node's local store there are none.
+    /// The store files that are complete and known byte for byte; none in a node's local store.
     pub files: Vec<StoredPartition>,
 }
 
@@ -51,14 +51,14 @@ pub struct StoredPartition {
     pub bytes: u64,
     /// CRC32C of the whole file.
     pub crc32c: u32,
-    /// Different keys.
+    /// How many keys are in the file, each counted once.
     pub keys: u64,
 }
 
 /// Why a manifest was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// No such JSON.
+    /// It is no JSON, or does not have the fields of a manifest.
     #[error("not a manifest of store files: {0}; build them again")]
     Malformed(String),
     /// Written by a later version.
@@ -66,7 +66,7 @@ pub enum ManifestError {
         "format {format}, of which this version knows up to {FORMAT}; update, or build with this version"
     )]
     Later {
-        /// Its format.
+        /// The format that the file says it has.
         format: u64,
     },
     /// It is not what was written.

@@ -49,14 +49,14 @@ pub struct Held {
     pub keys: Option<u64>,
 }
 
-/// Whose partitions, and of what.
+/// Which node has partitions, and of which version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holding {
-    /// Of which dataset.
+    /// The dataset that the partitions are of.
     pub dataset: DatasetName,
-    /// Of which version.
+    /// The version that the partitions are of.
     pub version: VersionName,
-    /// Who has them.
+    /// The address of the node that has them.
     pub address: Address,
 }
 
@@ -202,18 +202,18 @@ fn read_digest(text: &str) -> Option<u64> {
 /// What a node remembers over a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remembered {
-    /// Where it sat.
+    /// The seat that the node had; after a restart it tries to take it again.
     pub seat: Option<Seat>,
     /// The other nodes that it saw last.
     pub peers: BTreeSet<Address>,
-    /// Of each dataset.
+    /// What the node knew of each dataset, by its name.
     pub datasets: BTreeMap<DatasetName, Known>,
 }
 
 /// What a node remembers of a dataset.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
-    /// What clients got.
+    /// The version that clients got last, and by which order; none: they got none.
     pub served: Option<Served>,
     /// The order that held.
     pub pin: Pin,

@@ -16,7 +16,7 @@ fixed_words! {
         Unused = "unused",
         /// The node has neither reached the service nor failed to.
         Connecting = "connecting",
-        /// The link works.
+        /// The node is connected, and the service answers.
         Connected = "connected",
         /// The service does not answer: what the node last heard holds.
         Away = "away",

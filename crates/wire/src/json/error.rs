@@ -12,11 +12,11 @@ use utoipa::ToSchema;
 /// of them; and what a command with `--json` writes to stderr.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
-    /// What went wrong.
+    /// The error: a word for programs, a sentence for people, and the way out.
     pub error: ErrorDetail,
 }
 
-/// What went wrong.
+/// What went wrong, for programs and for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorDetail {
     /// A word for programs: `not_found`, `already_exists`, `invalid`, `refused`, `conflict`, `malformed`; for workers
@@ -58,7 +58,7 @@ impl ErrorBody {
         ErrorBody::new(kind, told(what, way_out), way_out)
     }
 
-    /// The same, as it is sent.
+    /// The body as it is sent.
     pub fn bytes(&self) -> Vec<u8> {
         // Strings and numbers can always be written.
         serde_json::to_vec(self).unwrap_or_default()

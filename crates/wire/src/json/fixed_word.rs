@@ -22,7 +22,7 @@ use std::str::FromStr;
 
 /// A list of values that have one word each.
 pub trait Words: Copy + PartialEq + fmt::Display + 'static {
-    /// Every value.
+    /// Every value: for reading a word, and for the API document.
     const WORDS: &'static [Self];
 
     /// The word of the value in JSON.
@@ -34,9 +34,9 @@ pub trait Words: Copy + PartialEq + fmt::Display + 'static {
 /// A word of such a list, or one that this version does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FixedWord<T> {
-    /// The value.
+    /// A value that this version knows.
     Known(T),
-    /// What a later version has said.
+    /// The word that a later version has written.
     Other(String),
 }
 
@@ -210,7 +210,7 @@ fixed_words! {
         Waiting = "waiting",
         /// It is in the map, and goes on.
         Started = "started",
-        /// It is done.
+        /// Nothing of it is left to do.
         Done = "done",
         /// It was given up.
         Dropped = "dropped",
@@ -220,7 +220,7 @@ fixed_words! {
 fixed_words! {
     /// The origin of a plan, without the person's name.
     PlanOrigin {
-        /// Something was lost.
+        /// Something was lost, and the coordinator places it again.
         Repair = "repair",
         /// A node or zone is drained.
         Drain = "drain",
@@ -274,11 +274,11 @@ fixed_words! {
 fixed_words! {
     /// The actor that caused an event, without its name.
     EventActor {
-        /// The coordinator.
+        /// The coordinator, by its own rules.
         Coordinator = "coordinator",
-        /// A person.
+        /// A person who asked for it, through the API or the command line.
         Person = "person",
-        /// A node.
+        /// The process of a node.
         Node = "node",
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// The same of milliseconds.
+/// Whether a time in milliseconds is left out of an answer, as it is 0.
 pub(crate) fn is_zero_ms(ms: &u64) -> bool {
     *ms == 0
 }

@@ -30,7 +30,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// And back.
+/// The bytes of hexadecimal digits, in lower or upper case.
 pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>, Malformed> {
     let wrong = || Malformed::new("hex", "must be an even number of hex digits");
     if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {

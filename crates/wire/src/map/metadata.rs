@@ -147,13 +147,13 @@ pub fn answer(form: proto::MapAnswer) -> Result<Generation, Malformed> {
 /// What a node asks about the partitions that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoverRequest {
-    /// In which keyspace.
+    /// The keyspace of the partitions that the node has.
     pub keyspace: KeyspaceName,
     /// The map that it was told of.
     pub generation: Generation,
     /// The node that asks.
     pub node: NodeId,
-    /// Which start of it.
+    /// The start of that node which asks.
     pub incarnation: Incarnation,
     /// The shard ids of the partitions that the node has.
     pub shards: Vec<ShardId>,

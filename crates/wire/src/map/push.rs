@@ -54,7 +54,7 @@ pub enum MapNews {
 /// One message to a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapEvent {
-    /// About a keyspace.
+    /// What has happened to a keyspace, or where the stream is.
     pub news: MapNews,
     /// New or different addresses.
     pub nodes: Vec<NodeAddress>,

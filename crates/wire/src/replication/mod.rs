@@ -40,7 +40,7 @@ pub struct Packet {
     pub to: ReplicaKey,
     /// The replica that sends.
     pub from: PlacementId,
-    /// What it sends.
+    /// What the sending replica says, asks for or gives.
     pub content: Content,
 }
 
@@ -74,20 +74,20 @@ pub enum Content {
     },
     /// A child's replica asks a parent's for what that has.
     Ask(ParentAsk),
-    /// A parent's replica gives that.
+    /// A replica of a parent gives what was asked for.
     Given(ParentGiven),
 }
 
 /// What a replica of a child asks of one of a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentAsk {
-    /// The child.
+    /// The shard of the replica that asks: a child of the packet's shard.
     pub child: ShardId,
     /// What the child holds.
     pub bounds: Bounds,
-    /// The node of its replica.
+    /// The node of the replica that asks.
     pub node: NodeId,
-    /// From where on it asks. Its parent and that one's replica are those that the packet is for.
+    /// From which position on it asks. The parent and its replica are those that the packet is for.
     pub ask: Ask,
 }
 
@@ -109,7 +109,7 @@ pub struct Chunk {
     pub number: u64,
     /// Keys and values as they are stored, in the order of their keys.
     pub rows: Vec<(Bytes, Bytes)>,
-    /// No other chunk follows.
+    /// Whether this is the last chunk of the snapshot.
     pub is_last: bool,
     /// The copy is not to give way to clients.
     pub is_pressed: bool,

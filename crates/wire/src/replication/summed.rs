@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Field 15, fixed32.
+/// The byte before the checksum: field 15 of protobuf, of type fixed32.
 const TAG: u8 = 15 << 3 | 5;
 
 /// The field, as it is sent.
@@ -49,7 +49,7 @@ where
     }
 }
 
-/// Adds the checksum.
+/// Writes each message with its checksum behind it.
 #[derive(Debug, Clone)]
 pub struct SummedEncoder<T>(PhantomData<T>);
 
@@ -64,7 +64,7 @@ impl<T: Message> Encoder for SummedEncoder<T> {
     }
 }
 
-/// Checks the checksum.
+/// Reads messages, and refuses those whose checksum is wrong.
 #[derive(Debug, Clone)]
 pub struct SummedDecoder<U>(PhantomData<U>);
 

@@ -28,7 +28,7 @@ pub const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host
 /// On a request to a table that changes something: the client's name for it. What has a name may be sent again: it is carried out
 /// once, and each repetition gets the first answer.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Who asked, through which proxies.
+/// The addresses of the client and of the proxies between.
 pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");

@@ -33,7 +33,7 @@ pub const MOVED: &str = "moved";
 /// Carried out, but the lease ran out meanwhile: another owner may have begun.
 pub const LAPSED_WHILE_SERVED: &str = "lapsed_while_served";
 
-/// Of a 504 and not a 503, where the service tells its writes apart by the status: it may or may not have been carried out.
+/// A 504, not a 503, where a service tells its writes apart by the status: the request may or may not have been carried out.
 pub const UNKNOWN_OUTCOME: &str = "unknown_outcome";
 
 /// The kind of the error that a body is; none: it is no error of Partage.

@@ -57,7 +57,7 @@ pub struct Batch {
 /// A write that cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// Above [`PARTS`] parts.
+    /// The record does not fit into [`PARTS`] parts.
     #[error("the record {key} has {bytes} bytes, the limit is {limit}: make smaller plans, or fewer rules", limit = PARTS * VALUE_BYTES)]
     TooLarge {
         /// The key of the record that is too large.

@@ -40,7 +40,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// In sentences.
+    /// The same faults, each as a sentence for people.
     pub(super) fn sentences(&self) -> StoredFaults {
         let list = |faults: &[StoredError]| faults.iter().map(ToString::to_string).collect();
         let table = |faults: &BTreeMap<KeyspaceName, StoredError>| {
@@ -108,7 +108,7 @@ impl Sums {
         proto::StoredManifest { cluster, nodes: self.nodes, plans: self.plans }
     }
 
-    /// Of a keyspace that has a record.
+    /// The manifest of a keyspace that has a record.
     pub(super) fn keyspace_manifest(&self, keyspace: &KeyspaceName) -> Option<proto::StoredKeyspaceManifest> {
         let record = self.record(keyspace)?;
         Some(proto::StoredKeyspaceManifest { at: self.at.get(keyspace).map(|at| (*at).into()), record })

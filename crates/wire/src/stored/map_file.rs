@@ -116,9 +116,9 @@ pub fn dropped(keyspace: &KeyspaceName, name: TransactionId, transaction: Transa
 /// What a METADATA file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMapFile {
-    /// Its map.
+    /// The map that the file begins with.
     pub map: ShardMap,
-    /// Stored on it, in the order in which they were.
+    /// The operations that are stored behind it, in their order.
     pub operations: Vec<MapDiff>,
 }
 
@@ -134,7 +134,7 @@ pub struct MapFileReader {
 }
 
 impl MapFileReader {
-    /// Of the file of that name.
+    /// Reads the file of that name.
     pub fn new(keyspace: KeyspaceName, name: TransactionId) -> MapFileReader {
         MapFileReader { keyspace, name, begun: None, base: None, chunks: 0, whole: None }
     }

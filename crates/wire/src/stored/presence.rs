@@ -18,7 +18,7 @@ pub struct Presence {
     pub address: String,
     /// Since when it runs, or leads, in milliseconds of Unix time.
     pub since_ms: u64,
-    /// Of the program.
+    /// The version of the program that it runs.
     pub version: String,
     /// The term at which it leads and answers; none while it stands by, or was elected and does not answer yet.
     #[serde(default)]

@@ -26,7 +26,7 @@ use std::fmt::Display;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the stored value of {key} {what}")]
 pub struct StoredError {
-    /// At which key.
+    /// The key whose value cannot be used.
     pub key: String,
     /// What is wrong with it.
     pub what: String,
@@ -41,9 +41,9 @@ impl StoredError {
 /// Everything that was stored.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// For [`partage_core::cluster::Cluster::recover`].
+    /// What [`partage_core::cluster::Cluster::recover`] makes the cluster of.
     pub records: Records,
-    /// To write on with.
+    /// The encoder with which the caller writes the next changes.
     pub encoder: StoreEncoder,
     /// Where the maps are that metadata servers keep. In the records they are empty.
     pub heads: BTreeMap<KeyspaceName, partage_service::metadata::Head>,
@@ -278,7 +278,7 @@ fn same<T: PartialEq + Display>(path: &Path, expected: &T, found: &T) -> Result<
     }
 }
 
-/// A stored head.
+/// The head of a stored map: the base that counts, and in how many chunks it is.
 struct Head {
     base: Generation,
     chunks: u32,

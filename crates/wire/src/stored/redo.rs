@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 /// What one transaction of a backend takes, beside the fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TransactionLimits {
-    /// Operations.
+    /// How many operations it takes at most.
     pub steps: usize,
     /// Bytes of keys and values.
     pub bytes: usize,

@@ -21,7 +21,7 @@ pub struct Shown {
     pub version: u64,
     /// Whether it goes with the session of its owner.
     pub ephemeral: bool,
-    /// Of its value.
+    /// The length of the value, in bytes.
     pub bytes: usize,
     /// What it is and what is in it; for a value that cannot be read, what is wrong with it.
     pub says: String,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum MemberChange {
     /// Everything stored is of that cluster.
     Cluster(ClusterId),
-    /// That is stored of a replica.
+    /// The node stores that of a replica.
     Has(Stored),
     /// The replica is of a child, of a split or a merge: unless the log has something of it, it lacks what its parents had.
     Forms(Stored),

@@ -38,7 +38,7 @@ pub enum BatchVerb {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BatchOperation {
-    /// What is done.
+    /// What the operation does with the row.
     pub operation: BatchVerb,
     /// The key of the row.
     pub key: BytesText,
@@ -105,7 +105,7 @@ pub struct GetRequest {
     pub keys: Vec<BytesText>,
 }
 
-/// The answer to that.
+/// The answer to a multi-get: what became of each key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GetAnswer {
     /// One for each key, in the order of the request.
@@ -120,7 +120,7 @@ pub struct GetAnswer {
 pub enum GetOutcome {
     /// There is a row.
     Found,
-    /// There is none.
+    /// There is no row with that key.
     Absent,
     /// It could not be read: `error` says why.
     Failed,
@@ -131,9 +131,9 @@ pub enum GetOutcome {
 /// One key of the answer to a multi-get.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GetResult {
-    /// The key.
+    /// The key that was asked for.
     pub key: BytesText,
-    /// What became of it.
+    /// What became of the key.
     pub outcome: GetOutcome,
     /// The value of the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,7 +168,7 @@ pub struct PutRequest {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutRow {
-    /// The key.
+    /// The key of the row that is to be written.
     pub key: BytesText,
     /// The value; absent where `json` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,7 +188,7 @@ pub struct PutRow {
     pub if_absent: bool,
 }
 
-/// The answer to that.
+/// The answer to a multi-put: what became of each row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PutAnswer {
     /// One for each row, in the order of the request.
@@ -214,9 +214,9 @@ pub enum PutOutcome {
 /// One row of the answer to a multi-put.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PutResult {
-    /// The key.
+    /// The key of the row, as it was in the request.
     pub key: BytesText,
-    /// What became of it.
+    /// What became of the row.
     pub outcome: PutOutcome,
     /// The version of the row that is there now, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]

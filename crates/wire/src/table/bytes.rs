@@ -15,12 +15,12 @@ use utoipa::ToSchema;
 pub enum BytesText {
     /// Bytes that are UTF-8.
     Text(String),
-    /// Any bytes.
+    /// Any bytes in base64; in answers, those that are not UTF-8.
     Base64 {
         /// The bytes in base64, with padding.
         base64: String,
     },
-    /// Any bytes.
+    /// Any bytes as hex digits, in requests only.
     Hex {
         /// The bytes as hex digits, two for each byte.
         hex: String,

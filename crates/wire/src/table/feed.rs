@@ -26,7 +26,7 @@ pub enum ChangeVerb {
     Put,
     /// A write deleted it.
     Delete,
-    /// Its time had come.
+    /// Its time to live was over.
     Expired,
 }
 
@@ -56,9 +56,9 @@ pub struct ChangeText {
 pub struct NodeFeedRequest {
     /// What the reader has, as a token.
     pub after: String,
-    /// The shards.
+    /// The ids of the shards whose changes are asked for.
     pub shards: Vec<u64>,
-    /// Changes, at most.
+    /// How many changes the answer has at most.
     pub limit: usize,
     /// How long to wait where there are none.
     pub wait_ms: u64,
@@ -77,7 +77,7 @@ pub struct NodeFeedAnswer {
 /// Changes of one shard, or why there are none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardFeed {
-    /// The shard.
+    /// The id of the shard that was asked for.
     pub shard: u64,
     /// The changes, in the order of their entries.
     pub changes: Vec<ShardChange>,
@@ -93,15 +93,15 @@ pub struct ShardFeed {
 /// A change of a shard. Keys and values are in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardChange {
-    /// The key.
+    /// The key of the row that has changed.
     pub key: KeyBytes,
     /// What became of the row.
     pub change: ChangeVerb,
     /// The value in base64; absent where the row is gone.
     pub value: Option<String>,
-    /// The epoch of the entry.
+    /// The epoch of the entry of the log that made the change.
     pub epoch: u64,
-    /// Its index.
+    /// The index of that entry in the log of the shard.
     pub index: u64,
     /// When the change was made.
     pub at_ms: u64,

@@ -28,14 +28,14 @@ pub struct IndexAnswer {
     pub state: FixedWord<TableState>,
     /// In how many shards it is ready.
     pub ready: u64,
-    /// Of how many shards.
+    /// How many shards the table has.
     pub shards: u64,
 }
 
 /// The indexes of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IndexList {
-    /// By name.
+    /// The indexes, in the order of their names.
     pub indexes: Vec<IndexAnswer>,
 }
 
@@ -58,7 +58,7 @@ pub struct CheckAnswer {
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CheckDifference {
-    /// The shard.
+    /// The id of the shard in which it was found.
     pub shard: u64,
     /// The node whose replica has it.
     pub node: String,
@@ -76,7 +76,7 @@ pub struct CheckDifference {
 /// Something that could not be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CheckUnchecked {
-    /// The shard.
+    /// The id of the shard that was not, or not wholly, compared.
     pub shard: u64,
     /// The node whose replica was not compared; absent: none of the shard was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,7 +84,7 @@ pub struct CheckUnchecked {
     /// The index that was not compared with the rows; absent: it is about the whole replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,
-    /// The reason.
+    /// The reason why it could not be compared.
     pub reason: String,
 }
 
@@ -107,7 +107,7 @@ pub enum ShardIndexRequest {
     },
     /// What this replica has, if it has been summed up under that number.
     Result {
-        /// Of the check.
+        /// The number that the check was begun with.
         number: u64,
     },
 }
@@ -117,9 +117,9 @@ pub enum ShardIndexRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardPage {
-    /// The index.
+    /// The name of the index that is read.
     pub name: String,
-    /// The value.
+    /// The value that the rows have; none: any between `from` and `to`.
     pub equals: Option<String>,
     /// The lower bound, inclusive.
     pub from: Option<String>,
@@ -127,9 +127,9 @@ pub struct ShardPage {
     pub to: Option<String>,
     /// The place in the index from which on, in base64.
     pub place: String,
-    /// The count.
+    /// How many rows the page has at most.
     pub limit: u64,
-    /// Without values.
+    /// Whether the rows come without their values.
     pub keys_only: bool,
     /// How fresh; with `bounded` the age in milliseconds.
     pub consistency: String,
@@ -144,7 +144,7 @@ pub struct ShardPage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardIndexAnswer {
-    /// The indexes.
+    /// All indexes of the shard, with their states.
     Indexes(Vec<ShardIndex>),
     /// The change is logged, and applied at the leader.
     Changed,
@@ -156,7 +156,7 @@ pub enum ShardIndexAnswer {
     Page {
         /// The number of the index: another one is another index of the same name.
         index: u64,
-        /// The rows.
+        /// The rows, in the order of the index.
         rows: Vec<PlacedRow>,
         /// The place at which the next page begins, in base64; none: there is nothing more.
         next: Option<String>,
@@ -175,7 +175,7 @@ pub enum ShardIndexAnswer {
 /// An index of a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardIndex {
-    /// Its name.
+    /// The name of the index, unique in its table.
     pub name: String,
     /// Which field it is of.
     pub field: String,
@@ -188,18 +188,18 @@ pub struct ShardIndex {
 pub struct PlacedRow {
     /// The place, in base64.
     pub place: String,
-    /// The row.
+    /// The row that the entry of the index leads to.
     pub row: ShardRow,
 }
 
 /// What a replica has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestForm {
-    /// As of the entry of the log with this epoch.
+    /// The epoch of the last entry of the log that the sums cover.
     pub epoch: u64,
-    /// And this index.
+    /// The index of that entry in the log.
     pub index: u64,
-    /// Range by range.
+    /// The sums of each range of keys.
     pub ranges: Vec<RangeForm>,
     /// Indexes that were being built or dropped.
     pub unfinished: Vec<String>,
@@ -210,7 +210,7 @@ pub struct DigestForm {
 pub struct RangeForm {
     /// The key with which the range begins.
     pub first: KeyBytes,
-    /// What is stored.
+    /// The sums of what is stored there, by part.
     pub stored: Vec<(PartForm, SumForm)>,
     /// What should be, by the rows.
     pub expected: Vec<(PartForm, SumForm)>,
@@ -220,15 +220,15 @@ pub struct RangeForm {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartForm {
-    /// Rows.
+    /// Keys, values, versions and ends of rows.
     Rows,
-    /// When rows end.
+    /// The times at which rows end, by which they are removed.
     Ends,
     /// The index of that name.
     Index(String),
-    /// Entries of no index.
+    /// Entries of an index that there is not; there should be none.
     Stray,
-    /// Everything else.
+    /// What the shard has beside rows: outcomes of requests, its clock, which indexes there are.
     Others,
 }
 

@@ -40,7 +40,7 @@ pub struct RowsPage {
 /// A row of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RowText {
-    /// The key.
+    /// The key of the row: text, or base64 where it is not UTF-8.
     pub key: BytesText,
     /// The value; absent where only keys were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,13 +66,13 @@ pub struct ShardRows {
 /// A row of a shard. Keys and values are in base64: half of what hex takes, and always of one form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardRow {
-    /// The key.
+    /// The key of the row, in base64.
     pub key: KeyBytes,
     /// The value in base64; absent where only keys were asked for.
     pub value: Option<String>,
     /// The epoch of the entry that wrote the row.
     pub epoch: u64,
-    /// Its index.
+    /// The index of that entry in the log of the shard.
     pub index: u64,
     /// When the row ends, in milliseconds of Unix time; none: never.
     pub expires_ms: Option<u64>,
@@ -82,11 +82,11 @@ pub struct ShardRow {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlaceForm {
-    /// A partition key.
+    /// The lowest partition key of the shard.
     Key(KeyBytes),
-    /// A point of the hash space.
+    /// The lowest point of the hash space that the shard has.
     Point(u64),
-    /// A slot.
+    /// The number of its slot, from 0.
     Slot(u32),
     /// A named partition, which is a shard as a whole. Their order has no meaning.
     Name(String),

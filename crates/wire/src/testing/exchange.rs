@@ -76,7 +76,7 @@ fn served() -> impl Strategy<Value = Served> {
     (any::<u64>(), bounds()).prop_map(|(epoch, bounds)| Served { epoch: Epoch(epoch), bounds })
 }
 
-/// Beats with reports.
+/// Heartbeats of nodes, with up to four reports of replicas.
 pub fn beats() -> impl Strategy<Value = Beat> {
     let report =
         (replica_keys(), phases(), any::<u64>(), option::of(loads()), any::<u32>(), option::of(served()));
@@ -204,7 +204,7 @@ pub fn known() -> impl Strategy<Value = Known> {
     })
 }
 
-/// Briefs of keyspaces.
+/// What workers and routers get to know of keyspaces.
 pub fn briefs() -> impl Strategy<Value = KeyspaceBrief> {
     let ownership = select(Ownership::ALL.to_vec());
     let rest = (any::<(u64, bool)>(), select(KeyspaceKind::ALL.to_vec()));

@@ -35,7 +35,7 @@ fn name<T: std::str::FromStr<Err: std::fmt::Debug> + std::fmt::Debug>() -> impl 
     NAME.prop_map(|name| name.parse().expect("the pattern is that of names"))
 }
 
-/// Names of keyspaces.
+/// Names that a keyspace can have.
 pub fn keyspace_names() -> impl Strategy<Value = KeyspaceName> {
     name()
 }
@@ -65,7 +65,7 @@ pub fn shardings() -> impl Strategy<Value = Sharding> {
     ]
 }
 
-/// All partition keys.
+/// Each way to make a partition key of a key.
 pub fn partition_keys() -> impl Strategy<Value = PartitionKey> {
     prop_oneof![
         Just(PartitionKey::Whole),
@@ -97,7 +97,7 @@ pub fn generations() -> impl Strategy<Value = Generation> {
     prop_oneof![1 => Just(Generation::default()), 5 => some]
 }
 
-/// Announcements of nodes.
+/// What nodes announce when they register.
 pub fn node_specs() -> impl Strategy<Value = NodeSpec> {
     let zones = (option::of(name::<Zone>()), option::of(name::<Zone>()));
     let check = option::of("/[a-z?=&/]{0,20}");
@@ -220,7 +220,7 @@ fn rules() -> impl Strategy<Value = std::collections::BTreeMap<ShardId, ShardRul
     btree_map(any::<u64>().prop_map(ShardId), rule, 0..4)
 }
 
-/// Nodes as stored.
+/// Nodes as the coordinator stores them.
 pub fn node_records() -> impl Strategy<Value = NodeRecord> {
     let drain = (SENTENCE, any::<u64>(), option::of(any::<u32>()), option::of(any::<u32>())).prop_map(
         |(reason, asked_ms, max_down, began_with)| Drain { reason, asked_ms, max_down, began_with },
@@ -234,7 +234,7 @@ pub fn node_records() -> impl Strategy<Value = NodeRecord> {
     })
 }
 
-/// Cluster records.
+/// The record of a cluster, as the coordinator stores it.
 pub fn cluster_records() -> impl Strategy<Value = ClusterRecord> {
     let clusters = (any::<u128>(), vec(any::<u128>(), 0..3));
     let deleted = btree_map(keyspace_names(), any::<u64>().prop_map(ShardId), 0..3);

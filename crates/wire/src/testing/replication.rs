@@ -78,7 +78,7 @@ fn chunks() -> impl Strategy<Value = Chunk> {
     )
 }
 
-/// Of a packet to that shard and placement.
+/// Questions of children, in a packet to that shard and placement.
 fn asks(to: (u64, u64)) -> impl Strategy<Value = ParentAsk> {
     (any::<u64>(), super::bounds(), super::node_ids(), option::of(positions())).prop_map(
         move |(child, bounds, node, after)| ParentAsk {
@@ -90,7 +90,7 @@ fn asks(to: (u64, u64)) -> impl Strategy<Value = ParentAsk> {
     )
 }
 
-/// Of a packet from that placement.
+/// What parents give, in a packet from that placement.
 fn givens(from: u64) -> impl Strategy<Value = ParentGiven> {
     let between = (positions(), positions()).prop_map(|(a, b)| {
         let (after, to) = if a.index <= b.index { (a, b) } else { (b, a) };
@@ -139,7 +139,7 @@ fn contents(to: (u64, u64), from: u64) -> impl Strategy<Value = Content> {
     ]
 }
 
-/// How streams begin.
+/// Openings of streams of packets, also of nodes without an incarnation.
 pub fn openings() -> impl Strategy<Value = Opening> {
     (super::node_ids(), super::node_ids(), any::<u64>()).prop_map(|(from, to, incarnation)| Opening {
         from,

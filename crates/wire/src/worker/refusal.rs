@@ -8,7 +8,7 @@ use partage_core::cluster::{BeatError, RegisterError};
 /// Whether the same request can ever succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Later, or at another coordinator.
+    /// Ask again later, or ask another coordinator.
     Later,
     /// After registering again, as the same incarnation: a coordinator that is new knows nobody yet, and that must
     /// not cost anybody its shards.

@@ -20,7 +20,7 @@ const DIGITS: usize = 64;
 pub struct Token(String);
 
 impl Token {
-    /// Of bits that were drawn at random.
+    /// The token of bits that were drawn at random.
     pub fn of(bits: [u8; DIGITS / 2]) -> Token {
         Token(to_hex(&bits))
     }

@@ -23,7 +23,7 @@ pub struct Child {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Change {
-    /// Adds a replica.
+    /// Puts a new replica of a shard on a node.
     Add {
         /// The id of the shard.
         shard: u64,
@@ -42,7 +42,7 @@ pub enum Change {
         /// The node that takes the replica over.
         to_node: String,
     },
-    /// Removes a replica.
+    /// Takes a replica of a shard away from its node.
     Remove {
         /// The id of the shard.
         shard: u64,
@@ -66,14 +66,14 @@ pub enum Change {
     Split {
         /// The id of the shard that is split.
         shard: u64,
-        /// The new shards.
+        /// The shards that the split creates; together they hold the keys of the shard that is split.
         children: Vec<Child>,
     },
     /// Merges neighbouring shards into one.
     Merge {
         /// The ids of the shards that are merged.
         shards: Vec<u64>,
-        /// The new shard.
+        /// The shard that the merge creates; it holds the keys of all the shards that are merged.
         child: Child,
     },
 }

@@ -64,7 +64,7 @@ impl TryFrom<Sharding> for core::Sharding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PartitionKey {
-    /// The whole key.
+    /// The sharding uses every byte of the key.
     Whole {},
     /// The first bytes of the key, or the whole key where it is shorter.
     Prefix {
@@ -127,7 +127,7 @@ pub enum Bounds {
         /// The number of slots. While the number of shards changes, a map has slots of two numbers.
         of: u32,
     },
-    /// One named partition.
+    /// One partition that the user has named, with all its keys.
     Name {
         /// The name of the partition.
         name: String,

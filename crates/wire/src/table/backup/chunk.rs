@@ -21,7 +21,7 @@ pub const CONTENT_BYTES: usize = super::messages::CUT_MOST_BYTES + super::rows::
 /// How a payload is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
-    /// As it is.
+    /// The content as it is, not compressed.
     Plain,
     /// A frame of zstd.
     Zstd,
@@ -32,11 +32,11 @@ pub enum Codec {
 pub struct ChunkFile<'a> {
     /// How the payload is packed.
     pub codec: Codec,
-    /// Rows in it.
+    /// How many rows the content has, as the head says.
     pub rows: u32,
     /// Bytes of the content.
     pub content_bytes: u32,
-    /// The content, packed.
+    /// The content, packed as `codec` says.
     pub payload: &'a [u8],
 }
 
@@ -52,9 +52,9 @@ pub enum ChunkError {
     /// A bit of it is not as it was written.
     #[error("it is damaged: its checksum is {found:08x}, and it says {said:08x}")]
     Checksum {
-        /// Of what is there.
+        /// The checksum of what is there.
         found: u32,
-        /// In its head.
+        /// The checksum that the head has.
         said: u32,
     },
     /// The head is whole, and says what no writer writes.
@@ -72,9 +72,9 @@ pub enum ChunkError {
     /// The manifest counts other rows.
     #[error("it has {found} rows, and the manifest says {said}")]
     Count {
-        /// In the content.
+        /// How many rows the content has.
         found: u64,
-        /// In the manifest.
+        /// How many rows the manifest counts in this chunk.
         said: u64,
     },
 }

@@ -15,10 +15,10 @@ use crate::json::{Keyspace, Sharding};
 use crate::table::{KeyBytes, PlaceForm};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The first line.
+/// The first line of the first form, which every reader knows.
 const FIRST: &str = "partage table backup 1\n";
 
-/// That of a backup which has more than readers of the first form know.
+/// The first line of a backup that has more than readers of the first form know.
 const SECOND: &str = "partage table backup 2\n";
 
 /// What the first line of each such form begins with.
@@ -32,7 +32,7 @@ const DIGEST_BYTES: usize = 65;
 pub struct Manifest {
     /// What it is called by: later ones of a table come later in the order of bytes.
     pub id: String,
-    /// The table.
+    /// The name of the table that was backed up.
     pub table: String,
     /// When it began, in milliseconds of Unix time: it has each write that was acknowledged before that.
     pub began_ms: u64,
@@ -60,7 +60,7 @@ pub struct Manifest {
 /// An index of the table that was backed up: not its entries, which follow from the rows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct IndexEntry {
-    /// Its name.
+    /// The name of the index, under which a restore creates it again.
     pub name: String,
     /// Which field of the JSON values it is of.
     pub field: String,
@@ -69,9 +69,9 @@ pub struct IndexEntry {
 /// A shard in a backup.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShardBackup {
-    /// The number that it had.
+    /// The id that the shard had in the table that was backed up.
     pub shard: u64,
-    /// Where it begins.
+    /// The lowest key, point or slot of the shard, or the name of a named partition.
     pub begin: PlaceForm,
     /// Where the next one begins; none: this is the last one, or a named partition.
     pub end: Option<PlaceForm>,
@@ -91,7 +91,7 @@ pub struct ChunkEntry {
     pub first: KeyBytes,
     /// The SHA-256 of its content, which is its name.
     pub digest: DigestText,
-    /// Rows in it.
+    /// How many rows it has; the head of its file says the same.
     pub rows: u64,
     /// Bytes of its content.
     pub content_bytes: u64,
@@ -128,9 +128,9 @@ pub enum ManifestError {
     /// A bit of it is not as it was written, or it is cut.
     #[error("it is damaged: the SHA-256 of its text is {found}, and it says {said:?}")]
     Digest {
-        /// Of what is there.
+        /// The SHA-256 of the text that is there.
         found: ContentDigest,
-        /// In its second line.
+        /// The digest in its second line.
         said: String,
     },
     /// It is whole, and no manifest.
@@ -139,9 +139,9 @@ pub enum ManifestError {
     /// It is that of another backup.
     #[error("it is the backup {id} of table {table}: it was moved or renamed")]
     Moved {
-        /// What it says.
+        /// The id that the manifest has, not that of its path.
         id: String,
-        /// What it says.
+        /// The table that the manifest has, not that of its path.
         table: String,
     },
     /// Its shards do not hold every key once.
@@ -163,7 +163,7 @@ impl Manifest {
         Ok(bytes)
     }
 
-    /// Of the bytes of the file under that table and id; each bit of it is checked.
+    /// Reads the file that lies under that table and id; each bit of it is checked.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -195,7 +195,7 @@ impl Manifest {
         !self.indexes.is_empty() || matches!(self.settings.sharding, Sharding::Named {})
     }
 
-    /// The named partitions.
+    /// The names of the named partitions; none for another sharding.
     pub fn partitions(&self) -> Vec<String> {
         let name = |shard: &ShardBackup| match &shard.begin {
             PlaceForm::Name(name) => Some(name.clone()),
@@ -209,7 +209,7 @@ impl Manifest {
         self.shards.iter().flat_map(|shard| &shard.chunks)
     }
 
-    /// Rows in it.
+    /// How many rows all its chunks have together.
     pub fn rows(&self) -> u64 {
         self.chunks().map(|chunk| chunk.rows).sum()
     }

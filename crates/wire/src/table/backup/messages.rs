@@ -22,9 +22,9 @@ pub const CUT_MOST_BYTES: usize = 8 << 20;
 /// A snapshot that a node keeps: the rows of one shard as one place of its log has them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinnedSnapshot {
-    /// What it is asked for by.
+    /// The name by which later requests ask for it.
     pub snapshot: String,
-    /// The shard.
+    /// The id of the shard whose rows it has.
     pub shard: u64,
     /// Where the shard begins. Earlier nodes leave it out for named partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]

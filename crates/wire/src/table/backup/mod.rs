@@ -28,7 +28,7 @@ use std::str::FromStr;
 pub struct ContentDigest(pub [u8; 32]);
 
 impl ContentDigest {
-    /// Of these bytes.
+    /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> ContentDigest {
         ContentDigest(Sha256::digest(bytes).into())
     }

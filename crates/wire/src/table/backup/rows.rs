@@ -15,12 +15,12 @@ const ENDS: u8 = 1;
 /// Bytes that a row takes at most.
 pub const ROW_BYTES: usize = 2 + 1 + 4 + 8 + KEY_BYTES + VALUE_BYTES;
 
-/// A row.
+/// A row as a chunk has it, without the version that it had in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupRow<'a> {
-    /// Its key.
+    /// Its key, of at most [`KEY_BYTES`] bytes.
     pub key: &'a [u8],
-    /// Its value.
+    /// Its value, of at most [`VALUE_BYTES`] bytes.
     pub value: &'a [u8],
     /// When it ends, in milliseconds of Unix time; none: never.
     pub expires_ms: Option<u64>,
@@ -64,7 +64,7 @@ pub struct RowReader<'a> {
 }
 
 impl<'a> RowReader<'a> {
-    /// Of these bytes.
+    /// Stands before the first row of these bytes.
     pub fn new(bytes: &'a [u8]) -> RowReader<'a> {
         RowReader { bytes, at: 0, last: None }
     }

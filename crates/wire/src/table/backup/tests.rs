@@ -60,7 +60,7 @@ pub(super) fn manifest() -> Manifest {
     }
 }
 
-/// Of a table with named partitions and indexes.
+/// The manifest of a table with named partitions and indexes.
 pub(super) fn second_form() -> Manifest {
     let mut manifest = manifest();
     manifest.settings.sharding = Sharding::Named {};

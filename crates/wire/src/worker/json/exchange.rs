@@ -34,7 +34,7 @@ pub struct ReplicaKey {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HotKey {
-    /// The key.
+    /// The key that clients ask for.
     pub key: KeyText,
     /// The number of requests a second for the key.
     pub requests_per_s: f64,

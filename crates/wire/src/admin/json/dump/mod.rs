@@ -139,7 +139,7 @@ pub struct DumpMap {
     pub shards: Vec<DumpShard>,
 }
 
-/// A shard.
+/// A shard of the map, with its replicas.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpShard {
@@ -166,7 +166,7 @@ pub struct DumpShard {
     pub replicas: Vec<DumpReplica>,
 }
 
-/// A replica.
+/// A replica of a shard, on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpReplica {
@@ -190,7 +190,7 @@ pub struct DumpReplica {
     pub replaces: Option<u64>,
 }
 
-/// A node.
+/// A node that has registered, as the coordinator stores it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DumpNode {
