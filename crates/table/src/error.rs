@@ -15,9 +15,9 @@ pub enum OpenError {
     /// The folder of the stores cannot be read.
     #[error("{}: {doing}: {source}", path.display())]
     Folder {
-        /// The folder.
+        /// The folder below which the node's stores lie.
         path: PathBuf,
-        /// What was done.
+        /// What the node tried to do with the folder, for the message.
         doing: &'static str,
         /// The error that the operating system gave.
         source: std::io::Error,
@@ -67,7 +67,7 @@ pub enum WriteError {
     /// It is larger than an entry of the log may be.
     #[error("the write takes {bytes} bytes in the log, the limit is {most}: send several")]
     TooLarge {
-        /// What it takes.
+        /// The bytes that the write takes in the log.
         bytes: usize,
         /// The limit of this node's log.
         most: usize,
@@ -136,7 +136,7 @@ pub enum ReadError {
     /// The replica has stopped, as its store or the log failed.
     #[error("the replica has stopped: {0}")]
     Stopped(String),
-    /// Replication refuses it.
+    /// The machine of the replica refuses it, for example as it does not lead or has too old rows.
     #[error("{0}")]
     Refused(#[from] Failed),
 }

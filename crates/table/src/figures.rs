@@ -29,7 +29,7 @@ pub(crate) struct Taken {
     pub(crate) chunks: u64,
 }
 
-/// Of one replica, since it was opened.
+/// What is counted of one replica, since it was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     requests: AtomicU64,
@@ -43,7 +43,7 @@ impl Figures {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many have.
+    /// How many reads and writes have reached it.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -53,7 +53,7 @@ impl Figures {
         self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it has.
+    /// How many steps a child's replica has taken, to tell whether it gets on.
     pub(crate) fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// each peer, and the replies to those.
 pub const PACKETS_WAITING: usize = 1_024;
 
-/// Bytes of entries and rows in these; one message may always wait.
+/// Bytes of entries and rows in the messages that may wait for one replica; one message may always wait.
 pub const PACKET_BYTES_WAITING: usize = 16 << 20;
 
 /// Writes that may wait for one replica before its machine has seen them; beyond that they are refused.
@@ -19,7 +19,7 @@ pub const HOLD_MS: u64 = 5;
 /// Writes that may be held: with these the machine's bounds on what is in flight decide.
 pub const WRITES_HELD: usize = 1_024;
 
-/// Bytes of these.
+/// Bytes of the writes that may be held: with these, too, the machine's bounds decide.
 pub const WRITE_BYTES_HELD: usize = 4 << 20;
 
 /// Bytes of the writes that may wait for one replica; one write may always wait.
@@ -49,10 +49,10 @@ pub const REPLICAS_SERVED_BY_LOG: usize = 2;
 /// microseconds.
 pub const SLOW_APPLY: Duration = Duration::from_micros(250);
 
-/// See [`SLOW_APPLY`].
+/// What each entry may take beyond [`SLOW_APPLY`].
 pub const SLOW_ENTRY: Duration = Duration::from_micros(20);
 
-/// Such a replica is served by its own thread for so long, in milliseconds.
+/// A replica that waited so for its disk ([`SLOW_APPLY`]) is served by its own thread for so long, in milliseconds.
 pub const SLOW_MS: u64 = 1_000;
 
 /// Commands of the owner that may wait for one replica: it gives few, and waits for most.
@@ -147,13 +147,14 @@ pub const LOOK_MS: u64 = 1_000;
 /// a time, but a node may lead some thousand shards.
 pub const PEER_PACKETS: usize = 16_384;
 
-/// Bytes of these. On a line of 1 Gbit/s they take 130 ms: what waits for longer is nearly so late that it is sent again.
+/// Bytes of packets without chunks that may wait for one other node. On a line of 1 Gbit/s they take 130 ms: what waits for
+/// longer is nearly so late that it is sent again.
 pub const PEER_PACKET_BYTES: usize = 16 << 20;
 
 /// Chunks of snapshots that may wait for one other node: one of each that is sent, and one that is sent again.
 pub const PEER_CHUNKS: usize = 2 * SNAPSHOTS_SENT;
 
-/// Bytes of these: each has at most [`CHUNK_BYTES`] and one row of the largest kind.
+/// Bytes of chunks that may wait for one other node: each has at most [`CHUNK_BYTES`] and one row of the largest kind.
 pub const PEER_CHUNK_BYTES: usize = 8 << 20;
 
 /// Bytes that a packet counts for beside its entries and rows: the names of replica and keyspace, and the numbers of a message.
@@ -186,7 +187,7 @@ pub const CLOSE_FLUSH_BYTES: usize = 256 << 10;
 
 /// How often a node reads the clock by which rows end, so that it follows the system's.
 pub const CLOCK_LOOK: Duration = Duration::from_secs(1);
-/// A node says in its log that the two are farther from each other than this.
+/// A node says in its log that its clock and the system's are farther from each other than this.
 pub const CLOCK_FAR_SECONDS: f64 = 1.0;
 
 /// How often a node looks whether its log gets on.
@@ -226,7 +227,7 @@ pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// A leader with less than this looks for no key that halves its rows: a shard so small is not cut for its size.
 pub const MEDIAN_BYTES: u64 = 64 << 10;
 
-/// It looks again when its size has changed by one part in so many.
+/// A leader looks for such a key again when the size of its shard has changed by one part in so many.
 pub const MEDIAN_CHANGE: u64 = 8;
 
 /// Entries of an index of which the middle row is taken, where the middle of a store is in an index.
@@ -282,13 +283,14 @@ pub const GRPC_MESSAGE_BYTES: usize = 5 << 20;
 /// Rows that the answer to a load names as not known to be written.
 pub const LOAD_FAILURES: usize = 1_000;
 
-/// Bytes of keys and sentences in that.
+/// Bytes of keys and sentences in the list of such rows.
 pub const LOAD_FAILURE_BYTES: usize = 1 << 20;
 
 /// How long another node may take for its part of a page: it waits for [`PATIENCE`] itself, and then sends the page.
 pub const SHARD_ANSWER: Duration = Duration::from_secs(8);
 
-/// Bytes of such an answer: [`SCAN_BYTES`] and one row beyond in base64, with versions and names around a thousand rows.
+/// Bytes of another node's part of a page: [`SCAN_BYTES`] and one row beyond in base64, with versions and names around a
+/// thousand rows.
 pub const SHARD_ANSWER_BYTES: usize = 8 << 20;
 
 /// Idle connections to each other node that are kept for scans.
@@ -337,7 +339,7 @@ pub const INDEX_PAGE_BYTES: usize = SCAN_BYTES;
 /// Records that one step of a check reads: some milliseconds of a thread, which has stores to flush.
 pub const CHECK_STEP_RECORDS: usize = 4_096;
 
-/// Bytes of these.
+/// Bytes of records that one step of a check reads.
 pub const CHECK_STEP_BYTES: usize = 1 << 20;
 
 /// Checks of replicas that a node keeps, under way and done. Each has some hundred KiB, and one that is under way keeps files.

@@ -3,7 +3,7 @@
 use partage_core::base::id::Epoch;
 use partage_core::node::exchange::{ReplicaKey, ReplicationReport};
 
-/// What has happened.
+/// What a node tells its owner.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Notice {
     /// What the worker is to report of a replica has changed: a wish for another set, a silent leader, an heir
@@ -27,8 +27,8 @@ pub enum Notice {
 }
 
 /// Hears what happens on a node. The node calls while it serves a replica, on any thread, that of the log among them: `hears`
-/// must not block, and who holds a lock that it takes must not hand anything in.
+/// must not block, and no thread may call the node while it holds a lock that `hears` takes.
 pub trait Owner: Send + Sync {
-    /// Something has happened.
+    /// Takes a notice in, on a thread of the node that waits meanwhile.
     fn hears(&self, notice: Notice);
 }

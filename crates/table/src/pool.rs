@@ -21,7 +21,7 @@ struct Tasks {
 pub(crate) struct Pool(Vec<Arc<Tasks>>);
 
 impl Pool {
-    /// Starts the threads.
+    /// Starts so many threads, and at least one.
     pub(crate) fn start(threads: usize) -> std::io::Result<(Pool, Vec<JoinHandle<()>>)> {
         let pool = Pool((0..threads.max(1)).map(|_| Arc::default()).collect());
         let start = |tasks: &Arc<Tasks>| {

@@ -29,7 +29,6 @@ pub(crate) enum Presence {
     Damaged(String),
     /// It is being opened, closed or dropped.
     Changing,
-    /// It is open.
     Open,
     /// It is a child's, and takes its base: nothing of it counts yet.
     Base,

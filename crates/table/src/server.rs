@@ -36,7 +36,7 @@ const PACKETS: &str = "/partage.v1.Packets/{*method}";
 pub struct Config {
     /// Its name, kept across restarts.
     pub node: String,
-    /// Coordinators, `host:port`.
+    /// The coordinators, `host:port` each: the node registers at them, and gets maps from one of them.
     pub coordinators: Vec<String>,
     /// Where it listens. Bind port 0 to take any.
     pub listener: TcpListener,
@@ -62,7 +62,7 @@ pub struct Config {
 
 /// The listener for clients of Redis.
 pub struct RedisConfig {
-    /// Where it listens.
+    /// The bound socket that the listener accepts connections on.
     pub listener: TcpListener,
     /// The table of a connection that names none: absent, the only table that the node knows.
     pub table: Option<KeyspaceName>,
@@ -116,7 +116,7 @@ pub enum StartError {
     /// What is stored cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// It cannot register.
+    /// The worker does not start: no coordinator took it in, or its name or announcement is wrong.
     #[error(transparent)]
     Worker(#[from] partage_worker::StartError),
 }
@@ -129,7 +129,7 @@ impl StartError {
     }
 }
 
-/// A running node.
+/// A running node: the listeners, the worker and the replicas, until it leaves or is shut down.
 pub struct TableNode {
     worker: Worker,
     tables: Tables,
@@ -192,7 +192,7 @@ impl TableNode {
         Ok(TableNode { worker, tables, address, close, server, redis, attends })
     }
 
-    /// Where it listens.
+    /// The address that the listener is bound to, with the port that the system gave.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -202,12 +202,12 @@ impl TableNode {
         self.redis.as_ref().map(|(address, _)| *address)
     }
 
-    /// The worker inside.
+    /// The worker, which speaks with the coordinator for this node.
     pub fn worker(&self) -> &Worker {
         &self.worker
     }
 
-    /// The replicas inside.
+    /// The replicas of this node, for callers in the same process.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }

@@ -12,7 +12,7 @@ use partage_service::table::replication;
 use partage_service::table::split::inherit;
 use std::num::NonZeroUsize;
 
-/// Of one node, which is one data directory.
+/// The settings of one node, which is one data directory.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeSettings {
     /// The log, with the store that it belongs to. Its largest entry must be the same on all nodes: what one takes, all must.
@@ -55,10 +55,10 @@ impl Default for NodeSettings {
     }
 }
 
-/// Of one replica: what its keyspace says.
+/// The settings of one replica, as its keyspace says.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplicaSettings {
-    /// Of its replication.
+    /// The times and bounds of its replication, and how many replicas must be in sync.
     pub replication: replication::Settings,
     /// Which part of a key decides its partition: a batch stays within one.
     pub partition_key: PartitionKey,

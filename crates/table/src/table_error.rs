@@ -37,7 +37,7 @@ pub(crate) enum TableError {
     TooLarge {
         /// What, and how much there may be.
         message: String,
-        /// The way out.
+        /// What the client may do instead; empty where the message says it.
         help: &'static str,
     },
     /// There is no such table, or no such shard of it.
@@ -89,7 +89,7 @@ impl TableError {
         }
     }
 
-    /// The way out.
+    /// What the client may do instead; empty where the message says it.
     pub(crate) fn help(&self) -> &'static str {
         match self {
             TableError::Malformed(_) | TableError::Invalid(_) => "mend the request",

@@ -25,9 +25,9 @@ pub enum TokenError {
     /// It is of another table.
     #[error("the token is of table {of}, not of table {asked}: give the `next` of a page of this table")]
     OtherTable {
-        /// What it is of.
+        /// The table that the token was given for.
         of: KeyspaceName,
-        /// What is read.
+        /// The table that the request names.
         asked: KeyspaceName,
     },
     /// The table was dropped and created anew. With the way out.
@@ -38,9 +38,9 @@ pub enum TokenError {
 /// The frame of one kind of tokens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenFrame {
-    /// What it is called.
+    /// What such a token is called.
     pub(crate) name: &'static str,
-    /// The first byte.
+    /// The first byte of such a token, by which kinds of tokens are told apart.
     pub(crate) version: u8,
     /// How a client begins without a token.
     pub(crate) anew: &'static str,

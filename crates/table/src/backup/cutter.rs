@@ -26,7 +26,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Its name.
+    /// The hash of its rows, which names the chunk in a backup.
     pub fn digest(&self) -> ContentDigest {
         ContentDigest::of(&self.content)
     }
@@ -40,7 +40,7 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// Without a row.
+    /// Begins a chunk, which has no row yet.
     #[expect(clippy::new_without_default, reason = "a cutter is begun on purpose")]
     pub fn new() -> Cutter {
         Cutter { content: Vec::new(), rows: 0 }

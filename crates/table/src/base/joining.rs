@@ -58,7 +58,7 @@ const OF_ROWS: [(&[u8], &[u8]); 3] = [keys::ALL_ROWS_AND_ENDS, keys::ALL_INDEX_E
 pub(crate) struct RowsCopy {
     snapshots: Vec<TreeSnapshot>,
     joined: Joined,
-    /// Of [`OF_ROWS`].
+    /// The range of [`OF_ROWS`] that is copied now, by its place there.
     range: usize,
     /// The next record of that range; none: the first one.
     next: Option<Vec<u8>>,
@@ -123,7 +123,8 @@ fn sources<'a>(snapshots: &'a [TreeSnapshot], (from, to): (&[u8], &[u8])) -> Vec
     snapshots.iter().map(open).collect()
 }
 
-/// The records of all snapshots in a range of keys, in the order of their keys: each time the next key, and who has it.
+/// The records of all snapshots in a range of keys, in the order of their keys: each time the next key, and the snapshots that
+/// have it.
 fn merge<'a>(
     snapshots: &'a [TreeSnapshot],
     range: (&[u8], &[u8]),

@@ -26,17 +26,16 @@ const HEAD: usize = 20;
 /// The length of a value that is none.
 const DELETED: u32 = u32::MAX;
 
-/// More comes than is read, if so many bytes more wait than the least that did.
+/// A spool grows when so many bytes more are unread than the least that [`Spool::grows`] has found unread.
 const GROWS: u64 = 4 << 20;
 
-/// The file.
 #[derive(Debug)]
 pub(crate) struct Spool {
     file: File,
     path: PathBuf,
     written: u64,
     read: u64,
-    /// The least that was unread when it was asked for.
+    /// The fewest unread bytes that a call of [`Spool::grows`] has found: 0 once all was read.
     least: u64,
     /// More has come than was read, and not all was read since.
     has_grown: bool,

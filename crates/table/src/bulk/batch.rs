@@ -38,7 +38,7 @@ pub(crate) enum BatchError {
     /// An operation is none.
     #[error("operation {at}: {why}")]
     Operation {
-        /// Counted from 0.
+        /// The place of the operation in the batch, counted from 0.
         at: usize,
         /// With the way out.
         why: String,
@@ -222,7 +222,7 @@ impl Batch {
         Some(Request { id: RequestId(xxh3_128(name).to_be_bytes()), fingerprint: hash.digest() })
     }
 
-    /// As clients get it.
+    /// The answer to the client, which has a result for each operation.
     pub(crate) fn answer(&self, version: LogPosition, results: Vec<Done>) -> BatchAnswer {
         let result = |((operation, _), done): (&(Operation, Option<u64>), Done)| BatchResult {
             key: BytesText::from(&operation.key),
@@ -254,7 +254,7 @@ impl Batch {
         self.operations.iter().map(|(operation, _)| &operation.key)
     }
 
-    /// As another node is sent it.
+    /// The request by which another node is asked to do the batch.
     fn form(&self) -> BatchRequest {
         BatchRequest { operations: self.operations.iter().map(form).collect() }
     }

@@ -18,7 +18,7 @@ use partage_wire::json::ErrorBody;
 use partage_wire::table::{BytesText, GetAnswer, GetOutcome, GetRequest, GetResult};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A multi-get.
+/// The question of a multi-get: its items are the keys.
 #[derive(Debug)]
 pub(crate) struct Get {
     table: KeyspaceName,
@@ -30,7 +30,7 @@ pub(crate) struct Get {
 /// What becomes of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Got {
-    /// It was read.
+    /// The node has read it, and found a row or none.
     Read(ReadAnswer),
     /// The answer has as many bytes as one may have.
     LeftOut,
@@ -53,7 +53,7 @@ impl Get {
         Got::Read(answer)
     }
 
-    /// As clients get it.
+    /// The result for a key, as clients and other nodes get it.
     pub(crate) fn result(key: BytesText, outcome: Result<Got, Refused>) -> GetResult {
         let mut result = GetResult {
             key,
@@ -85,7 +85,7 @@ impl Get {
         result
     }
 
-    /// And back.
+    /// What another node's result says; none: this node does not understand it.
     fn outcome(&self, result: GetResult) -> Option<Result<Got, Refused>> {
         let row = match result.outcome {
             GetOutcome::LeftOut => return Some(Ok(Got::LeftOut)),

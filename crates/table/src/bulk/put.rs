@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 /// The word for a row whose request id another write had.
 const REQUEST_ID_TAKEN: &str = "request_id_taken";
 
-/// A multi-put.
+/// The question of a multi-put: its items are the rows.
 #[derive(Debug)]
 pub(crate) struct Put {
     table: KeyspaceName,
@@ -84,7 +84,7 @@ impl Put {
         Write { at_ms: 0, request, operations: vec![operation] }
     }
 
-    /// As clients get it.
+    /// The result for a row, as clients and other nodes get it.
     pub(crate) fn result(key: BytesText, outcome: Result<Outcome, Refused>) -> PutResult {
         let error = |word: &str, why: String| Some(ErrorBody::new(word, why, "").error);
         let mut result =
@@ -113,7 +113,7 @@ impl Put {
         result
     }
 
-    /// And back.
+    /// What another node's result says; none: this node does not understand it.
     fn outcome(result: PutResult) -> Option<Result<Outcome, Refused>> {
         use partage_service::table::rows::Done;
         Some(match result.outcome {

@@ -16,7 +16,7 @@ const ROWS: usize = 0;
 const ENDS: usize = 1;
 const OTHERS: usize = 2;
 const STRAY: usize = 3;
-/// Of the first index.
+/// The part of the first index: the others follow.
 const INDEXES: usize = 4;
 
 /// The sums of a range of keys, by part.
@@ -131,7 +131,7 @@ impl<S: Snapshot> Digesting<S> {
         self.ranges.partition_point(|range| range.first.as_bytes() <= key).saturating_sub(1)
     }
 
-    /// All of it.
+    /// The sums of all that was read, once [`Digesting::step`] has nothing more to read.
     pub(crate) fn end(self) -> Digest {
         let parts = [Part::Rows, Part::Ends, Part::Others, Part::Stray].into_iter();
         let parts: Vec<Part> =

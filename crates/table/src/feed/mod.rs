@@ -65,13 +65,13 @@ pub enum FeedStart {
 /// What a page of a feed is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedRequest {
-    /// The table.
+    /// The table, which must keep changes ([`FeedError::NoFeed`]).
     pub table: KeyspaceName,
-    /// Of this shard alone.
+    /// Only changes of this shard; none: of the whole table.
     pub shard: Option<ShardId>,
-    /// From where on.
+    /// Where a client's first page begins, or the token of the page before.
     pub start: FeedStart,
-    /// Changes, at most.
+    /// How many changes the page may have; both interfaces allow 1 to [`limits::SCAN_ROWS`].
     pub most: usize,
     /// How long to wait where there are none; [`limits::FEED_WAIT`] at most counts.
     pub wait: Duration,
@@ -153,7 +153,7 @@ struct ShardChanges {
 }
 
 impl ShardChanges {
-    /// Whether nobody should wait any longer.
+    /// Whether a page need not wait any longer: the shard has changes, or cannot be read.
     fn is_news(&self) -> bool {
         self.read.as_ref().map_or(true, |page| !page.changes.is_empty())
     }

@@ -37,7 +37,7 @@ pub struct FeedToken {
 }
 
 impl FeedToken {
-    /// As text.
+    /// The token as text, for `next` of a page; the client sends it back as `after`.
     pub fn text(&self) -> String {
         FRAME.text(&self.table, self.first_shard, |bytes| {
             let parts = self.progress.parts();

@@ -72,7 +72,7 @@ fn condition_of(if_version: &str, if_absent: bool) -> Result<Condition, TableErr
     condition(Some(if_version).filter(|text| !text.is_empty()), if_absent).map_err(TableError::Malformed)
 }
 
-/// By the clock of the leader.
+/// When a row ends, by the clock of the leader; without a time to live it never does.
 fn expiry(ttl_ms: Option<u64>) -> Expiry {
     ttl_ms.map_or(Expiry::Never, Expiry::After)
 }
@@ -172,7 +172,7 @@ fn page_size(name: &str, asked: u32) -> Result<usize, TableError> {
     }
 }
 
-/// A feed.
+/// The feed that a client's stream follows, after its numbers were checked.
 pub(super) fn feed(asked: proto::FeedRequest) -> Result<Feed, TableError> {
     let page_changes = page_size("page_changes", asked.page_changes)?;
     let (least, most) = (limits::FEED_IDLE, limits::FEED_WAIT);

@@ -111,7 +111,7 @@ fn parse(table: &str, query: &str) -> Result<(FeedRequest, Option<EndsLeft>), St
     Ok((asked, left))
 }
 
-/// `POST /v1/tables/<table>/feed/shards`
+/// `POST /v1/tables/<table>/feed/shards`: changes of shards that this node has replicas of, for another node.
 pub(super) async fn of_shards(State(feeds): State<Feeds>, Path(table): Path<String>, body: Body) -> Response {
     let table = match KeyspaceName::new(&table) {
         Ok(table) => table,

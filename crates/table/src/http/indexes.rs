@@ -148,7 +148,7 @@ pub(super) async fn create(
     created.await.unwrap_or_else(|otherwise: Otherwise| *otherwise)
 }
 
-/// Drops an index.
+/// Drops an index in all shards of the table.
 #[utoipa::path(
     delete, path = "/v1/tables/{table}/indexes/{index}", tag = "indexes",
     params(

@@ -36,7 +36,7 @@ pub(super) const PATH: &str = "/v1/openapi.json";
 )]
 struct Document;
 
-/// Reads a row.
+/// Reads a row: the body of the answer is its value.
 #[utoipa::path(
     get, path = "/v1/tables/{table}/keys/{key}", tag = "rows",
     params(

@@ -61,7 +61,7 @@ pub enum IndexError {
     /// There is no such index.
     #[error("table {table} has no index {name}: `partage table index list {table}` lists its indexes")]
     Missing {
-        /// The table.
+        /// The table that was asked for the index.
         table: KeyspaceName,
         /// The name of the index.
         name: IndexName,
@@ -69,11 +69,11 @@ pub enum IndexError {
     /// The index cannot be asked now.
     #[error("index {name} of table {table} is {state}: {way}", way = state.way_out())]
     NotReady {
-        /// The table.
+        /// The table that has the index.
         table: KeyspaceName,
         /// The name of the index.
         name: IndexName,
-        /// Its state.
+        /// How far the index is, over all shards of the table.
         state: TableState,
     },
     /// There is another index of that name.
@@ -81,7 +81,7 @@ pub enum IndexError {
         "table {table} has an index {name} of field {field} already: choose another name, or drop it first"
     )]
     Taken {
-        /// The table.
+        /// The table that has the other index.
         table: KeyspaceName,
         /// The name of the index.
         name: IndexName,

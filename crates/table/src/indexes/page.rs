@@ -36,9 +36,9 @@ pub enum IndexOrder {
 /// What a page is to have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableIndexScan {
-    /// The table.
+    /// The table whose rows the page has.
     pub table: KeyspaceName,
-    /// The index.
+    /// The index by which they are found.
     pub name: IndexName,
     /// The values, as they were given: equals, from, to.
     pub(crate) query: QueryText,
@@ -56,7 +56,7 @@ pub struct TableIndexScan {
     pub token: Option<IndexToken>,
 }
 
-/// A page.
+/// A page of rows, with the token by which the next one is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexPage {
     /// The rows, in the order that was asked for; there may be none though more follow.

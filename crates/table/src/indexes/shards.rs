@@ -30,14 +30,14 @@ pub(super) struct Holder {
 pub(super) struct Shard {
     pub(super) id: ShardId,
     pub(super) leader: Option<Holder>,
-    /// With the leader.
+    /// All nodes that have a replica by the map, the leader among them.
     pub(super) holders: Vec<Holder>,
 }
 
 /// Which shards of a table are asked.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Which<'a> {
-    /// Each.
+    /// Every shard of the table.
     All,
     /// The one that has the rows with the partition key of this key.
     OfKey(&'a Key),

@@ -25,7 +25,7 @@ use partage_service::table::index::IndexId;
 
 const FRAME: TokenFrame = TokenFrame {
     name: "a token of an index",
-    // Which no token of a scan has.
+    // No token of a scan has this version.
     version: 66,
     anew: "leave token out to begin at the first row",
 };
@@ -63,7 +63,7 @@ impl IndexToken {
         }
     }
 
-    /// As text.
+    /// The token as text, for `next` of a page; the client sends it back as `token`.
     pub fn text(&self) -> String {
         FRAME.text(&self.table, self.first_shard, |bytes| {
             bytes.put_u64(self.index.0);

@@ -31,11 +31,11 @@ use tokio::time::Instant;
 /// Where a segment ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
-    /// Where the shard at its begin does, which was not asked yet.
+    /// Where the shard ends that has the first place of the segment: that shard was not asked yet.
     OfShard,
-    /// Before this place.
+    /// This place is the first one behind the segment.
     Before(Place),
-    /// With the table.
+    /// The segment goes on to the end of the table.
     OfTable,
 }
 

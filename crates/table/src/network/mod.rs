@@ -61,7 +61,7 @@ use tokio::task::AbortHandle;
 #[derive(Debug)]
 pub(crate) struct Sender {
     node: NodeId,
-    /// 0: none yet.
+    /// The incarnation that streams name from now on; 0 until the coordinator has given one.
     incarnation: AtomicU64,
 }
 

@@ -86,9 +86,9 @@ pub(crate) fn generations(folder: &Path, key: &ReplicaKey) -> io::Result<Vec<u64
 pub(crate) struct PartialSnapshot {
     pub(crate) generation: u64,
     pub(crate) store: Arc<TreeStore>,
-    /// Of the snapshot.
+    /// Up to which entry the leader had applied its log when it made the snapshot.
     pub(crate) position: LogPosition,
-    /// The last key.
+    /// The last key that is stored; the replica wants the rows behind it.
     pub(crate) through: SharedBytes,
 }
 

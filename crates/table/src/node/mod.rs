@@ -52,7 +52,7 @@ use tokio::sync::oneshot;
 /// Which node it is, and where its data is.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The node.
+    /// The node's name; it delivers packets to that node itself, and all others through the transport.
     pub node: NodeId,
     /// This start of its process.
     pub incarnation: Incarnation,
@@ -534,7 +534,6 @@ impl Drop for Node {
 }
 
 impl Shared {
-    /// The node.
     pub(crate) fn node(&self) -> &NodeId {
         &self.identity.node
     }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// A replica that is on the disk of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredReplica {
-    /// The replica.
+    /// The replica that the log has records of, or that a folder is named after.
     pub replica: ReplicaKey,
     /// The highest epoch that it has seen.
     pub fence: Epoch,
@@ -133,7 +133,7 @@ impl From<std::io::Error> for NotOpened {
 
 /// The rows of a replica.
 pub(crate) struct OpenedRows {
-    /// Of their folder.
+    /// The generation of the folder that has the rows.
     pub(crate) generation: u64,
     pub(crate) rows: StoredRows<TreeStore>,
     /// A part of a snapshot that the replica may go on with.

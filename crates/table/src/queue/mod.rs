@@ -13,9 +13,9 @@
 //!
 //! # Who serves it
 //!
-//! One at a time, who has taken the replica out of its queue ([`Turn`]). That is the thread of the replica, or, while the replica
-//! needs nothing that may take long ([`Claim`]), the very thread that adds: to wake another thread takes some
-//! 30 microseconds on a virtual machine, and a write came to eight such waits on its way through three nodes.
+//! One thread at a time serves a replica: the one that has taken it out of its queue ([`Turn`]). That is the thread of the
+//! replica, or, while the replica needs nothing that may take long ([`Claim`]), the very thread that adds: to wake another
+//! thread takes some 30 microseconds on a virtual machine, and a write came to eight such waits on its way through three nodes.
 //!
 //! ```text
 //!        add                                    its thread comes to it
@@ -160,8 +160,8 @@ impl ReplicaQueue {
         Some((changed, claim.map(|number| Claim { queue: Arc::clone(self), number })))
     }
 
-    /// Changes what waits, unless the replica is closed, and gives a claim to serve the replica, unless somebody does already, or
-    /// it needs what takes long. Who serves it has no lock, and is not serving another replica.
+    /// Changes what waits, unless the replica is closed, and gives a claim to serve the replica, unless somebody does already,
+    /// or it needs what takes long. The caller must hold no lock, and serve no other replica, when it uses the claim.
     pub(crate) fn add_to_serve(self: &Arc<Self>, change: impl FnOnce(&mut Waiting)) -> Option<Claim> {
         let not_served = |turn| !matches!(turn, Turn::Serving | Turn::ServingAgain);
         self.add_claiming(change, not_served)?.1
@@ -244,7 +244,7 @@ impl ReplicaQueue {
         added.map(|()| claim)
     }
 
-    /// Adds a read.
+    /// Adds a read; refuses it as [`ReadError::Busy`] when [`limits::READS_WAITING`] wait.
     pub(crate) fn add_read(self: &Arc<Self>, read: Read) -> Result<(), ReadError> {
         let added = self.add(|waiting| {
             if waiting.reads.len() >= limits::READS_WAITING {

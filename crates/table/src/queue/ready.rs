@@ -26,9 +26,9 @@ pub(crate) struct ReadyList {
 
 /// What a thread has to serve.
 pub(crate) struct Ready {
-    /// Now.
+    /// Replicas to be served at once, in the order in which they were listed.
     pub(crate) queues: VecDeque<Arc<ReplicaQueue>>,
-    /// At these times at the latest.
+    /// Replicas to be served at these times at the latest.
     pub(crate) timers: Vec<(Millis, Arc<ReplicaQueue>)>,
 }
 

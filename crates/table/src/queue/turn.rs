@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Who serves a replica next, or does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Nothing waits.
+    /// Nothing waits, and no thread serves the replica.
     #[default]
     Idle,
     /// The replica is on the list of its thread.
@@ -29,7 +29,7 @@ pub(super) struct State {
     pub(super) turn: Turn,
     /// The number of the last claim.
     pub(super) claims: u64,
-    /// The list of the thread has the replica, whosever turn it is by now.
+    /// The list of the thread has the replica, whatever the turn is by now.
     pub(super) is_on_list: bool,
     /// None: it is being served, or not open.
     pub(super) replica: Option<Local>,

@@ -18,7 +18,7 @@ use partage_service::table::rows::Outcome;
 use std::collections::{BTreeSet, VecDeque};
 use tokio::sync::oneshot;
 
-/// Who waits for a write.
+/// Where the outcome of a write goes.
 pub(crate) type WriteAnswer = oneshot::Sender<Result<Outcome, WriteError>>;
 
 /// A read that waits.
@@ -32,13 +32,13 @@ pub(crate) struct Read {
 /// What a read wants, and where its answer goes.
 #[derive(Debug)]
 pub(crate) enum Wanted {
-    /// One row.
+    /// The row of this key, if there is one.
     Row(Key, oneshot::Sender<Result<ReadAnswer, ReadError>>),
     /// The rows of a range.
     Range(ScanRange, oneshot::Sender<Result<ScanPage, ReadError>>),
     /// Rows by an index.
     Index(IndexRange, oneshot::Sender<Result<IndexRead, ReadError>>),
-    /// The indexes.
+    /// All indexes of the shard, with their states.
     Indexes(oneshot::Sender<Result<Vec<Definition>, ReadError>>),
     /// All rows, as they are, to be read later.
     Pinned(oneshot::Sender<Result<PinnedRows<TreeSnapshot>, ReadError>>),
@@ -60,7 +60,7 @@ impl Read {
 /// What the owner wants of a replica.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// How it stands.
+    /// How its machine stands: role, epoch, and end of the log.
     Status(oneshot::Sender<Status>),
     /// How it stands, by the clock of now: metrics have the last time that its thread said so.
     Standing(oneshot::Sender<Standing>),

@@ -34,12 +34,12 @@ pub struct RedisTables {
     settings: Arc<Settings>,
 }
 
-/// Of the listener of a node.
+/// The settings of the listener for clients of Redis.
 #[derive(Debug)]
 pub struct Settings {
     /// The table of a connection that names none; without it the only table that the node knows, if there is one only.
     pub table: Option<KeyspaceName>,
-    /// Where it listens.
+    /// The address of the listener, which clients get where `announced` is none or no address.
     pub address: SocketAddr,
     /// Where clients reach it, `host:port`, as the node has announced it. None: no client is sent anywhere.
     pub announced: Option<String>,
@@ -98,7 +98,6 @@ impl Tables for RedisTables {
     }
 }
 
-/// One table.
 #[derive(Debug, Clone)]
 struct RedisTable {
     client: TableClient,

@@ -73,7 +73,7 @@ impl Incoming {
 }
 
 impl LocalReplica {
-    /// A chunk comes.
+    /// Takes in a chunk that another replica sends: stores it if it is the next one, or answers what that replica is to do.
     pub(super) fn take_chunk(&mut self, from: PlacementId, chunk: SnapshotChunk) {
         let now = self.shared.clock.now();
         let position = chunk.position;

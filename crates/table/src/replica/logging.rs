@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 struct Submitted {
     number: u64,
-    /// In nanoseconds.
+    /// When the machine gave it, by the clock of the node in nanoseconds.
     at: u64,
     /// The index of the last entry that it appends.
     end: Option<u64>,

@@ -72,7 +72,6 @@ enum State {
     Damaged(String),
 }
 
-/// One open replica.
 pub(crate) struct LocalReplica {
     queue: Arc<ReplicaQueue>,
     shared: Arc<Shared>,
@@ -114,7 +113,7 @@ pub(crate) struct LocalReplica {
     partial: Option<PartialSnapshot>,
     /// The next folder that is filled.
     next_generation: u64,
-    /// Who waits until it may be read from.
+    /// The load of a read replica waits for this answer: the replica may be read from.
     when_fresh: Option<oneshot::Sender<()>>,
     closing: Option<Closing>,
     /// To apply entries has taken long, and the thread of the replica serves it until then.

@@ -124,7 +124,7 @@ impl<S: Store> StoredRows<S> {
         })
     }
 
-    /// The store.
+    /// The engine's store that has the records: the replica flushes it, and asks it for its size.
     pub fn store(&self) -> &Arc<S> {
         &self.store
     }

@@ -20,7 +20,7 @@ pub struct ScanRange {
     pub from: Key,
     /// The first key behind the range; none: there is no end.
     pub to: Option<Key>,
-    /// With what all keys begin.
+    /// Bytes with which all keys begin; none: any key.
     pub prefix: Key,
     /// How many rows a page may have; [`limits::SCAN_ROWS`] at most count.
     pub most: usize,
@@ -29,7 +29,7 @@ pub struct ScanRange {
 }
 
 impl Default for ScanRange {
-    /// All rows.
+    /// All rows with their values, [`limits::SCAN_ROWS`] on a page.
     fn default() -> ScanRange {
         ScanRange {
             from: Key::empty(),
@@ -44,7 +44,7 @@ impl Default for ScanRange {
 /// A row that a scan has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScannedRow {
-    /// Its key.
+    /// The key of the row, whole even where the scan has a prefix.
     pub key: Key,
     /// Its value, if the scan wants values.
     pub value: Option<Value>,

@@ -49,7 +49,7 @@ use tokio::time::{Instant, timeout_at};
 /// What a page of a scan of a table is to have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableScan {
-    /// The table.
+    /// The table, whose shards must have an order ([`ScanError::Named`]).
     pub table: KeyspaceName,
     /// Which rows, and how many of them a page may have.
     pub range: ScanRange,
@@ -75,7 +75,7 @@ pub struct TablePage {
 pub(crate) struct FilteredRange {
     /// The keys, and how many.
     pub(crate) range: ScanRange,
-    /// By their values; none: all.
+    /// Which of the rows are wanted, by their values; none: all.
     pub(crate) filter: Option<Arc<Filter>>,
 }
 
@@ -104,7 +104,7 @@ struct ShardPage {
     after: Option<Place>,
 }
 
-/// Who is asked for a shard.
+/// The node that is asked for a shard, which leads it by the map.
 #[derive(Debug)]
 struct Leader {
     shard: ShardId,
@@ -132,7 +132,7 @@ impl Scans {
         (Arc::clone(&self.maps), self.peers.clone())
     }
 
-    /// The node.
+    /// The node that scans: it answers for its own shards without a request.
     pub(crate) fn node(&self) -> &NodeId {
         &self.node
     }

@@ -116,7 +116,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// As text.
+    /// The token as text, for `next` of a page; the client sends it back as `token`.
     pub fn text(&self) -> String {
         FRAME.text(&self.table, self.first_shard, |bytes| {
             self.place.put(bytes);

@@ -64,7 +64,7 @@ pub enum StartError {
     /// The folder cannot be made.
     #[error("{}: {source}: {}", path.display(), folder_help(source))]
     Folder {
-        /// The folder.
+        /// The node's folder, as the settings name it.
         path: PathBuf,
         /// The error that the operating system gave.
         source: std::io::Error,

@@ -60,7 +60,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// All of them.
+    /// Every kind once, so that words and counters can be found for each.
     pub const ALL: [Refusal; 8] = [
         Refusal::Invalid,
         Refusal::Soon,

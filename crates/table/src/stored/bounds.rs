@@ -24,7 +24,7 @@ fn put_text(bytes: &mut Vec<u8>, text: &[u8]) {
     bytes.put_slice(text);
 }
 
-/// Appends them.
+/// Appends bounds in the form above.
 pub(crate) fn put(bytes: &mut Vec<u8>, bounds: &Bounds) {
     match bounds {
         Bounds::Keys(range) => {

@@ -20,7 +20,7 @@ const DELETE: u8 = 2;
 const EXPIRED: u8 = 3;
 const ENDS: u8 = 1;
 
-/// Of a change.
+/// The value of a change in the store.
 pub(crate) fn encode_change(change: &Change) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(19 + change.bytes());
     bytes.put_u8(VERSION);
@@ -62,7 +62,7 @@ fn put_position(bytes: &mut Vec<u8>, position: LogPosition) {
     bytes.put_u64(position.index);
 }
 
-/// Of up to where changes are removed.
+/// The value of the record that says up to where changes are removed.
 pub(crate) fn encode_removed(removed: &Removed) -> Vec<u8> {
     let mut bytes = vec![VERSION];
     put_position(&mut bytes, removed.through);

@@ -22,7 +22,7 @@ use partage_service::table::filter::Path;
 use partage_service::table::index::{Definition, IndexChange, IndexId, IndexState};
 
 const INDEX_VERSION: u8 = 1;
-/// Which no write has: of a payload it tells what it is.
+/// The version of a change of indexes: no write has it, so it tells which of both a payload is.
 const CHANGE_VERSION: u8 = 2;
 
 const BUILDING: u8 = 1;
@@ -35,7 +35,7 @@ const BUILD: u8 = 3;
 const REMOVE: u8 = 4;
 const CHECK: u8 = 5;
 
-/// Of an index.
+/// The value of an index in the store, for [`decode`].
 pub fn encode(definition: &Definition) -> Vec<u8> {
     let (state, progress): (u8, &[u8]) = match &definition.state {
         IndexState::Building(key) => (BUILDING, key.as_bytes()),

@@ -31,10 +31,10 @@ const CHANGE: u8 = 8;
 /// Bytes of an index entry's key before the value.
 const INDEX_HEAD: usize = 9;
 
-/// Of how the shard stands.
+/// The key of the record that says how the shard stands.
 pub(crate) const STANDING: &[u8] = &[5];
 
-/// Of up to where changes are removed.
+/// The key of the record that says up to where changes are removed.
 pub(crate) const REMOVED: &[u8] = &[9];
 
 /// The first key, and the key behind the last one, of changes.
@@ -59,7 +59,7 @@ pub(crate) fn row(key: &Key) -> Vec<u8> {
     row_bytes(key.as_bytes())
 }
 
-/// Of the row of any bytes: also of such that are too long for a key.
+/// The key of the row of any bytes: also of such that are too long for a key.
 pub(crate) fn row_bytes(key: &[u8]) -> Vec<u8> {
     [&[ROW], key].concat()
 }
@@ -146,7 +146,7 @@ pub(crate) fn behind_index(index: IndexId) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexEntry<'a> {
     pub(crate) index: IndexId,
-    /// The encoded value.
+    /// The indexed value of the row in the form of `index::encoded_value`, which is cut if it is long.
     pub(crate) value: &'a [u8],
     /// The key of the row.
     pub(crate) key: &'a [u8],
@@ -166,7 +166,7 @@ pub(crate) fn place_in_index(stored: &[u8]) -> &[u8] {
     stored.get(INDEX_HEAD..).unwrap_or_default()
 }
 
-/// Of an index itself.
+/// The key of the record of an index itself.
 pub(crate) fn index(index: IndexId) -> Vec<u8> {
     [&[INDEX], &index.0.to_be_bytes()[..]].concat()
 }
@@ -179,7 +179,7 @@ pub(crate) fn is_index(stored: &[u8]) -> bool {
     stored.first() == Some(&INDEX)
 }
 
-/// Of a change; the empty key gives the first one that a change of the entry may have.
+/// The key of a change; the empty key gives the first one that a change of the entry may have.
 pub(crate) fn change(entry: LogPosition, key: &[u8]) -> Vec<u8> {
     [&[CHANGE], &entry.epoch.0.to_be_bytes()[..], &entry.index.to_be_bytes(), key].concat()
 }

@@ -21,7 +21,7 @@ use partage_service::table::rows::{Answered, Done, Now, Outcome, Refusal, Row, S
 
 const VERSION: u8 = 1;
 
-/// Of the count of parts that the first part of an outcome begins with.
+/// Bytes of the count of parts with which the first part of an outcome begins.
 const PARTS_BYTES: usize = 2;
 
 const DONE: u8 = 1;
@@ -56,7 +56,7 @@ fn put_row(bytes: &mut Vec<u8>, row: &Row) {
     bytes.put_slice(&row.value);
 }
 
-/// Of a row.
+/// The value of a row in the store, for [`decode_row`].
 pub fn encode_row(row: &Row) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(26 + row.value.len());
     put_row(&mut bytes, row);
@@ -73,7 +73,7 @@ pub fn decode_row(bytes: &[u8]) -> Result<Row, Malformed> {
     Ok(Row { value: cursor.rest().into(), version, expires_ms })
 }
 
-/// Of how a shard stands.
+/// The value of the record that says how a shard stands.
 pub fn encode_standing(standing: &Standing) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(17);
     bytes.put_u8(VERSION);
@@ -91,7 +91,7 @@ pub fn decode_standing(bytes: &[u8]) -> Result<Standing, Malformed> {
     cursor.end().map(|()| standing)
 }
 
-/// Of an outcome, not yet in parts.
+/// An outcome as it is stored, not yet in parts.
 pub fn encode_answered(answered: &Answered) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
     bytes.put_u8(VERSION);

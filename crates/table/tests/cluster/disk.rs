@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// Whether writes wait.
+/// A switch by which a test makes writes to the disk wait.
 #[derive(Debug, Default)]
 pub struct Held {
     is_held: Mutex<bool>,

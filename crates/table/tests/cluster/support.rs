@@ -98,11 +98,11 @@ impl Faults {
 pub struct Shard {
     pub epoch: u64,
     pub configuration: u64,
-    /// By node.
+    /// The number of the node that leads.
     pub leader: u64,
     pub in_sync: BTreeSet<u64>,
     pub had_data: bool,
-    /// By node.
+    /// The number of the node to which the leader is to hand over.
     pub hand_over_to: Option<u64>,
 }
 
@@ -269,7 +269,7 @@ impl Owner for Link {
     }
 }
 
-/// Three nodes.
+/// Three nodes in one process, with what stands for the network and the coordinator.
 pub struct Cluster {
     pub world: Arc<World>,
     pub settings: NodeSettings,

@@ -81,7 +81,7 @@ fn routes(
     (table.routes(), brief)
 }
 
-/// Four even ranges.
+/// The bounds of four shards that share the hash space evenly.
 fn quarters() -> Vec<Bounds> {
     let quarter = |at: u64| Bounds::Hashes(HashRange { first: at << 62, last: (at << 62) | (u64::MAX >> 2) });
     (0..4).map(quarter).collect()

@@ -17,13 +17,12 @@ use partage_service::table::rows::Row;
 /// Which rows a page is to have.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct IndexRange {
-    /// The index.
     pub(crate) name: IndexName,
-    /// By what the index has of them.
+    /// Which values they have in the index.
     pub(crate) query: IndexQuery,
     /// From this place on: an encoded value and a key.
     pub(crate) from: Vec<u8>,
-    /// How many of them.
+    /// How many rows the page may have.
     pub(crate) most: usize,
     /// Whether the page has the values.
     pub(crate) with_values: bool,
@@ -60,7 +59,7 @@ pub(crate) enum IndexRead {
     Missing,
     /// It is being built, or dropped.
     Unfinished(Definition),
-    /// A page.
+    /// The index is ready, and has these rows.
     Page {
         /// Which index it is.
         index: IndexId,

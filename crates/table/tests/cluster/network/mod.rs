@@ -37,7 +37,6 @@ impl PacketSink for ToNode {
     }
 }
 
-/// A listener.
 struct Listening {
     address: String,
     stop: watch::Sender<bool>,

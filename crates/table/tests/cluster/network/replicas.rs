@@ -91,7 +91,7 @@ async fn streams_that_are_killed_in_the_middle_lose_no_write() {
     assert!(networked.transports[&1].counts().streams_failed >= 6);
 }
 
-/// Counts what comes.
+/// A sink that no packet should reach: it counts those that come.
 struct Nowhere(AtomicU64);
 
 impl PacketSink for Nowhere {

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// Keeps what comes.
+/// A sink that keeps the packets, for a test to compare.
 #[derive(Default)]
 struct Kept(Mutex<Vec<(ReplicaKey, PlacementId, Packet)>>);
 
