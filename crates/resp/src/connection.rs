@@ -75,7 +75,7 @@ struct Kept {
     /// A hash of its key.
     key: u64,
     writes: bool,
-    /// What it counts.
+    /// What it counts against [`limits::PIPELINE_BYTES`]: its own bytes, and those that its answer is expected to have.
     bytes: usize,
 }
 
@@ -104,7 +104,7 @@ struct Connection<'a> {
     /// So much of it is written.
     written: usize,
     under_way: FuturesOrdered<BoxFuture<'static, (Reply, Version)>>,
-    /// In the same order.
+    /// One for each of `under_way`, in the same order.
     kept: VecDeque<Kept>,
     kept_bytes: usize,
     /// Bytes that an answer is expected to have.

@@ -6,10 +6,10 @@ use std::ops::Range;
 /// Which version a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Version {
-    /// RESP2.
+    /// RESP2, which each connection speaks until `HELLO 3`.
     #[default]
     Two,
-    /// RESP3.
+    /// RESP3, which a client chooses by `HELLO 3`.
     Three,
 }
 
@@ -20,21 +20,19 @@ pub enum Reply {
     Word(&'static str),
     /// An error: its code, and a sentence. What clients sent may be in it.
     Error(String),
-    /// A number.
     Integer(i64),
     /// The bytes of a value.
     Value(Value),
     /// A part of a value.
     Part(Value, Range<usize>),
-    /// Bytes.
+    /// Bytes that are no value of a row, or were copied from one.
     Bytes(Vec<u8>),
     /// A text of ours for people.
     Text(String),
-    /// There is nothing.
+    /// Nothing, where a value would be.
     Null,
-    /// There is no answer of several.
+    /// Nothing, where an array would be.
     NullArray,
-    /// Several.
     Array(Vec<Reply>),
     /// Pairs; in RESP2 one after the other.
     Map(Vec<(Reply, Reply)>),
@@ -43,7 +41,6 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// `+OK`.
     pub const OK: Reply = Reply::Word("OK");
 
     /// An error with the code `ERR`.
@@ -56,7 +53,7 @@ impl Reply {
         Reply::Bytes(text.into().into_bytes())
     }
 
-    /// 1 or 0.
+    /// The number 1 if it is so, else 0.
     pub fn flag(is_so: bool) -> Reply {
         Reply::Integer(i64::from(is_so))
     }
@@ -82,7 +79,7 @@ impl Reply {
         }
     }
 
-    /// Adds its bytes.
+    /// Appends the bytes of the reply to `out`.
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
         match self {
             Reply::Word(text) => line(out, b'+', text.as_bytes()),

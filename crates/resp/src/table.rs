@@ -183,7 +183,7 @@ pub enum RequestError {
 /// From where a scan goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanFrom {
-    /// Of the page before; none: from the beginning.
+    /// The `next` of the page before; none: from the beginning.
     pub token: Option<Vec<u8>>,
     /// At most so many rows are looked at.
     pub most: usize,
@@ -204,7 +204,7 @@ pub struct Page {
 /// A row that a scan has come by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Its key.
+    /// The key of the row, whole.
     pub key: Key,
     /// When it ends, in milliseconds of Unix time.
     pub expires_ms: Option<u64>,
@@ -217,16 +217,16 @@ impl Found {
     }
 }
 
-/// Who has some slots.
+/// Some slots that follow on each other, and the nodes that have them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotOwner {
     /// The first of them.
     pub first: u16,
     /// The last of them.
     pub last: u16,
-    /// Whose replica leads; none at this moment.
+    /// The node whose replica leads; none at this moment.
     pub leader: Option<SlotNode>,
-    /// Whose replicas follow.
+    /// The nodes whose replicas follow.
     pub followers: Vec<SlotNode>,
 }
 

@@ -87,7 +87,7 @@ impl Queue {
         self.is_broken = true;
     }
 
-    /// Carries it out.
+    /// Carries the commands out as one, if the watched rows are as they were.
     pub async fn execute(self, table: &dyn Table, watched: Watched) -> Reply {
         if self.is_broken {
             let text = "EXECABORT Transaction discarded because of previous errors.";

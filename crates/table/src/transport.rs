@@ -49,7 +49,7 @@ pub enum Packet {
 /// What a replica of a child, of a split or a merge, asks of a replica of a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentAsk {
-    /// The child.
+    /// The shard that takes over rows of the parent.
     pub child: ShardId,
     /// What the child holds.
     pub bounds: Bounds,
@@ -74,7 +74,7 @@ impl ParentAsk {
 /// What a replica of a parent gives to one of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentGiven {
-    /// What it is.
+    /// From which parent it is, and which part of what that has; the content is beside it.
     pub given: split::Given,
     /// Changes of the store, in their order; none if a snapshot follows.
     pub changes: Vec<StoredChange>,

@@ -1,4 +1,4 @@
-//! The commands: their names, what they take, and who carries them out.
+//! The commands: their names, what they take, and what carries them out.
 
 pub mod rows;
 mod strings;
@@ -11,7 +11,7 @@ pub use strings::Parsed;
 /// What a command is.
 #[derive(Debug)]
 pub struct Command {
-    /// In lower case.
+    /// The name in lower case, by which [`COMMANDS`] is sorted.
     pub name: &'static str,
     /// How many arguments there must be, the name among them; if negative, at least.
     pub arity: i64,
@@ -23,9 +23,9 @@ pub struct Command {
     pub group: &'static str,
     /// The first version of Redis that had it.
     pub since: &'static str,
-    /// For people.
+    /// One sentence, which `COMMAND DOCS` gives to people.
     pub summary: &'static str,
-    /// Who carries it out.
+    /// What carries the command out: the table or the session.
     pub handler: Handler,
 }
 
@@ -36,7 +36,7 @@ impl Command {
     }
 }
 
-/// Who carries a command out.
+/// What carries a command out.
 #[derive(Debug, Clone, Copy)]
 pub enum Handler {
     /// The table, as this function says, which gets the time of day.

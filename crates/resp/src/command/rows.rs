@@ -32,7 +32,6 @@ pub enum Combine {
 /// What is done with one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Its key.
     pub key: Key,
     /// What is done with it.
     pub does: Does,
@@ -41,24 +40,23 @@ pub struct Step {
 /// What is done with a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Does {
-    /// It is read.
+    /// The row is read, and this of it is answered.
     Read(Read),
     /// An operation, and what is answered.
     Write {
-        /// What must hold.
+        /// Without it nothing is done, and the answer says so.
         condition: Condition,
-        /// What is done.
         action: Action,
-        /// What is answered.
+        /// How the outcome of the operation becomes an answer.
         answer: Written,
     },
-    /// It ends then, if that is so.
+    /// The row gets another expiry, if the one that it has allows that.
     ExpireIf {
         /// In milliseconds of Unix time, by the clock of the listener: what `when` compares.
         at_ms: u64,
-        /// What is written.
+        /// What the operation writes; a relative time counts by the clock of the leader.
         expiry: Expiry,
-        /// What must hold.
+        /// The condition on the expiry that the row has.
         when: ExpireWhen,
     },
 }
@@ -66,15 +64,15 @@ pub enum Does {
 /// What is answered from a row that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// Its value.
+    /// The value, or null of a row that is not there.
     Value,
     /// The length of its value.
     Length,
     /// A part of its value: from and to, counted from the end where they are negative.
     Part(i64, i64),
-    /// 1 or 0.
+    /// 1 if there is a row, 0 if there is none.
     Exists,
-    /// `string` or `none`.
+    /// The word `string`, or `none` of a row that is not there.
     Type,
     /// How long it lives on, in seconds.
     Seconds,
@@ -105,16 +103,16 @@ pub enum Written {
     Length,
 }
 
-/// When an expiry is set: by the one that there is.
+/// The options of `EXPIRE`: what must hold of the expiry that a row has. All that are set must.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExpireWhen {
-    /// There is none.
+    /// `NX`: the row has no expiry.
     pub is_none: bool,
-    /// There is one.
+    /// `XX`: the row has an expiry.
     pub is_some: bool,
-    /// The new one is later. None is later than any.
+    /// `GT`: the new one is later. None is later than any.
     pub is_later: bool,
-    /// The new one is earlier.
+    /// `LT`: the new one is earlier.
     pub is_earlier: bool,
 }
 

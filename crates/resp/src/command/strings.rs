@@ -23,7 +23,7 @@ const AT_SECONDS: Unit = Unit { is_seconds: true, is_absolute: true };
 const AT_MILLISECONDS: Unit = Unit { is_seconds: false, is_absolute: true };
 
 impl Unit {
-    /// Of an option.
+    /// The unit of the time behind this option; none: the option gives no time.
     fn of(option: &[u8]) -> Option<Unit> {
         match option.to_ascii_uppercase().as_slice() {
             b"EX" => Some(SECONDS),
@@ -34,7 +34,7 @@ impl Unit {
         }
     }
 
-    /// In milliseconds of Unix time; what is before its beginning, at its beginning.
+    /// The time in milliseconds of Unix time; what is before its beginning, at its beginning.
     fn at_ms(self, time: i64, command: &str, now_ms: u64) -> Result<u64, Reply> {
         let now_ms = i64::try_from(now_ms).unwrap_or(i64::MAX);
         let time = if self.is_seconds { time.checked_mul(1_000) } else { Some(time) };
@@ -154,7 +154,7 @@ pub fn setnx(arguments: Arguments<'_>, _: u64) -> Parsed {
     write(arguments.get(1), Condition::Absent, action, Written::Flag)
 }
 
-/// `SETEX` and `PSETEX`.
+/// `SETEX` and `PSETEX`, whose time to live is in seconds or milliseconds.
 pub fn setex(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
     let command = lower(arguments.get(0));
     let unit = if command == "setex" { SECONDS } else { MILLISECONDS };

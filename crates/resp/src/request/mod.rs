@@ -111,7 +111,7 @@ pub struct OwnedArguments {
 }
 
 impl OwnedArguments {
-    /// Of these words.
+    /// Arguments that are these words.
     #[cfg(test)]
     pub fn of(words: &[&[u8]]) -> OwnedArguments {
         let mut arguments = OwnedArguments::default();
@@ -142,7 +142,7 @@ enum State {
     Length,
     /// At an argument of so many bytes, with the CR LF behind it.
     Argument(usize),
-    /// At its end.
+    /// At the end of the command, which the caller has not taken yet.
     Complete,
 }
 

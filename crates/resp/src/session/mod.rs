@@ -27,13 +27,13 @@ use std::sync::{Arc, OnceLock};
 
 /// What all connections of a listener share.
 pub struct Shared {
-    /// The tables.
+    /// The tables that the connections may choose from.
     pub tables: Arc<dyn Tables>,
     /// The places of scans.
     pub cursors: Cursors,
-    /// Connections so far.
+    /// How many connections were served so far: the last one has this number.
     pub connections: AtomicU64,
-    /// Commands so far.
+    /// How many commands have come so far, for `INFO`.
     pub commands: AtomicU64,
     /// When the listener began, in seconds of Unix time.
     pub began_s: u64,
@@ -62,7 +62,7 @@ pub struct Session {
     library: (Vec<u8>, Vec<u8>),
     began_s: u64,
     version: Version,
-    /// Once it is known.
+    /// None until it is known.
     table: OnceLock<Arc<dyn Table>>,
     reads_any: bool,
     queue: Option<Queue>,
