@@ -1,4 +1,4 @@
-//! Certificates for the tests of TLS: one authority, and who it signs for.
+//! Certificates for the tests of TLS: one authority, and the certificates that it signs.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 pub struct Authority {
     folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
-    /// Its certificate, PEM.
+    /// The file with the authority's own certificate, PEM.
     pub ca: PathBuf,
 }
 
 /// A certificate and its key, PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The certificate.
+    /// The file with the certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The file with the private key.
     pub key: PathBuf,
 }
 

@@ -121,12 +121,12 @@ impl Etcd {
         if self.secured.is_some() { "https" } else { "http" }
     }
 
-    /// Where it listens.
+    /// Where clients reach the server, `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.place.client_port)
     }
 
-    /// The root `/partage/ROOT/`.
+    /// The root `/partage/ROOT/` of the server, with the user, password and certificates that it wants.
     pub fn target(&self, root: &str) -> Target {
         self.target_through(&self.address(), root)
     }
@@ -143,7 +143,7 @@ impl Etcd {
         target
     }
 
-    /// Runs `etcdctl` without asking who we are; what it printed.
+    /// Runs `etcdctl` without a user; gives what it printed.
     pub fn control(&self, arguments: &[&str]) -> String {
         self.try_control(arguments).unwrap_or_else(|error| panic!("etcdctl {arguments:?}: {error}"))
     }
@@ -236,7 +236,7 @@ impl Etcd {
         self.revive().await;
     }
 
-    /// `kill -9`.
+    /// Kills the server at once, as `kill -9` does; its folder stays.
     pub fn kill(&mut self) {
         self.process.kill();
     }

@@ -5,8 +5,8 @@
 //! | `Open`  | go through, after [`Link::delay`]                | are made                              |
 //! | `Held`  | wait in the proxy and in the sockets before it   | are taken; whoever made them waits    |
 //!
-//! A link that is held is what a network partition looks like to both ends: nothing comes, and nobody says
-//! that nothing will. [`Link::cut`] breaks connections as well, as a dying switch with RSTs would.
+//! A link that is held is what a network partition looks like to both ends: nothing comes, and no error says that nothing will.
+//! [`Link::cut`] breaks connections as well, as a dying switch with RSTs would.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +17,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// One direction.
+/// A direction in which bytes go through a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// From whoever connects to whoever listens.
+    /// From the end that connected to the end that listens.
     There,
-    /// Back.
+    /// From the end that listens to the end that connected.
     Back,
 }
 
@@ -85,7 +85,7 @@ impl Link {
         self.carried.of(way).load(Ordering::Relaxed)
     }
 
-    /// Where it listens.
+    /// Where the link listens, `host:port`: one end connects there, and so reaches the target.
     pub fn address(&self) -> &str {
         &self.address
     }

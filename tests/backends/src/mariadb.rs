@@ -63,7 +63,7 @@ impl MariaDb {
         server
     }
 
-    /// Where it listens.
+    /// Where clients reach the server, `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -150,7 +150,7 @@ impl MariaDb {
         self.revive().await;
     }
 
-    /// `kill -9`.
+    /// Kills the server at once, as `kill -9` does; its folder stays.
     pub fn kill(&mut self) {
         self.process.kill();
     }

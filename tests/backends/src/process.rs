@@ -72,7 +72,7 @@ impl Process {
         prlimit(Some(self.id()), Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
     }
 
-    /// `kill -9`.
+    /// Kills the process as `kill -9` does, and waits until it is gone.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

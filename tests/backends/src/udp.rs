@@ -31,7 +31,7 @@ impl Gate {
 }
 
 impl Relay {
-    /// In front of whoever listens at `target`.
+    /// Opens a relay in front of the node that listens at `target`.
     pub async fn open(target: SocketAddr) -> Relay {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
@@ -40,7 +40,7 @@ impl Relay {
         Relay { address, gate, task }
     }
 
-    /// Where it listens.
+    /// Where others reach the node through the relay.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -67,7 +67,7 @@ impl Drop for Relay {
     }
 }
 
-/// One way out for each who comes in, so that answers find back.
+/// A socket for each sender, so that answers find back to it.
 struct Out {
     socket: Arc<UdpSocket>,
     answers: JoinHandle<()>,

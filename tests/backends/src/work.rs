@@ -60,7 +60,7 @@ pub struct Account {
 }
 
 impl Work {
-    /// Begins.
+    /// Opens the session, and starts the writers and the watcher.
     pub async fn begin(store: Arc<dyn Coordination>) -> Work {
         let session = Session::open(Arc::clone(&store), TTL).await.unwrap();
         let mine = Transaction::new().put_ephemeral(&key("mine"), "", session.id());

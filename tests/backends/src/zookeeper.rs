@@ -79,7 +79,7 @@ impl ZooKeeper {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The target for `root`, in the clear, by nobody in particular.
+    /// The target for `root`, in the clear, without a user.
     pub fn target(&self, root: &str) -> Target {
         self.target_through(&self.address(), root)
     }
@@ -132,7 +132,7 @@ impl ZooKeeper {
         self.revive().await;
     }
 
-    /// `kill -9`.
+    /// Kills the server at once, as `kill -9` does; its folder stays.
     pub fn kill(&mut self) {
         self.process.kill();
     }

@@ -22,12 +22,12 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// At `address`.
+    /// The API of the coordinator at `address` alone.
     pub fn new(address: &str) -> Admin {
         Admin::of(vec![address.to_owned()])
     }
 
-    /// At any of `addresses`: those after the first are asked where nobody listens at the ones before.
+    /// The API at any of `addresses`: those after the first are asked where none of the ones before listens.
     pub fn of(addresses: Vec<String>) -> Admin {
         Admin { http: Http::default(), addresses }
     }
@@ -122,12 +122,12 @@ impl Admin {
         self.get("/v1/status").await
     }
 
-    /// All nodes.
+    /// All nodes that the cluster knows, whatever their health.
     pub async fn nodes(&self) -> Vec<Node> {
         self.get::<Nodes>("/v1/nodes").await.nodes
     }
 
-    /// One node.
+    /// The node of that name, if the cluster knows it.
     pub async fn node(&self, id: &str) -> Option<Node> {
         self.nodes().await.into_iter().find(|node| node.id == id)
     }

@@ -31,7 +31,7 @@ pub const SHARDS: u32 = 12;
 pub struct Cluster {
     data_dir: PathBuf,
     coordinator: Option<Process>,
-    /// Its admin API.
+    /// Asks and commands the coordinator of this cluster.
     pub admin: Admin,
     nodes: BTreeMap<String, Node>,
     /// Where the coordinator keeps its state; without one, in its folder.
@@ -43,7 +43,7 @@ pub struct Cluster {
 
 /// A node and its link to the coordinator.
 pub struct Node {
-    /// The process.
+    /// The process, which a test may kill, pause or end.
     pub process: Process,
     /// Where its service listens.
     pub address: String,
@@ -152,7 +152,7 @@ impl Cluster {
         self.engine.as_mut()
     }
 
-    /// The coordinator's process.
+    /// The process of the coordinator, to be killed or paused.
     pub fn coordinator(&mut self) -> &mut Process {
         self.coordinator.as_mut().unwrap()
     }
@@ -236,7 +236,7 @@ impl Cluster {
         node_is_up(&self.node(id).address).await;
     }
 
-    /// A node.
+    /// The node of that name, which the test has added.
     pub fn node(&self, id: &str) -> &Node {
         &self.nodes[id]
     }
@@ -251,7 +251,7 @@ impl Cluster {
         self.nodes.iter().map(|(id, node)| (id.clone(), node.address.clone())).collect()
     }
 
-    /// [`Admin::keyspace`].
+    /// Makes a keyspace as [`Admin::keyspace`] does.
     pub async fn keyspace(&self, name: &str, ownership: &str, mode: &str) {
         self.admin.keyspace(name, ownership, mode).await;
     }

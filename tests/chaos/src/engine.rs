@@ -34,11 +34,11 @@ pub struct Slower {
 /// A server. It dies with its handle.
 #[derive(Debug)]
 pub enum Engine {
-    /// etcd.
+    /// A server of etcd, whose settings are flags.
     Etcd(Etcd),
-    /// MariaDB.
+    /// A server of MariaDB, whose settings are flags.
     MariaDb(MariaDb),
-    /// ZooKeeper.
+    /// A server of ZooKeeper, whose settings are lines of `zoo.cfg`.
     ZooKeeper(ZooKeeper),
 }
 
@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// Where it listens.
+    /// Where clients reach the server, `host:port`.
     pub fn address(&self) -> String {
         match self {
             Engine::Etcd(server) => server.address(),
@@ -123,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// `kill -9`.
+    /// Kills the server at once, as `kill -9` does; its folder stays.
     pub fn kill(&mut self) {
         match self {
             Engine::Etcd(server) => server.kill(),

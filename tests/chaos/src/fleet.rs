@@ -37,7 +37,7 @@ pub type Reigns = BTreeMap<u64, BTreeSet<String>>;
 pub struct Fleet {
     /// What the coordinators share.
     pub engine: Engine,
-    /// The admin API of whichever coordinator listens.
+    /// The admin API of the first coordinator that listens.
     pub admin: Admin,
     coordinators: BTreeMap<String, One>,
     workers: Vec<Process>,
@@ -49,11 +49,11 @@ pub struct Fleet {
     dir: TempDir,
 }
 
-/// A coordinator.
+/// A coordinator, and its link to the engine.
 pub struct One {
-    /// Its process.
+    /// The process, which a test may kill, pause or end.
     pub process: Process,
-    /// Where it listens.
+    /// Where workers, routers and clients reach it, `host:port`.
     pub address: String,
     /// Its link to the engine.
     pub link: Link,
@@ -135,17 +135,17 @@ impl Fleet {
         self.coordinators.values().map(|one| one.address.clone()).collect()
     }
 
-    /// Their names.
+    /// The names of the coordinators, in their order.
     pub fn ids(&self) -> Vec<String> {
         self.coordinators.keys().cloned().collect()
     }
 
-    /// A coordinator.
+    /// The coordinator of that name, to be struck.
     pub fn one(&mut self, id: &str) -> &mut One {
         self.coordinators.get_mut(id).unwrap()
     }
 
-    /// All of them.
+    /// All coordinators, in the order of their names.
     pub fn all(&self) -> impl Iterator<Item = &One> {
         self.coordinators.values()
     }

@@ -15,14 +15,14 @@ const ANSWER: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub struct Http(Client<HttpConnector, Full<Bytes>>);
 
-/// What came back.
+/// An answer of a server, whatever its status.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// The status.
+    /// The status, which need not be a success.
     pub status: StatusCode,
-    /// The headers.
+    /// The headers, such as `partage-epoch` and `partage-version`.
     pub headers: HeaderMap,
-    /// The body.
+    /// The whole body, which may be empty.
     pub body: Bytes,
 }
 

@@ -1,7 +1,7 @@
 //! A cluster of real processes that tests may ill-treat: kill, stop, cut off, starve of disk.
 //!
-//! A crash-test hall: the coordinator is the real binary, the nodes are programs built on the SDK, every link
-//! between them leads through a proxy that a test can cut, and all the while clients write, read, and note
+//! The coordinator is the real binary, the nodes are programs built on the SDK, every link between them leads through a proxy
+//! that a test can cut, and all the while clients write, read, and note
 //! what they were told ([`load`]). What a test asserts is an order of events or a fact, never a duration:
 //! deadlines are there so that a test that hangs says what it waited for.
 //!
@@ -19,8 +19,8 @@
 //! | `load`    | clients that write and read, and the check of what they were told   |
 //! | `rows`    | rows of tables, many at once, and a table that nobody writes        |
 //! | `http`    | one request, with a deadline                                        |
-//! | `subnet`  | addresses that nobody else has meanwhile                            |
-//! | `dataset` | dataset nodes, and somebody at each who looks all the time          |
+//! | `subnet`  | addresses that no other process has meanwhile                       |
+//! | `dataset` | dataset nodes, and a task at each that looks all the time           |
 //!
 //! Processes and links are those of `backends`, where the coordination servers are.
 

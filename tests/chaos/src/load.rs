@@ -1,7 +1,7 @@
 //! Clients that write and read without pause, note what they were told, and find out lies.
 //!
-//! A strict customer with a notebook: for each key it writes 1, 2, 3, … one after the other, and another reads
-//! beside that. Each goes to the owner that it was last told of until it is refused, or sees that its request was
+//! For each key one client writes 1, 2, 3, … one after the other, and another reads beside that. Each goes to the owner that it
+//! was last told of until it is refused, or sees that its request was
 //! forwarded, and only then asks anew: so an old owner is tempted to answer for as long as it can be. What is
 //! checked, for each key:
 //!
@@ -128,9 +128,9 @@ impl LoadRecord {
 /// What the clients were told, all in all.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// Acknowledged writes.
+    /// How many writes were acknowledged.
     pub writes: u64,
-    /// Answered reads.
+    /// How many reads an owner answered.
     pub reads: u64,
     /// Refusals after which a request was made again: no harm was done.
     pub refused: u64,
@@ -142,7 +142,7 @@ pub struct Account {
     pub epochs: BTreeMap<String, u64>,
 }
 
-/// Clients at work.
+/// Clients that write and read until [`Load::finish`].
 pub struct Load {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,

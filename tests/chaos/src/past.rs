@@ -13,7 +13,7 @@ use backends::mariadb::MariaDb;
 pub enum Way {
     /// With the engine's own tool.
     Tool,
-    /// As files.
+    /// With a copy of the server's data folder.
     Files,
 }
 

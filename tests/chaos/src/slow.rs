@@ -80,7 +80,7 @@ impl Slow {
         Slow { address, state, task }
     }
 
-    /// Where it listens.
+    /// Where the proxy listens, `host:port`.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -1,5 +1,5 @@
-//! Somebody deletes, sets back or replaces keys of the coordination state of a running cluster, one at a time, with the
-//! engine's own tools and under load.
+//! Keys of the coordination state of a running cluster are deleted, set back or replaced, one at a time, with the engine's own
+//! tools and under load.
 //!
 //! | what                | how it is seen                                                                     |
 //! |---------------------|------------------------------------------------------------------------------------|
@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep};
 /// What is done to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It is deleted.
+    /// The key is deleted from the state.
     Deleted,
     /// It gets a value that it had before.
     SetBack,
@@ -39,7 +39,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults, in the order in which they are done to a key.
     pub const ALL: [Fault; 4] = [Fault::Deleted, Fault::SetBack, Fault::Garbage, Fault::OfAnotherKey];
 }
 

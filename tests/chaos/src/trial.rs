@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// What is done.
+/// A blow to the coordinators or to their engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trial {
     /// `kill -9` of the leader.
@@ -36,7 +36,7 @@ pub enum Trial {
     LongPause,
     /// A coordinator that stands by sleeps for [`LONG_PAUSE`], and wakes: the leader leads on under its term.
     StandbyPause,
-    /// Somebody deletes the key of the election with the engine's own tool, while the leader's session lives.
+    /// A person deletes the key of the election with the engine's own tool, while the leader's session lives.
     Depose,
     /// The leader and the engine no longer hear each other, until another leads.
     Cut,
@@ -55,7 +55,7 @@ pub enum Trial {
 }
 
 impl Trial {
-    /// All of them.
+    /// Every blow once, for runs that try all.
     pub const ALL: [Trial; 12] = [
         Trial::Kill,
         Trial::Pause,

@@ -21,9 +21,9 @@ const PARTITIONS: u32 = 6;
 /// Records of each input partition, and of each piece of an attempt.
 const RECORDS: u64 = 20_000;
 const PIECE: u64 = 1_000;
-/// Between two pieces, so that a test does something meanwhile.
+/// The pause between two pieces, so that a test does something meanwhile.
 const PACE: Duration = Duration::from_millis(50);
-/// Between two tries.
+/// The pause between two tries of a call or an attempt.
 const REST: Duration = Duration::from_millis(200);
 
 static ATTEMPTS: AtomicU64 = AtomicU64::new(1);

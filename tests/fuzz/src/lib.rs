@@ -1,5 +1,5 @@
-//! Every parser of files and messages, given what nobody wrote: it may refuse, and it may not panic, hang or take memory
-//! that the input does not have.
+//! Every parser of files and messages, given inputs that no program wrote: it may refuse, and it may not panic, hang or take
+//! memory that the input does not have.
 //!
 //! The seeds are accepted, and some thousand mutants of each are survived: `cargo test -p fuzz`.
 //!
@@ -14,18 +14,18 @@ mod targets;
 
 pub use mutate::Mutator;
 
-/// A parser.
+/// A parser, and inputs to begin with.
 #[derive(Clone, Copy)]
 pub struct Target {
     /// As it is named on the command line.
     pub name: &'static str,
     /// Takes bytes; whether they were accepted.
     pub parse: fn(&[u8]) -> bool,
-    /// What it accepts.
+    /// Inputs that the parser accepts, of which mutants are made.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them.
+/// All parsers that are tested.
 pub const TARGETS: [Target; 13] = [
     Target { name: "sequence-file", parse: targets::sequence_file, seeds: seeds::sequence_files },
     Target { name: "parquet", parse: targets::parquet, seeds: seeds::parquet },

@@ -10,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Of this process.
+/// The target that `FUZZ_TARGET` names.
 #[expect(clippy::disallowed_methods, reason = "all arguments are libFuzzer's")]
 static TARGET: LazyLock<fuzz::Target> = LazyLock::new(|| {
     let name = std::env::var("FUZZ_TARGET").unwrap_or_default();

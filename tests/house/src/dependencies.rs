@@ -6,9 +6,9 @@ use spdx::{Expression, ParseMode};
 /// A crate of the dependency tree.
 #[derive(Debug, Clone, Default)]
 pub struct Linked {
-    /// Its name.
+    /// The crate's name, by which rules refuse or allow it.
     pub name: String,
-    /// Its version.
+    /// The version that Cargo has chosen, for messages.
     pub version: String,
     /// Its licences, as an SPDX expression.
     pub licence: Option<String>,

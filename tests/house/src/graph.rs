@@ -32,7 +32,7 @@ pub struct Package {
 /// One line of `[dependencies]`, `[dev-dependencies]` or `[build-dependencies]`.
 #[derive(Debug, Clone)]
 pub struct Dependency {
-    /// The crate's name.
+    /// The name of the other crate, of this checkout or of a registry.
     pub name: String,
     /// What it is needed for.
     pub kind: Kind,

@@ -53,7 +53,7 @@ type Says<'a> = &'a dyn Fn(&NodeId, &Order) -> Phase;
 pub struct Alone {
     /// The cluster as the coordinator under test sees it.
     pub cluster: Cluster,
-    /// Its time.
+    /// The time of the coordinator and of its workers, which beats move on.
     pub now: Millis,
     /// The processes that beat.
     pub members: Vec<Member>,

@@ -65,7 +65,7 @@ impl Clock {
         self.reading_us + (now - self.since) * self.ppm / 1_000_000
     }
 
-    /// What it reads.
+    /// What the monotonic clock shows at that true time.
     pub fn read(&self, now: True) -> Millis {
         Millis(self.reading_us(now) / 1_000)
     }

@@ -39,7 +39,7 @@ const SPINS: u32 = 200;
 /// its work. The clusters of a run are small; where the price is high, each shard stands for a thousand.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
-    /// For each decision.
+    /// Microseconds for each decision, whatever it looks at.
     pub decision: True,
     /// More for each node, and for each shard, replica or change that it looked at.
     pub each: True,
@@ -88,15 +88,15 @@ impl Cost {
 pub struct Coordinator {
     at: usize,
     settings: Settings,
-    /// Its clocks.
+    /// The monotonic and the wall clock of its process.
     pub clock: Clock,
-    /// Counts its starts.
+    /// How often its process was started: events of earlier processes are void.
     pub process: u32,
-    /// It runs.
+    /// Whether its process runs, be it standing still or not.
     pub up: bool,
     /// Nothing reaches the store, or comes back.
     pub cut_from_store: bool,
-    /// Its disk.
+    /// How the store fares with its transactions.
     pub disk: Disk,
     /// What its decisions take.
     pub cost: Cost,
@@ -140,12 +140,12 @@ impl Coordinator {
         }
     }
 
-    /// Where it is.
+    /// Its place in the network.
     pub fn place(&self) -> Place {
         Place::Coordinator(self.at)
     }
 
-    /// A new process.
+    /// Starts a new process, which asks for a session first.
     pub fn start(&mut self, scene: &mut Scene) {
         self.process += 1;
         self.up = true;
@@ -254,7 +254,7 @@ impl Coordinator {
         }
     }
 
-    /// It is answered.
+    /// The store's answer about session and lead has come.
     pub fn attended(&mut self, scene: &mut Scene, store: &mut Store, question: Question, attended: Attended) {
         let Question { session, opens, asked } = question;
         let before = self.session;

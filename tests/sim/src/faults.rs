@@ -24,7 +24,7 @@ const MISHAPS: usize = 4;
 pub enum Kind {
     /// Loss, delay, reordering, doubling, half-open links.
     Weather,
-    /// Somebody does not reach somebody.
+    /// Some places do not reach others.
     Partition,
     /// A worker is killed and comes back at the same address.
     Crash,
@@ -50,13 +50,13 @@ pub enum Kind {
     StoreRestart,
     /// The store takes a hundred times as long.
     StoreSlow,
-    /// Transactions fail, or nobody knows.
+    /// Transactions fail, or end in a way that no coordinator is told.
     Disk,
     /// Every process is killed in the same instant, and each comes back soon.
     PowerLine,
-    /// A key kills whoever serves it.
+    /// A key kills the workers that serve it.
     Poison,
-    /// A key's data cannot be loaded by anybody.
+    /// A key's data cannot be loaded by any worker.
     Unloadable,
     /// All workers are restarted in good order, one after the other.
     WorkersInTurn,
@@ -73,7 +73,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
+    /// Every kind; those of [`crate::mishaps`] are the last ones.
     pub const ALL: [Kind; 22] = [
         Kind::Weather,
         Kind::Partition,
@@ -99,7 +99,7 @@ impl Kind {
         Kind::Stays,
     ];
 
-    /// What befalls coordinators and their store, and nobody else.
+    /// What befalls coordinators and their store alone.
     pub const LEADERS: [Kind; 8] = [
         Kind::Clocks,
         Kind::CoordinatorCrash,
@@ -151,7 +151,7 @@ pub enum Mend {
     Weather,
     /// These reach each other again.
     Join(Vec<(Place, Place)>),
-    /// A worker starts.
+    /// A worker's process starts, at its place.
     Start(usize),
     /// A worker that was asked to leave and has not is not waited for.
     LeaveNow(usize),
@@ -161,7 +161,7 @@ pub enum Mend {
     Poison(KeyAt),
     /// A key's data can be loaded.
     Unloadable(KeyAt),
-    /// A coordinator starts.
+    /// A coordinator's process starts, at its place.
     Coordinator(usize),
     /// It is stopped in good order, to be started again.
     Restart(usize),
@@ -366,7 +366,7 @@ impl World {
         both.collect()
     }
 
-    /// A fault ends.
+    /// Undoes a fault whose time is over, or does the next part of it.
     pub fn mend(&mut self, mend: Mend) {
         let scene = &mut self.scene;
         scene.trace.event(scene.now, (41u8,), || format!("MEND {mend:?}"));

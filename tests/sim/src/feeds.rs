@@ -18,7 +18,7 @@ use partage_service::table::feed::{Progress, Since};
 /// How long each reader rests at most, while faults come.
 const RESTS: [True; 2] = [100 * MS, 3 * SECOND];
 
-/// The quick one.
+/// The position of the reader that rests for a short time, and must not lag.
 const QUICK: usize = 0;
 
 /// Readings that any replica may answer, not only a leader, in thousandths.
@@ -42,7 +42,7 @@ impl FeedReaders {
         FeedReaders { draw: Draw::new(!seed ^ 5), has: vec![nothing; RESTS.len()] }
     }
 
-    /// Each begins.
+    /// Has each reader begin, a second later.
     pub fn begin(&mut self, scene: &mut Scene) {
         (0..RESTS.len()).for_each(|reader| scene.after(SECOND, Event::FeedReader(reader)));
     }

@@ -51,14 +51,14 @@ pub enum Loss {
     Leaves,
 }
 
-/// A fleet.
+/// How large a fleet is, and how its leader goes.
 #[derive(Debug, Clone)]
 pub struct Fleet {
     /// Coordinators; a single one comes back itself.
     pub coordinators: usize,
     /// Workers, of two shards each.
     pub workers: usize,
-    /// Routers.
+    /// Routers, which look for a coordinator as workers do.
     pub routers: usize,
     /// How the leader goes.
     pub loss: Loss,
@@ -94,15 +94,15 @@ pub struct Figures {
     pub peak_per_s: u64,
     /// Most that were turned away within a second, by all coordinators together.
     pub refused_peak_per_s: u64,
-    /// Maps committed since.
+    /// Maps committed since the loss: there should be none.
     pub moves: u64,
-    /// Nodes declared dead since.
+    /// Nodes declared dead since the loss: there should be none.
     pub deaths: u64,
     /// Leases that ran out.
     pub lapses: u64,
 }
 
-/// Somebody who needs a coordinator.
+/// A worker or a router, which needs a coordinator.
 struct Client {
     worker: Option<Worker>,
     draw: Draw,
@@ -141,7 +141,7 @@ struct Run {
     figures: Figures,
 }
 
-/// Runs it.
+/// Runs a fleet until the time that is watched is over.
 pub fn run(fleet: Fleet, seed: u64) -> Figures {
     let mut run = Run::new(fleet, seed);
     run.settle();

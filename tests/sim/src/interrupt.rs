@@ -65,7 +65,7 @@ const QUIET: True = SECOND;
 pub enum Scenario {
     /// Everything is placed for the first time.
     FirstPlacement,
-    /// A shard moves.
+    /// A shard moves to another node.
     Move,
     /// A node is drained.
     Drain,
@@ -84,7 +84,7 @@ pub enum Scenario {
 /// What is killed, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
-    /// Whom: the coordinator or a worker.
+    /// The process that is killed: the coordinator's or a worker's.
     pub victim: Place,
     /// After how many events of the scenario.
     pub step: u64,
@@ -98,18 +98,18 @@ pub type Layout = BTreeMap<String, Vec<String>>;
 pub struct Outcome {
     /// Events from its beginning until all was settled.
     pub steps: u64,
-    /// In the end.
+    /// The layout when all was settled.
     pub layout: Layout,
     /// Over everything that happened.
     pub hash: u64,
-    /// What was wrong.
+    /// The first invariant that was broken; none: all held.
     pub violation: Option<Violation>,
     /// The last events in words, if asked for.
     pub words: Vec<String>,
 }
 
 impl Scenario {
-    /// All of them.
+    /// All scenarios, as `--interrupt all` runs them.
     pub const ALL: [Scenario; 8] = [
         Scenario::FirstPlacement,
         Scenario::Move,
@@ -140,7 +140,7 @@ impl Scenario {
         matches!(self, Scenario::TableSplit | Scenario::TableMerge)
     }
 
-    /// Everybody who takes part, but who is dead already.
+    /// Every process that takes part, but for those that are dead already.
     pub fn victims(self) -> Vec<Place> {
         let alive = match self {
             Scenario::Failover => 1..SHAPE.nodes,
@@ -219,7 +219,7 @@ impl Scenario {
         !self.is_of_table() || is_same(before) || is_same(whole)
     }
 
-    /// What begins it.
+    /// Does what the scenario begins with, as a person or a crash would.
     fn act(self, world: &mut World, alone: bool) {
         let spaces = std::rc::Rc::clone(&world.scene.oracles.spaces);
         let is_it = |space: &&Space| space.is_replicated() == self.is_of_table();
@@ -342,11 +342,11 @@ fn finish(world: &World, steps: u64) -> Outcome {
 /// A kill after which something was wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// In which scenario.
+    /// The scenario that was interrupted.
     pub scenario: Scenario,
-    /// Whom and when; none for the undisturbed run.
+    /// What was killed and when; none for the undisturbed run.
     pub kill: Option<Kill>,
-    /// What was wrong.
+    /// The invariant that was broken, and how.
     pub text: String,
 }
 

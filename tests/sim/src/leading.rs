@@ -28,7 +28,7 @@ pub type Incoming = (Place, Via, Message);
 /// A transaction under way.
 #[derive(Debug)]
 pub struct UnderWay {
-    /// Its number.
+    /// The number that events of this transaction carry.
     pub number: u64,
     /// What follows from it.
     pub outbox: Outbox,
@@ -39,7 +39,7 @@ pub struct UnderWay {
 /// A decision that is being computed.
 #[derive(Debug)]
 pub struct Computing {
-    /// Its number.
+    /// The number that the event at its end carries.
     pub number: u64,
     /// What follows from it.
     pub outbox: Outbox,
@@ -58,10 +58,10 @@ struct Heard {
     seen: Seen,
 }
 
-/// The leader's part.
+/// What a coordinator has in memory while it leads.
 #[derive(Debug)]
 pub struct Leading {
-    /// Under which term.
+    /// The term of the election that it won.
     pub term: u64,
     /// When it began to listen, by its own clock.
     pub since: Millis,
@@ -70,7 +70,7 @@ pub struct Leading {
     heard: BTreeMap<NodeId, Heard>,
     /// The decision that is waited for.
     pub computing: Option<Computing>,
-    /// The state machine.
+    /// Core's state machine, which decides.
     pub cluster: Cluster,
     /// What has come and was not taken in yet.
     pub inbox: VecDeque<Incoming>,
@@ -87,7 +87,7 @@ pub struct Leading {
 }
 
 impl Leading {
-    /// Of somebody who begins to lead.
+    /// What a coordinator begins to lead with.
     pub fn new(term: u64, since: Millis, began: Seen, cluster: Cluster) -> Leading {
         Leading {
             term,
@@ -243,8 +243,8 @@ impl Leading {
         }
     }
 
-    /// R6: whoever is declared dead has been silent since long before, as far as this leader can know, and while the
-    /// leader itself was awake.
+    /// R6: a node that is declared dead has been silent since long before, as far as this leader can know, and while the leader
+    /// itself was awake.
     pub fn declares_dead(&self, scene: &mut Scene, here: Place, settings: &Settings, writes: &[Write]) {
         // It may take a beat's time until it notices that it was asleep, twice; and clocks drift.
         let least_ms = settings.dead_after_ms.saturating_sub(2 * settings.heartbeat_ms) * 96 / 100;

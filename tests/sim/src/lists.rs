@@ -41,7 +41,7 @@ impl ListClients {
         ListClients { draw: Draw::new(!seed ^ 2), known: vec![None; CLIENTS] }
     }
 
-    /// Each begins.
+    /// Has each client begin, after one to two seconds.
     pub fn begin(&mut self, scene: &mut Scene) {
         for client in 0..CLIENTS {
             let first = self.draw.between(SECOND, 2 * SECOND);

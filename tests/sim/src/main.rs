@@ -194,7 +194,7 @@ fn mutants() -> Result<(), String> {
     if caught < all { Err(format!("{} planted bugs survive", all - caught)) } else { Ok(()) }
 }
 
-/// Dataset nodes without a coordinator.
+/// Runs dataset nodes without a coordinator, seed after seed.
 #[expect(clippy::print_stdout, reason = "this is a command of its own, beside cli")]
 fn datasets(arguments: &Arguments) -> Result<(), String> {
     let Arguments { from, seeds, bug, .. } = *arguments;
@@ -216,7 +216,7 @@ fn datasets(arguments: &Arguments) -> Result<(), String> {
     if failed > 0 { Err(format!("{failed} of {seeds} seeds failed")) } else { Ok(()) }
 }
 
-/// Replicas of tables.
+/// Runs replicas of tables, seed after seed.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command of its own, beside cli")]
 fn replication(arguments: &Arguments) -> Result<(), String> {
     let Arguments { from, seeds, bug, words, .. } = *arguments;
@@ -242,7 +242,7 @@ fn replication(arguments: &Arguments) -> Result<(), String> {
     if failed > 0 { Err(format!("{failed} of {seeds} seeds failed")) } else { Ok(()) }
 }
 
-/// Shuffles.
+/// Runs shuffles, or with `--floods` one that floods a buffer, seed after seed.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a command of its own, beside cli")]
 fn shuffles(arguments: &Arguments) -> Result<(), String> {
     let Arguments { from, seeds, bug, words, .. } = *arguments;

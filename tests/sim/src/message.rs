@@ -22,9 +22,9 @@ use std::sync::Arc;
 /// A process's place in the cluster: an address that is kept across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// A coordinator.
+    /// A coordinator, by its position in the run.
     Coordinator(usize),
-    /// A worker.
+    /// A worker, by its position in the run.
     Node(usize),
     /// A router, with the clients behind it.
     Router(usize),
@@ -39,18 +39,18 @@ pub enum Via {
     Post(u64),
 }
 
-/// A message.
+/// What one place tells another.
 #[derive(Debug, Clone)]
 pub enum Message {
-    /// Worker to coordinator.
+    /// Worker to coordinator: the first message of a link.
     Register(Registration),
-    /// And back.
+    /// Coordinator to worker: the registration was taken.
     Welcome(Welcome),
-    /// And back.
+    /// Coordinator to worker: the registration was refused.
     NotRegistered(RegisterError),
-    /// Whoever is asked does not lead.
+    /// The coordinator that was asked does not lead.
     NotLeader,
-    /// Worker to coordinator.
+    /// Worker to coordinator: a heartbeat, with what has changed.
     Beat(Beat),
     /// Coordinator to worker, in answer and unasked.
     Orders(Orders),
@@ -60,7 +60,7 @@ pub enum Message {
     Goodbye(NodeId, Incarnation, SessionDigest),
     /// Coordinator to worker, at the address that it announced.
     CheckBack(NodeId, Incarnation),
-    /// And back.
+    /// Worker to coordinator, in answer to `CheckBack`.
     CheckedBack(NodeId, Incarnation),
     /// Router to coordinator, or one that stands by to the leader: what it has already.
     Subscribe(BTreeMap<KeyspaceName, Generation>),
@@ -74,7 +74,7 @@ pub enum Message {
     Taken(KeyspaceName, Generation),
     /// Router to node, or forwarded from node to node.
     Request(Request),
-    /// Node to router.
+    /// Node to router: what came of one try.
     Response(Response),
     /// To a replica of a table, from another one.
     Table(ReplicaKey, PlacementId, replication::Message),
@@ -82,7 +82,7 @@ pub enum Message {
     TableSnapshot(ReplicaKey, Box<Registers>),
     /// To a parent's replica, from a child's.
     TableAsked(Box<Asked>),
-    /// And back.
+    /// To a child's replica, from a parent's: a part of its base.
     TableBasePart(Box<BasePart>),
 }
 
@@ -106,15 +106,15 @@ pub struct Request {
     pub op: Op,
     /// Which try of it.
     pub attempt: u32,
-    /// Of which key.
+    /// The key whose register or row it is about.
     pub key: KeyAt,
-    /// What it wants.
+    /// Whether the leader must answer (`Write`), or any replica may.
     pub access: Access,
     /// What it writes; none for a read.
     pub deed: Option<Deed>,
     /// It is about the row beside the register, and wants that of it.
     pub row: Option<RowDeed>,
-    /// Who asks.
+    /// The router that asks, which gets the answer.
     pub router: usize,
     /// It was forwarded once already.
     pub forwarded: bool,
@@ -127,11 +127,11 @@ pub enum Outcome {
     Done(Seen, bool),
     /// The row beside the register was written, or read; whether by its leader.
     Row(RowSeen, bool),
-    /// Somebody else has it.
+    /// Another worker has the key: that one.
     Elsewhere(usize),
     /// Not done, try again.
     NotNow(&'static str),
-    /// Nobody knows whether it was done.
+    /// It may or may not have been done.
     Indefinite,
 }
 
@@ -144,15 +144,15 @@ pub struct Response {
     pub attempt: u32,
     /// What came of it.
     pub outcome: Outcome,
-    /// Who answered.
+    /// The worker that answered, by its position.
     pub node: usize,
 }
 
-/// Something that happens.
+/// Something that happens at a moment of true time.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "each event names whom it concerns; its line says what happens")]
 pub enum Event {
-    /// A message arrives.
+    /// A message arrives: from where, at which place, and how.
     Deliver(Place, Place, Via, Box<Message>),
     /// A connection is found closed.
     Closed(Place, u64),
@@ -177,7 +177,7 @@ pub enum Event {
         epoch: Epoch,
         deed: Option<Deed>,
     },
-    /// Storage has answered.
+    /// Storage has answered what a request asked of it.
     StorageAnswers { node: usize, process: u32, op: Op, attempt: u32, seen: Option<Seen> },
     /// What a replica of a table wrote to its log is on the disk.
     TableSynced { node: usize, process: u32, replica: ReplicaKey, writes: usize },
@@ -199,15 +199,15 @@ pub enum Event {
     FellBehind { coordinator: usize, process: u32 },
     /// A coordinator's transaction reaches the disk.
     Commits { coordinator: usize, process: u32, number: u64 },
-    /// Its outcome is known to the coordinator.
+    /// The outcome of a transaction is known to the coordinator.
     Committed { coordinator: usize, process: u32, number: u64 },
     /// A heartbeat has gone by while the transaction is under way.
     Listens { coordinator: usize, process: u32, number: u64 },
     /// A coordinator asks for its session, and who leads.
     SessionAsked { coordinator: usize, process: u32 },
-    /// That reaches the store.
+    /// The question of a coordinator reaches the store.
     Attends { coordinator: usize, process: u32, question: Question },
-    /// It is answered.
+    /// The store's answer reaches the coordinator.
     Attended { coordinator: usize, process: u32, question: Question, attended: Attended },
     /// The next operation of the clients.
     Operate,
@@ -221,12 +221,12 @@ pub enum Event {
     TryAgain { router: usize, op: Op, attempt: u32 },
     /// A try may be made again.
     Rested { router: usize, op: Op, attempt: u32 },
-    /// The next change that somebody asks for.
+    /// The next change that a person asks for.
     Change,
-    /// The next fault.
+    /// The next fault begins, if faults still come.
     Fault,
-    /// Somebody touches the coordination state.
+    /// A person touches the coordination state.
     Touch,
-    /// The end of one.
+    /// A fault ends, or goes into its next part.
     Mend(crate::faults::Mend),
 }

@@ -264,18 +264,18 @@ fn stock(like: &Space, replicas: u32) -> Space {
 /// What a write does to its register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Deed {
-    /// Puts a value.
+    /// Puts a value into the register.
     Put,
-    /// Takes it out.
+    /// Takes the value out of the register.
     Delete,
 }
 
-/// What somebody saw of a register: how many writes it had, and whether a value was there.
+/// What a reader or a writer saw of a register: how many writes it had, and whether a value was there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// In which life of its keyspace.
     pub life: Life,
-    /// Counts writes.
+    /// How many writes it had had by then.
     pub version: u64,
     /// The last one put a value.
     pub is_there: bool,
@@ -288,7 +288,7 @@ pub struct Register {
 }
 
 impl Register {
-    /// As it is.
+    /// What a reader sees of it, in that life of its keyspace.
     pub fn seen(&self, life: Life) -> Seen {
         let is_there = self.writes.last().is_some_and(|(_, deed)| *deed == Deed::Put);
         Seen { life, version: self.version(), is_there }
@@ -367,7 +367,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Of these keyspaces.
+    /// Storage with nothing in it but the named partitions of these keyspaces.
     pub fn new(spaces: &[Space]) -> Storage {
         let carries = spaces.iter().map(|space| space.is_carried).collect();
         let durable = spaces.iter().map(|space| space.keyspace.durable).collect();

@@ -1,4 +1,4 @@
-//! All planted bugs, and whether somebody sees them: what the simulators, and scenarios beside them, are worth.
+//! All planted bugs, and whether a run sees them: what the simulators, and scenarios beside them, are worth.
 //!
 //! A bug counts as caught when a run fails by the invariant that it breaks or by one that looks at what follows at once,
 //! within [`WITHIN`] seeds; or when a scenario that says what must be so says that it is not. `--mutants` runs them all
@@ -25,10 +25,10 @@ pub const LEADERS: Shape = Shape { leaders: true, ..Shape::SMALL };
 /// With a keyspace whose data lies on disks.
 pub const DURABLE: Shape = Shape { durable: true, ..Shape::SMALL };
 
-/// With a table.
+/// Small runs with a table among the keyspaces.
 pub const TABLES: Shape = Shape { replicated: true, ..Shape::SMALL };
 
-/// Somebody touches the coordination state.
+/// A person touches the coordination state.
 pub const TOUCHED: Shape = Shape { touched: true, ..Shape::SMALL };
 
 /// What is done to see a bug.
@@ -44,7 +44,7 @@ enum Hunt {
     Metadata,
     /// Runs of replicas of tables.
     Replication,
-    /// Runs of shuffles.
+    /// Runs of a pool for shuffles.
     Shuffles,
     /// Runs of a shuffle that floods, and one that trickles.
     Floods,
@@ -53,9 +53,9 @@ enum Hunt {
 /// How a bug was seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caught {
-    /// By which seed; none by a scenario.
+    /// The seed of the run that failed; none: a scenario showed it.
     pub seed: Option<u64>,
-    /// What was seen.
+    /// The invariant that was broken, or what the scenario saw.
     pub by: String,
 }
 

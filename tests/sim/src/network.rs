@@ -19,15 +19,15 @@ pub struct Weather {
     pub doubled: u64,
     /// Messages of a stream that break it in their direction.
     pub breaks: u64,
-    /// A usual delay.
+    /// How long a message usually takes.
     pub delay: True,
 }
 
 impl Weather {
-    /// A good network.
+    /// A network in which no message is lost or late.
     pub const FAIR: Weather = Weather { loss: 0, doubled: 0, breaks: 0, delay: 300 };
 
-    /// A bad one.
+    /// A bad network, as chance has it.
     pub fn drawn(draw: &mut Draw) -> Weather {
         Weather {
             loss: draw.between(0, 200),
@@ -42,7 +42,7 @@ impl Weather {
     }
 }
 
-/// A connection.
+/// A connection between two places.
 #[derive(Debug)]
 struct Stream {
     ends: [Place; 2],
@@ -52,10 +52,10 @@ struct Stream {
     last: [True; 2],
 }
 
-/// The network.
+/// The connections, what is cut, and what befalls messages.
 #[derive(Debug)]
 pub struct Network {
-    /// At present.
+    /// What befalls messages at present.
     pub weather: Weather,
     cut: BTreeSet<(Place, Place)>,
     streams: BTreeMap<u64, Stream>,
@@ -63,7 +63,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Fair and whole.
+    /// A fair network, with no cut and no connection.
     pub fn new() -> Network {
         Network { weather: Weather::FAIR, cut: BTreeSet::new(), streams: BTreeMap::new(), opened: 0 }
     }

@@ -47,19 +47,19 @@ pub const CALLBACK_TIMEOUTS: CallbackTimeouts = CallbackTimeouts {
 /// How callbacks fare at present. In thousandths, and microseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Mood {
-    /// That fail or refuse.
+    /// Callbacks that fail or refuse.
     pub fails: u64,
-    /// That never return.
+    /// Callbacks that never return.
     pub hangs: u64,
-    /// A usual time.
+    /// How long a callback usually takes.
     pub takes: True,
 }
 
 impl Mood {
-    /// A good service.
+    /// A service whose callbacks never fail or hang.
     pub const FAIR: Mood = Mood { fails: 0, hangs: 0, takes: 5 * MS };
 
-    /// A bad one.
+    /// A bad service, as chance has it.
     pub fn drawn(draw: &mut Draw) -> Mood {
         Mood { fails: draw.between(0, 700), hangs: draw.between(0, 400), takes: draw.between(MS, 600 * MS) }
     }
@@ -91,14 +91,14 @@ impl Link {
     }
 }
 
-/// A running process.
+/// A running process of a worker.
 #[derive(Debug)]
 pub struct Process {
-    /// The state machine.
+    /// Core's state machine of a worker.
     pub worker: Worker,
     /// What requests are judged by.
     pub gates: Gates,
-    /// The service.
+    /// The registers that it serves, and the requests inside.
     pub service: Service,
     link: Option<Link>,
     heartbeat_ms: u64,
@@ -123,13 +123,13 @@ pub struct Process {
 /// A place for a worker.
 #[derive(Debug)]
 pub struct Node {
-    /// Its number.
+    /// Its position among the workers of the run.
     pub at: usize,
-    /// Its name.
+    /// Its name: `node-` and its position.
     pub id: NodeId,
-    /// Its clocks.
+    /// The monotonic and the wall clock of its process.
     pub clock: Clock,
-    /// Counts its starts.
+    /// How often its process was started: events of earlier processes are void.
     pub process_number: u32,
     /// How its callbacks fare.
     pub mood: Mood,
@@ -168,7 +168,7 @@ impl Node {
         }
     }
 
-    /// Where it is.
+    /// Its place in the network.
     pub fn place(&self) -> Place {
         Place::Node(self.at)
     }

@@ -7,28 +7,28 @@ use std::collections::BTreeMap;
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing was wrong.
+    /// Nothing was wrong, and enough was tried to say so.
     Passed,
     /// Nothing was wrong, but too little was tried to say so.
     Unknown,
-    /// Something was wrong.
+    /// An invariant was broken: this is the first one.
     Failed(Violation),
 }
 
 /// What is left of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// The seed.
+    /// The seed that gives this run again.
     pub seed: u64,
-    /// How it ended.
+    /// Whether an invariant was broken.
     pub verdict: Verdict,
     /// Over everything that happened.
     pub hash: u64,
-    /// Events.
+    /// How many events the trace has.
     pub events: u64,
-    /// Simulated time.
+    /// For how much true time it went on, in microseconds.
     pub simulated: True,
-    /// Maps committed.
+    /// How many maps were committed.
     pub commits: u64,
     /// Operations begun and done.
     pub operations: (u64, u64),

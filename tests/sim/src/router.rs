@@ -1,7 +1,7 @@
 //! A router, with clients behind it: the driver around core's [`RouteTable`], [`choose`] and [`Attempts`], as
 //! `crates/router` is, on simulated time.
 //!
-//! It keeps maps by what is pushed, sends each operation to whoever has its key, and asks again by the same
+//! It keeps maps by what is pushed, sends each operation to the node that has its key, and asks again by the same
 //! rules and from the same retry budget. An answer that does not come in time is a connection that broke.
 
 use crate::clock::{Clock, MS, SECOND, True};
@@ -39,19 +39,19 @@ struct UnderWay {
     attempts: Attempts,
     /// Counts tries and rests, so that what belongs to an earlier one is known as late.
     turn: u32,
-    /// Numbers of those who were asked and failed.
+    /// Numbers of the nodes that were asked and failed.
     asked: Vec<u32>,
-    /// Who was asked last.
+    /// The number of the node that was asked last.
     last: Option<u32>,
     hint: Option<HintedNode>,
 }
 
-/// A router.
+/// A router, with the operations that its clients have under way.
 #[derive(Debug)]
 pub struct Router {
-    /// Its number.
+    /// Its position among the routers of the run.
     pub at: usize,
-    /// Its clock.
+    /// The clock by which it waits and gives up.
     pub clock: Clock,
     table: RouteTable,
     routes: Routes,
@@ -89,7 +89,7 @@ impl Router {
         }
     }
 
-    /// Where it is.
+    /// Its place in the network.
     pub fn place(&self) -> Place {
         Place::Router(self.at)
     }
@@ -290,7 +290,7 @@ impl Router {
         }
     }
 
-    /// Whom to ask: whoever was hinted at, or one that the routes name.
+    /// The node to ask: the one that was hinted at, or one that the routes name.
     fn target(&mut self, scene: &mut Scene, op: Op) -> Option<usize> {
         let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
         let under_way = self.ops.get_mut(&op)?;

@@ -35,7 +35,7 @@ impl Replica {
     }
 }
 
-/// So many keys.
+/// So many different keys, for a scenario.
 fn keys(count: usize) -> Result<Vec<Key>, String> {
     (0..count).map(|number| Key::new(&number.to_be_bytes()).map_err(|error| format!("{error:?}"))).collect()
 }

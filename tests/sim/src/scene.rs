@@ -44,28 +44,28 @@ impl Ord for Due {
 pub struct Violation {
     /// The invariant, by its number.
     pub invariant: &'static str,
-    /// What was seen.
+    /// How it was broken, for people.
     pub text: String,
     /// The true time at which it was seen, in microseconds from the start of the run.
     pub at: True,
 }
 
-/// The scene.
+/// What all places of a run share.
 #[derive(Debug)]
 pub struct Scene {
-    /// True time.
+    /// The true time, in microseconds from the start of the run.
     pub now: True,
-    /// Chance.
+    /// What chance decides, for all parts that have no draw of their own.
     pub draw: Draw,
-    /// Between places.
+    /// The network between all places.
     pub network: Network,
-    /// What was seen.
+    /// The hash over all that happened, and its words.
     pub trace: Trace,
-    /// Those who know the truth.
+    /// The oracles, which know the truth.
     pub oracles: Oracles,
-    /// Keys that kill whoever serves them.
+    /// Keys that kill the workers that serve them.
     pub poison: BTreeSet<KeyAt>,
-    /// Keys whose data nobody can load.
+    /// Keys whose data no worker can load.
     pub unloadable: BTreeSet<KeyAt>,
     /// What clients ask for how often.
     pub heat: Heat,
@@ -82,7 +82,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Of a run.
+    /// The scene of a run in which nothing has happened yet.
     pub fn new(draw: Draw, trace: Trace, oracles: Oracles) -> Scene {
         Scene {
             now: 0,
@@ -107,7 +107,7 @@ impl Scene {
         self.stood_still.get(&place).copied().unwrap_or(0)
     }
 
-    /// Something was tried.
+    /// Counts that this was tried, for the report.
     pub fn count(&mut self, what: &'static str) {
         *self.exercised.entry(what).or_default() += 1;
     }

@@ -53,7 +53,7 @@ struct Inside {
     evicted: bool,
 }
 
-/// The service.
+/// The requests inside a worker, and its copies of registers.
 #[derive(Debug, Default)]
 pub struct Service {
     inside: BTreeMap<(Op, u32), Inside>,

@@ -8,11 +8,11 @@ use partage_core::base::settings::Settings;
 /// What a run is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Coordinators; one leads.
+    /// How many coordinators there are; one leads.
     pub coordinators: usize,
-    /// Workers.
+    /// How many workers there are.
     pub nodes: usize,
-    /// Routers.
+    /// How many routers there are.
     pub routers: usize,
     /// How long faults come.
     pub faulty: True,
@@ -23,13 +23,13 @@ pub struct Shape {
     pub stuck: bool,
     /// Whether a person is at hand in every run, or in none; else in a few.
     pub person: Option<bool>,
-    /// Three coordinators, and nothing but they and their store have faults: nobody else is to notice.
+    /// Three coordinators, and nothing but they and their store have faults: no other process is to notice.
     pub leaders: bool,
     /// There is a keyspace whose data lies on disks, and all processes are killed at once, often.
     pub durable: bool,
     /// There is a table.
     pub replicated: bool,
-    /// Somebody touches the coordination state: see [`crate::touched`].
+    /// A person touches the coordination state: see [`crate::touched`].
     pub touched: bool,
 }
 
@@ -62,7 +62,7 @@ pub const DRAFTS: u64 = 600;
 /// Runs with named partitions that people register and unregister, in thousandths.
 pub const PARTITIONS: u64 = 300;
 
-/// Runs in which somebody without a token speaks for workers, in thousandths.
+/// Runs in which a process without a token speaks for workers, in thousandths.
 pub const STRANGERS: u64 = 200;
 
 /// The numbers of a run.

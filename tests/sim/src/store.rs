@@ -18,22 +18,22 @@ pub const SESSION: True = 2 * SECOND;
 /// How the store fares with one coordinator. In thousandths of all transactions, and microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Disk {
-    /// Fail, and say so.
+    /// Transactions that fail, and say so.
     pub fails: u64,
-    /// End in a way that nobody is told of, done or not; elections and renewals too.
+    /// Transactions that end in a way that no coordinator is told, done or not; elections and renewals too.
     pub unknown: u64,
-    /// A usual time.
+    /// How long a transaction usually takes.
     pub takes: True,
 }
 
 impl Disk {
-    /// A good one.
+    /// A store in which no transaction fails.
     pub const FAIR: Disk = Disk { fails: 0, unknown: 0, takes: 500 };
 
     /// A good one that takes a hundred times as long.
     pub const SLOW: Disk = Disk { takes: 100 * Disk::FAIR.takes, ..Disk::FAIR };
 
-    /// A bad one.
+    /// A bad store, as chance has it.
     pub fn drawn(draw: &mut Draw) -> Disk {
         Disk {
             fails: draw.between(0, 100),
@@ -46,7 +46,7 @@ impl Disk {
 /// How a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
-    /// Durable.
+    /// The transaction is durable.
     Yes,
     /// Not durable, and the coordinator is told so.
     No,
@@ -66,22 +66,22 @@ pub enum Attended {
     Expired,
     /// It leads, under this term.
     Leads(u64),
-    /// Another does.
+    /// Another coordinator leads: that one.
     StandsBy(usize),
 }
 
-/// The store.
+/// What coordinators share: records, sessions, and which of them leads.
 #[derive(Debug, Default)]
 pub struct Store {
-    /// What is durable.
+    /// The records that are durable.
     pub records: Records,
-    /// The latest term.
+    /// The latest term that was given.
     pub term: u64,
     /// Which cluster it says that this is.
     pub cluster: ClusterId,
     /// What somebody has done to it.
     pub touched: Touched,
-    /// It answers nobody.
+    /// It answers no coordinator for a while.
     pub is_away: bool,
     /// What it was asked to make durable, and how often it was asked for a session.
     pub asked: Asked,
@@ -93,7 +93,7 @@ pub struct Store {
 /// Counts what reaches the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Transactions.
+    /// Transactions that were asked for.
     pub commits: u64,
     /// Sessions opened, renewed, and elections.
     pub sessions: u64,

@@ -12,11 +12,11 @@ const WELL: usize = 3;
 /// How a worker does not get on, from one process to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stuck {
-    /// It is not.
+    /// It gets on as any other.
     No,
-    /// No load returns, and nobody stops waiting for one.
+    /// No load returns, and its worker does not stop waiting for one.
     Loads,
-    /// No unload does.
+    /// No unload returns, and its worker does not stop waiting for one.
     Unloads,
     /// All but its first process fail to open what an earlier one has stored.
     Opens,

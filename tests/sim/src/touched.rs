@@ -1,5 +1,5 @@
-//! OperatorStore on the coordination state: somebody deletes its keys, sets them back, restores a backup, or starts the
-//! coordinators on another folder, while workers, routers and sessions live.
+//! People change the coordination state: they delete its keys, set them back, restore a backup, or start the coordinators on
+//! another folder, while workers, routers and sessions live.
 //!
 //! | what is touched           | what coordinators do about it                                                      |
 //! |---------------------------|------------------------------------------------------------------------------------|
@@ -42,7 +42,7 @@ const OTHERS: u128 = 1_000;
 /// The person's clock shows the right time.
 const WALL_MS: u64 = 1_700_000_000_000;
 
-/// What somebody touches.
+/// A way in which people change the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Touch {
     /// The key that says who leads is deleted, while the leader's session lives.
@@ -63,7 +63,7 @@ pub enum Touch {
 }
 
 impl Touch {
-    /// All kinds.
+    /// All ways, of which each touch draws one.
     const ALL: [Touch; 7] = [
         Touch::Election,
         Touch::Head,
@@ -373,7 +373,7 @@ impl World {
         (0..self.coordinators.len()).for_each(|at| self.start_coordinator(at));
     }
 
-    /// A touch ends.
+    /// Undoes a touch, or goes on with it.
     pub fn mend_touch(&mut self, ends: Ends) {
         match ends {
             Ends::Head(name) => {
@@ -426,7 +426,7 @@ impl World {
     }
 }
 
-/// D11: who belongs to a cluster takes the welcome of none but those that it became.
+/// D11: a worker that belongs to a cluster takes the welcome of none but those that it became.
 pub fn welcomed(scene: &mut Scene, node: Place, before: Option<ClusterId>, by: ClusterId) {
     let lineage = &scene.oracles.lineage;
     if let Some(before) = before

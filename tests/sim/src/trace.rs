@@ -68,7 +68,7 @@ impl Trace {
         self.hash
     }
 
-    /// How many events.
+    /// How many events the hash is over.
     pub fn events(&self) -> u64 {
         self.events
     }

@@ -49,29 +49,29 @@ const LATE_MERGES: u32 = 2;
 /// Seconds within which a move ends in which nodes are stuck: the time to let go, and two leases.
 const STUCK_MOVES: u64 = 30;
 
-/// The run.
+/// A run: its places, and what is to happen at them.
 #[derive(Debug)]
 pub struct World {
-    /// What all share.
+    /// What all places share: time, chance, network, oracles.
     pub scene: Scene,
-    /// Workers.
+    /// The workers, by their positions.
     pub nodes: Vec<Node>,
-    /// Coordinators.
+    /// The coordinators, by their positions.
     pub coordinators: Vec<Coordinator>,
     routers: Vec<Router>,
-    /// What coordinators share.
+    /// The store that all coordinators share.
     pub store: Store,
     kinds: Vec<Kind>,
     paused: BTreeMap<Place, True>,
     /// What it is made of.
     pub shape: Shape,
-    /// Faults still come.
+    /// Faults still come, and nothing has to be served in time.
     lively: bool,
     /// People ask for things that nobody needs.
     asks: bool,
-    /// There is somebody on the network who speaks for others.
+    /// A process on the network speaks for others.
     strangers: bool,
-    /// Somebody is at hand who answers what waits for a person, also when faults have stopped.
+    /// A person is at hand who answers what waits for one, also when faults have stopped.
     person: bool,
     /// Maps committed before the first fault, in a run about leaders.
     settled: Option<u64>,
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// Everywhere.
+    /// The places of all coordinators, workers and routers.
     pub fn places(&self) -> Vec<Place> {
         let coordinators = (0..self.coordinators.len()).map(Place::Coordinator);
         let nodes = (0..self.nodes.len()).map(Place::Node);
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    /// Everybody starts.
+    /// Starts every process, and has the first operations and changes come.
     pub fn begin(&mut self) {
         let scene = &mut self.scene;
         for coordinator in &mut self.coordinators {
@@ -296,7 +296,7 @@ impl World {
         true
     }
 
-    /// Faults have stopped.
+    /// Faults stop, and what they have broken is mended.
     fn calm(&mut self) {
         self.lively = false;
         self.scene.network.heal();
@@ -713,7 +713,7 @@ impl World {
         self.routers[router].operate_on_row(&mut self.scene, op, key, access, row);
     }
 
-    /// A client writes.
+    /// A client puts a value, through a router that chance picks.
     pub fn write_to(&mut self, key: KeyAt) {
         self.ops += 1;
         let router = self.scene.draw.index(self.routers.len());

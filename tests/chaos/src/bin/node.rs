@@ -36,7 +36,7 @@ use tokio::sync::watch;
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// The node's name
+    /// The node's name in the cluster
     #[arg(long)]
     id: String,
     /// host:port of the coordinators

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// An engine that is there, or nothing but the nodes themselves.
 #[derive(Debug)]
 pub enum Ground {
-    /// A server.
+    /// A server of etcd, MariaDB or ZooKeeper.
     Engine(Box<Engine>),
     /// Gossip. Every node is told of the first one.
     Gossip,
@@ -60,7 +60,7 @@ impl Ground {
         }
     }
 
-    /// The engine.
+    /// The engine, to be struck; gossip has none.
     pub fn engine(&mut self) -> &mut Engine {
         match self {
             Ground::Engine(engine) => engine,
@@ -68,7 +68,7 @@ impl Ground {
         }
     }
 
-    /// Somebody who sees what the nodes publish.
+    /// A client that sees what the nodes publish.
     pub async fn observer(&self, root: &str, subnet: &Subnet) -> Observer {
         Observer { store: connect(&self.target(root, subnet)).await.unwrap() }
     }

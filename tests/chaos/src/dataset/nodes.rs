@@ -1,4 +1,4 @@
-//! The nodes of a cluster, each a process with a source, a local store and somebody who watches it.
+//! The nodes of a cluster, each a process with a source, a local store and a task that watches it.
 
 use super::ground::{Ground, Observer};
 use super::source::{FILES, Source};
@@ -57,7 +57,7 @@ fn without(expected: &str) -> String {
 pub struct Nodes {
     /// Where they see each other.
     pub ground: Ground,
-    /// Who asks them.
+    /// The HTTP client by which tests ask the nodes.
     pub http: Http,
     nodes: BTreeMap<usize, Node>,
     marks: u32,
@@ -67,7 +67,7 @@ pub struct Nodes {
     dir: TempDir,
 }
 
-/// A node.
+/// A node of the cluster, which need not run.
 struct Node {
     address: String,
     source: Source,
@@ -126,7 +126,7 @@ impl Nodes {
         self.nodes.get_mut(&node).unwrap()
     }
 
-    /// Their numbers.
+    /// The numbers of all nodes, also of those that do not run.
     pub fn numbers(&self) -> Vec<usize> {
         self.nodes.keys().copied().collect()
     }
@@ -151,7 +151,7 @@ impl Nodes {
         self.dir.path().join(format!("data-{node}"))
     }
 
-    /// What the nodes publish, seen by somebody else.
+    /// What the nodes publish, seen by a client that is none of them.
     pub async fn observer(&self) -> Observer {
         self.ground.observer("chaos", &self.subnet).await
     }
@@ -195,7 +195,7 @@ impl Nodes {
         one.process = Some(process);
     }
 
-    /// Starts all.
+    /// Starts the process of every node.
     pub fn start_all(&mut self) {
         self.numbers().into_iter().for_each(|node| self.start(node));
     }
@@ -222,13 +222,13 @@ impl Nodes {
         self.sees(node, &Sight::Down).await;
     }
 
-    /// `kill -9`.
+    /// Kills a node at once, as `kill -9` does, and waits until its clients get no answer.
     pub async fn kill(&mut self, node: usize) {
         self.struck(node).kill();
         self.sees(node, &Sight::Down).await;
     }
 
-    /// A node's process.
+    /// The process of a node, which was started before.
     pub fn process(&self, node: usize) -> &Process {
         self.node(node).process.as_ref().unwrap()
     }
@@ -299,7 +299,7 @@ impl Nodes {
         }
     }
 
-    /// Waits until somebody has asked at every node some more times: what is served is seen.
+    /// Waits until the watcher of every node has asked some more times: what is served is seen.
     pub async fn are_watched(&self) {
         for (number, node) in &self.nodes {
             let Some(watcher) = &node.watcher else { continue };

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The dataset.
+/// The name of the dataset, and of its folder.
 pub const DATASET: &str = "names";
 
 /// Files of a version, and so partitions.
@@ -20,12 +20,12 @@ pub struct Source {
     folder: PathBuf,
 }
 
-/// A key.
+/// The key of that number; from [`KEYS`] on they begin again.
 pub fn key(number: u32) -> String {
     format!("key-{:03}", number % KEYS)
 }
 
-/// All keys.
+/// All keys, in their order.
 pub fn keys() -> impl Iterator<Item = String> {
     (0..KEYS).map(key)
 }
@@ -43,7 +43,7 @@ impl Source {
         source
     }
 
-    /// Where it is.
+    /// The folder that has the folders of datasets.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -56,7 +56,7 @@ impl Source {
         dataset
     }
 
-    /// A version comes.
+    /// Adds a version, which comes into the folder as a whole.
     pub fn add(&self, version: &str) {
         self.add_heavy(version, 0);
     }
@@ -80,14 +80,14 @@ impl Source {
         fs::rename(writing, dataset.join(version)).unwrap();
     }
 
-    /// Another dataset comes, whose name is after that of the first: who has found it has looked at both.
+    /// Another dataset comes, whose name is after that of the first: a node that has found it has looked at both.
     pub fn mark(&self, name: &str) {
         let folder = self.dataset(&format!("zz-{name}")).join("1");
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("part-0.csv"), "key,value\na,b\n").unwrap();
     }
 
-    /// A version goes.
+    /// Removes a version with all of its files.
     pub fn remove(&self, version: &str) {
         fs::remove_dir_all(self.folder.join(DATASET).join(version)).unwrap();
     }

@@ -1,7 +1,7 @@
-//! Who asks at a node all the time, and what was seen there.
+//! A task that asks a node all the time, and what it saw there.
 //!
-//! Asked is in turn for one key, for many, and for a range. Nothing that is seen depends on how often that happens:
-//! what counts is the order in which versions come.
+//! It asks in turn for one key, for many, and for a range. Nothing that is seen depends on how often that happens: what counts
+//! is the order in which versions come.
 
 use super::source::{DATASET, KEYS, key, value};
 use crate::http::{Http, Reply};
@@ -21,11 +21,11 @@ const MANY: u32 = 20;
 /// What a node gives its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sight {
-    /// Nobody answers, or somebody who does not know yet what there is.
+    /// No process answers, or one that does not know yet what there is.
     Down,
     /// There is nothing to be had.
     Nothing,
-    /// This version.
+    /// Clients get this version, whole.
     Version(String),
 }
 
@@ -84,7 +84,7 @@ impl Seen {
 #[derive(Debug)]
 pub struct Watcher {
     seen: Arc<Mutex<Seen>>,
-    /// Counts what the test does to the process: who asks meanwhile may be cut off.
+    /// Counts what the test does to the process: an answer that was asked for before may be cut off.
     lives: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
@@ -125,7 +125,7 @@ impl Watcher {
         self.with(|seen| seen.progression.last().cloned())
     }
 
-    /// How often somebody has looked.
+    /// How often the task has looked.
     pub fn looks(&self) -> u64 {
         self.with(|seen| seen.looks)
     }

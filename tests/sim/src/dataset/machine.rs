@@ -29,7 +29,7 @@ pub struct Entry {
     pub last_request: u64,
 }
 
-/// What requests see.
+/// What requests of clients see: the version that is served, and what is here of each.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
     pub serving: Option<VersionName>,

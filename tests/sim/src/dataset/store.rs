@@ -4,7 +4,7 @@ use partage_service::dataset::Address;
 use partage_service::dataset::node::{Key, Layout, News, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A key, and whose it is.
+/// A key, and the node that it is of.
 pub type Named = (Address, Key);
 
 /// A simulated coordination service: the ephemeral keys of sessions, and a log from which mirrors are fed.
@@ -47,7 +47,7 @@ impl Store {
         }
     }
 
-    /// Loses all sessions.
+    /// Ends all sessions at once, as a service does that has lost them.
     pub fn forget(&mut self) {
         for session in self.sessions.keys().copied().collect::<Vec<_>>() {
             self.end(session);

@@ -1,4 +1,4 @@
-//! What must hold, judged by what nobody in the simulation sees: the true head, and what is on the disks.
+//! What must hold, judged by what no process in the simulation sees: the true head, and what is on the disks.
 
 use partage_core::base::id::Generation;
 use partage_core::keyspace::map::ShardMap;
@@ -7,19 +7,19 @@ use partage_service::metadata::change::Failed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The true history.
+/// Every map that was tried, and which of them were the head's.
 #[derive(Debug, Default)]
 pub struct Oracle {
-    /// Every map that somebody tried to commit.
+    /// Every map that a requester tried to commit.
     maps: BTreeMap<Generation, Arc<ShardMap>>,
     /// Those that were the head's, in order; none where the keyspace was deleted.
     history: Vec<Option<Generation>>,
-    /// Changes of which somebody was told that they are in, or that they never will be.
+    /// Changes of which a requester was told that they are in, or that they never will be.
     told: BTreeMap<Generation, bool>,
 }
 
 impl Oracle {
-    /// Somebody is about to try this map.
+    /// A requester is about to try this map.
     pub fn tried(&mut self, map: Arc<ShardMap>) -> Result<(), String> {
         match self.maps.insert(map.generation(), map.clone()) {
             Some(other) if other != map => Err(format!("M3: two maps at {:?}", map.generation())),

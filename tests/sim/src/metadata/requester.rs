@@ -1,4 +1,5 @@
-//! Who changes maps and lists of servers: reads the head, asks a server for the map, makes a change, commits it.
+//! Requesters, which change maps and lists of servers: each reads the head, asks a server for the map, makes a change, commits
+//! it.
 
 use crate::draw::Draw;
 use partage_core::base::id::{Generation, Incarnation, TransactionId};
@@ -27,7 +28,7 @@ pub enum Wish {
 /// How far it has come.
 #[derive(Debug, Clone)]
 pub enum Doing {
-    /// Nothing.
+    /// It does nothing until its next wish.
     Idle,
     /// It waits for the head.
     Head(Wish),
@@ -37,7 +38,7 @@ pub enum Doing {
     Changing(Box<Changing>, Option<Generation>),
 }
 
-/// One of them. A new life begins with every wish: answers to former ones are not listened to.
+/// A requester. A new life begins with every wish: answers to former ones are not listened to.
 #[derive(Debug)]
 pub struct Requester {
     pub life: u64,

@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 /// Counts of operations by their end.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tally {
-    /// Begun.
+    /// Operations that clients have begun.
     pub begun: u64,
-    /// Done.
+    /// Operations that were answered as done.
     pub done: u64,
-    /// Certainly not done.
+    /// Operations that were certainly not done.
     pub failed: u64,
-    /// Nobody knows.
+    /// Operations that may or may not have been done.
     pub indefinite: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct Data {
     open: BTreeMap<Op, Open>,
     /// How many ended how.
     pub tally: Tally,
-    /// Nobody who serves has faults: who needs no lease is to serve all along.
+    /// No worker has faults: shards that need no lease are to be served all along.
     pub must_serve: bool,
     /// How many were refused to the end though they should have been served. An answer that comes too late for a
     /// router's patience is another matter.
@@ -127,7 +127,7 @@ impl Data {
         }
     }
 
-    /// Nobody knows.
+    /// An operation may or may not have been done.
     pub fn indefinite(&mut self, op: Op) {
         if self.open.remove(&op).is_some() {
             self.tally.indefinite += 1;

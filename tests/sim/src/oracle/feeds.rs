@@ -27,7 +27,7 @@ struct Reading {
 /// What a reader has heard; none: nothing.
 pub type Heard = Option<Result<Page, Gone>>;
 
-/// All readers.
+/// What every reader has, and what it was given last.
 #[derive(Debug, Default)]
 pub struct Feeds {
     open: BTreeMap<Op, (usize, Heard)>,
@@ -52,14 +52,14 @@ impl Feeds {
         self.open.insert(op, (reader, None));
     }
 
-    /// It was answered.
+    /// A reader's operation was answered.
     pub fn done(&mut self, op: Op, seen: RowSeen) {
         if let (Some((_, heard)), RowSeen::Changes(page)) = (self.open.get_mut(&op), seen) {
             *heard = Some(page);
         }
     }
 
-    /// It is over. Gives whose it was.
+    /// An operation is over. Gives the reader that it was of.
     pub fn ends(&mut self, op: Op) -> Option<usize> {
         let (reader, heard) = self.open.remove(&op)?;
         self.heard.insert(reader, heard);

@@ -24,7 +24,7 @@ pub fn elements(value: &[u8]) -> Vec<Op> {
     value.as_chunks::<8>().0.iter().map(|element| Op::from_le_bytes(*element)).collect()
 }
 
-/// And back.
+/// The value of a row that has these elements.
 pub fn value(elements: &[Op]) -> Value {
     elements.iter().flat_map(|element| element.to_le_bytes()).collect()
 }
@@ -32,7 +32,7 @@ pub fn value(elements: &[Op]) -> Value {
 /// What a client asks of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// To read it.
+    /// To read the list, whole.
     Read,
     /// To be these elements, the last of which is the number of the operation, if it is still of that version; none: if there is
     /// none.
@@ -44,11 +44,11 @@ pub enum Asked {
 /// What a client knows of a list after an operation: its version, none if there is none, and its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
-    /// Of which key.
+    /// The key beside whose register the list is.
     pub key: KeyAt,
-    /// The version.
+    /// The version of its row; none: there is no list.
     pub version: Option<LogPosition>,
-    /// The elements.
+    /// Its elements, in the order in which they were appended.
     pub elements: Vec<Op>,
 }
 
@@ -226,7 +226,7 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// A client begins.
+    /// A client begins an operation on a list.
     pub fn begins(&mut self, op: Op, client: usize, key: KeyAt, asked: Asked) {
         let history = self.histories.entry(key).or_default();
         match &asked {
@@ -274,7 +274,7 @@ impl Lists {
         }
     }
 
-    /// It is over: done, or nobody knows. Gives whose it was.
+    /// An operation is over, done or not. Gives the client that it was of.
     pub fn ends(&mut self, op: Op) -> Option<usize> {
         let open = self.open.remove(&op)?;
         self.heard.insert(open.client, open.heard);

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A place to live: node and incarnation.
 type Home = (NodeId, Incarnation);
 
-/// What was committed.
+/// The maps that were committed, and what follows from them.
 #[derive(Debug)]
 pub struct Maps {
     maps: BTreeMap<KeyspaceName, ShardMap>,
@@ -145,7 +145,7 @@ impl Maps {
         self.rules.blamed(name, shard)
     }
 
-    /// Somebody was elected, whether he knows it or not.
+    /// A coordinator was elected, whether it knows or not.
     pub fn elected(&mut self, term: u64) {
         self.elected = self.elected.max(term);
     }

@@ -1,4 +1,4 @@
-//! Those who know the truth: true time, every map that was committed, every owner, every write.
+//! The oracles, which know the truth: true time, every map that was committed, every owner, every write.
 //!
 //! | file           | holds                                           |
 //! |----------------|-------------------------------------------------|
@@ -45,11 +45,11 @@ pub type Who = (usize, u32, Option<Incarnation>);
 pub struct Oracles {
     /// The keyspaces of the run.
     pub spaces: Rc<[Space]>,
-    /// What is stored.
+    /// Registers, disks and tables, as workers have stored them.
     pub storage: Storage,
-    /// Who believes to own what.
+    /// Which process believes to own which key.
     pub ownership: ownership::Ownership,
-    /// What was committed.
+    /// Every map that was committed.
     pub maps: maps::Maps,
     /// What was read and written.
     pub data: data::Data,
@@ -59,7 +59,7 @@ pub struct Oracles {
     pub feeds: feeds::Feeds,
     /// The cluster that the run is about, and those that it was restored to.
     pub lineage: BTreeSet<ClusterId>,
-    /// Who leads now is of another cluster, and its terms, maps and nodes are its own.
+    /// The coordinator that leads now is of another cluster, and its terms, maps and nodes are its own.
     pub is_aside: bool,
 }
 
@@ -79,7 +79,7 @@ impl Oracles {
         }
     }
 
-    /// Somebody was elected, whether he knows it or not.
+    /// A coordinator was elected, whether it knows or not.
     pub fn elected(&mut self, term: u64) {
         if !self.is_aside {
             self.maps.elected(term);

@@ -1,4 +1,4 @@
-//! Who believes to own which key of the exclusive keyspaces, at every true instant.
+//! Which process believes to own which key of the exclusive keyspaces, at every true instant.
 //!
 //! A belief begins only when something happens at a worker, and ends then or with its lease. So it is enough to
 //! look whenever a worker's belief is made anew, with the true instant at which its own clock will end it.
@@ -13,9 +13,9 @@ use partage_core::base::id::{Epoch, ShardId};
 pub struct Claim {
     /// The key that the process believes to own.
     pub key: KeyAt,
-    /// Under which epoch.
+    /// The epoch under which it believes so.
     pub epoch: Epoch,
-    /// Of which shard.
+    /// The shard by which it believes so.
     pub shard: ShardId,
 }
 
@@ -26,7 +26,7 @@ struct Believer {
     until: True,
 }
 
-/// All beliefs.
+/// What every process believes to own, and until when.
 #[derive(Debug)]
 pub struct Ownership {
     nodes: Vec<Believer>,
@@ -42,7 +42,7 @@ fn index(key: KeyAt) -> usize {
 }
 
 impl Ownership {
-    /// Nobody owns anything.
+    /// So many nodes, of which none owns a key.
     pub fn new(nodes: usize) -> Ownership {
         Ownership {
             nodes: vec![Believer { claims: vec![None; SPACES * KEYS], ..Believer::default() }; nodes],
@@ -103,7 +103,7 @@ impl Ownership {
         self.last[index(key)].1
     }
 
-    /// Who owns a key at `now`.
+    /// The node that owns a key at `now`, if one does.
     pub fn owner(&self, now: True, key: KeyAt) -> Option<usize> {
         self.nodes.iter().position(|node| node.until > now && node.claims[index(key)].is_some())
     }

@@ -35,7 +35,7 @@ pub struct Outgoing {
     pub engine: Engine,
     /// The chunk that is under way.
     pub number: u64,
-    /// Where it begins.
+    /// The key with which that chunk begins.
     pub next: Key,
     copied: u64,
     heard: Millis,

@@ -36,12 +36,12 @@ pub struct Local {
     pub tick_at: True,
 }
 
-/// A stored replica.
+/// A replica as the disk of its node has it.
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
     pub shard: usize,
     pub stored: Stored,
-    /// What was flushed.
+    /// The state that was flushed last.
     pub engine: Engine,
     /// The part of a snapshot that was stored.
     pub partial: Option<Partial>,
@@ -71,7 +71,7 @@ impl Disk {
     }
 }
 
-/// One node.
+/// A node: its process, which may be down, and its disk.
 #[derive(Debug)]
 pub struct Node {
     pub is_up: bool,

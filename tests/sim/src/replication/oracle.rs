@@ -1,4 +1,4 @@
-//! What must hold, judged by what nobody in the simulation sees: the true order of what is committed, and true time.
+//! What must hold, judged by what no process in the simulation sees: the true order of what is committed, and true time.
 
 use crate::clock::{MS, True};
 use crate::replication::engine::{Change, Engine, Key, Value};
@@ -6,7 +6,7 @@ use partage_core::base::id::Epoch;
 use partage_service::table::replication::{Entry, EntryKind, LogPosition};
 use std::collections::BTreeMap;
 
-/// Of one shard.
+/// What is true of one shard.
 #[derive(Debug, Default)]
 struct Truth {
     /// What is committed, in order.
@@ -22,7 +22,7 @@ struct Truth {
     seen: BTreeMap<Key, u64>,
 }
 
-/// The true history.
+/// What is true of all shards.
 #[derive(Debug)]
 pub struct Oracle {
     shards: Vec<Truth>,

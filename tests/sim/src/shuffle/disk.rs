@@ -9,7 +9,7 @@ use partage_service::shuffle::{Durability, PoolSlot, ShuffleId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A write.
+/// A write that the disk has not synced yet.
 #[derive(Debug, Clone)]
 pub enum Write {
     Batch(Arc<Batch>),
@@ -25,7 +25,7 @@ pub struct Disk {
     /// Those of durability `memory` that are there, and go with the power of the machine.
     pub unsynced: BTreeSet<BatchKey>,
     pub replicas: Replicas,
-    /// Not synced.
+    /// Writes that are not synced, each with its number.
     pub pending: Vec<(u64, Write)>,
 }
 

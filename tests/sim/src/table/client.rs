@@ -14,11 +14,11 @@ use partage_service::table::rows::{
 /// What an operation wants of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowDeed {
-    /// To read it.
+    /// To read the row.
     Read,
     /// To read the changes of its shard that a reader lacks which is so far.
     Changes(Progress),
-    /// To write it.
+    /// To write or delete the row.
     Write(RowWrite),
 }
 
@@ -29,14 +29,14 @@ pub struct RowWrite {
     pub condition: Condition,
     /// Its value; none: the row is to be gone.
     pub value: Option<Value>,
-    /// When it ends.
+    /// When the row ends that is written.
     pub expiry: Expiry,
 }
 
 /// What an operation saw of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowSeen {
-    /// It was read.
+    /// The row that was read; none: there was none.
     Read(Option<Row>),
     /// The changes that a reader lacks, or that they are not kept any more.
     Changes(Result<Page, Gone>),

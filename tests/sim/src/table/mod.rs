@@ -446,7 +446,7 @@ impl Node {
         self.tick(scene);
     }
 
-    /// A snapshot arrives.
+    /// A leader's snapshot arrives, and takes the place of what was applied.
     pub fn install_table(&mut self, scene: &mut Scene, replica: &ReplicaKey, snapshot: Registers) {
         let tables = &mut scene.oracles.storage.tables;
         let local = self.process.as_mut().and_then(|process| process.service.tables.get_mut(replica));

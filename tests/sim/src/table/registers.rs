@@ -15,16 +15,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What a shard holds.
 #[derive(Debug, Clone, Default)]
 pub struct Held {
-    /// The registers.
+    /// The registers whose keys lie in the shard.
     pub registers: BTreeSet<KeyAt>,
     /// The keys of the rows beside them.
     pub rows: BTreeSet<Key>,
 }
 
-/// What was applied.
+/// What a replica has applied, up to an entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registers {
-    /// Up to where.
+    /// The position of the last entry that was applied.
     pub at: LogPosition,
     registers: BTreeMap<KeyAt, Register>,
     /// The requests of registers that were done. A real table has their answers; here the registers say them.
@@ -152,7 +152,7 @@ impl Registers {
         self.rows.next_end()
     }
 
-    /// The shard's clock.
+    /// The shard's clock, as the last write has moved it.
     pub fn clock_ms(&self) -> u64 {
         self.rows.clock_ms()
     }

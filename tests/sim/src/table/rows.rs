@@ -29,7 +29,7 @@ pub struct Page {
     pub progress: Progress,
 }
 
-/// What is kept.
+/// All records of a replica, of rows and of what belongs to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rows {
     rows: BTreeMap<Key, Row>,
@@ -49,7 +49,7 @@ impl Rows {
         (applied.outcome, applied.records)
     }
 
-    /// Stores one record.
+    /// Stores one record, or removes what it says is gone.
     pub fn take(&mut self, record: Record) {
         match record {
             Record::Row(key, Some(row)) => drop(self.rows.insert(key, row)),
@@ -75,7 +75,7 @@ impl Rows {
         }
     }
 
-    /// All records.
+    /// All that is kept, as records that another replica can store.
     fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let rows = self.rows.iter().map(|(key, row)| Record::Row(key.clone(), Some(row.clone())));
         let ends = self.ends.iter().map(|(at, key)| Record::Ends(*at, key.clone(), true));
@@ -189,7 +189,7 @@ impl Rows {
         self.ends.first().map(|(at, _)| *at)
     }
 
-    /// The shard's clock.
+    /// The shard's clock, as the last write has moved it.
     pub fn clock_ms(&self) -> u64 {
         self.standing.clock_ms
     }

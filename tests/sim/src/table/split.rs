@@ -31,13 +31,13 @@ pub const LOOKS_AGAIN: True = 5 * MS;
 /// What a child's replica asks of a parent's.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// The parent's replica.
+    /// The parent's replica that is asked.
     pub of: ReplicaKey,
-    /// The child's.
+    /// The child's replica that asks.
     pub by: ReplicaKey,
     /// What the child holds.
     pub bounds: Bounds,
-    /// From where on.
+    /// What the child has of that parent already.
     pub ask: Ask,
 }
 
@@ -46,7 +46,7 @@ pub struct Asked {
 pub struct BasePart {
     /// To the child's replica.
     pub to: ReplicaKey,
-    /// What it is.
+    /// From which parent it is, and which part of what that has.
     pub given: Given,
     /// All of it, if it is a snapshot.
     pub whole: Registers,

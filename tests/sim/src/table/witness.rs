@@ -1,4 +1,4 @@
-//! All stored replicas of a run, and what nobody in it knows: what is committed, and what was acknowledged.
+//! All stored replicas of a run, and what no process in it knows: what is committed, and what was acknowledged.
 
 use super::client;
 use super::ends::Ends;
@@ -17,7 +17,7 @@ use partage_service::table::replication::{self, Entry, LogPosition};
 use partage_service::table::rows::{Outcome, Record, Row};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A stored replica.
+/// A replica as the disk of its node has it.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
     pub(super) node: usize,
@@ -58,7 +58,7 @@ impl Truth {
     }
 }
 
-/// The witness.
+/// The stored replicas, and what is true of each shard.
 #[derive(Debug, Default)]
 pub struct Tables {
     pub(super) disks: BTreeMap<ReplicaKey, Disk>,

@@ -46,7 +46,7 @@ pub struct Outcome {
     pub reads: (u64, u64),
     /// Keys for which nobody could be asked, or nobody answered in time: nobody was there all the while.
     pub unread: u64,
-    /// Crashes of nodes.
+    /// How often a node crashed.
     pub crashes: u64,
     /// Versions that were deleted at the source.
     pub deleted: u64,

@@ -34,7 +34,7 @@ pub struct Outcome {
     pub commits: usize,
     /// Steps of the simulation.
     pub steps: u64,
-    /// Crashes of servers.
+    /// How often a server crashed.
     pub crashes: u64,
     /// Changes of the list.
     pub lists: u64,
@@ -127,7 +127,7 @@ struct World {
     outcome: Outcome,
 }
 
-/// Runs one seed.
+/// Runs the servers and requesters of one seed to the end.
 pub fn run(seed: u64) -> Outcome {
     let mut world = World::new(seed);
     let end = world.weather.storm_ms + CALM_MS;
@@ -481,7 +481,7 @@ impl World {
         }
     }
 
-    /// After every step.
+    /// T7, after every step: most of the listed servers have the head's map on their disks.
     fn holds(&self) -> Result<(), String> {
         let Some(head) = &self.head else { return Ok(()) };
         let have = head.servers.iter().filter(|server| self.machines[number(server)].has(head)).count();

@@ -40,7 +40,7 @@ const FRESH_MS: u64 = 1_000;
 /// What a run has shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
-    /// What was wrong.
+    /// What did not hold; none: all held.
     pub broken: Option<String>,
     /// What happened, one by one.
     pub steps: u64,

@@ -43,14 +43,14 @@ pub struct Lone {
     pub first_taken: Option<u64>,
     /// Until all of its records were read once; none: that has not come.
     pub all_read: Option<u64>,
-    /// The run.
+    /// What the run has shown beside that.
     pub outcome: Outcome,
 }
 
 /// What a run has shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
-    /// What was wrong.
+    /// What did not hold; none: all held.
     pub broken: Option<String>,
     /// What happened, one by one.
     pub steps: u64,
@@ -64,15 +64,15 @@ pub struct Outcome {
     pub later_bounds: u64,
     /// Seals that listed partitions.
     pub lacking: u64,
-    /// Attempts of clients.
+    /// Attempts of input partitions that clients began.
     pub attempts: u64,
     /// Those that were stored.
     pub stored: u64,
-    /// Those that failed.
+    /// Those that ended with an error.
     pub failed: u64,
-    /// Whole reads.
+    /// Partitions that were read to their ends.
     pub reads: u64,
-    /// Their records.
+    /// Records of these whole reads.
     pub records: u64,
     /// Reads that were begun anew.
     pub reads_failed: u64,
@@ -182,7 +182,7 @@ pub(super) enum Happening {
     Start(usize),
     /// A node hears the map.
     Map(usize),
-    /// The coordinator looks.
+    /// The coordinator settles the map by the nodes that it hears, and sends it.
     Coordinate,
     Ready {
         node: usize,
@@ -282,7 +282,7 @@ pub(super) struct World {
     broken: Option<String>,
 }
 
-/// One seed.
+/// Runs one seed; gives what it has shown.
 pub fn run(seed: u64) -> Outcome {
     run_with_words(seed, None).0
 }
