@@ -65,12 +65,12 @@ impl Azurite {
         format!("http://127.0.0.1:{}/{ACCOUNT}", self.port)
     }
 
-    /// Who may read.
+    /// The settings of an account that may read the source.
     pub fn settings() -> Settings {
         settings([("AZURE_STORAGE_ACCOUNT_KEY", KEY)])
     }
 
-    /// Who may not.
+    /// Settings with a wrong key, which the server must refuse.
     pub fn wrong_settings() -> Settings {
         settings([("AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=")])
     }

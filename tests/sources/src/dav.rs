@@ -17,7 +17,7 @@ pub struct Dav {
 }
 
 impl Dav {
-    /// Starts one that shows `shown` to everybody.
+    /// Starts a server that shows `shown` to every client, without a password.
     pub async fn start(shown: &Path) -> Dav {
         let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
         let mut command = Command::new(tool("python/bin/wsgidav"));

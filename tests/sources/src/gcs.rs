@@ -33,7 +33,7 @@ impl FakeGcs {
         FakeGcs { port, _process: process, _folder: folder }
     }
 
-    /// The URL of what begins with `prefix` in a bucket that everybody may read.
+    /// The URL of what begins with `prefix` in a bucket that may be read without a password.
     pub fn url(&self, bucket: &str, prefix: &str) -> String {
         format!("gs://{bucket}/{prefix}?endpoint=http://127.0.0.1:{}&anonymous=true", self.port)
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// Whom its files belong to: not us.
+/// The user that owns the files of HDFS. The tests read as another user.
 const OWNER: &str = "hdfs";
 
 /// Two servers that die with their handle.
@@ -20,7 +20,7 @@ pub struct Hdfs {
 }
 
 impl Hdfs {
-    /// Starts them, empty.
+    /// Starts both servers, with no file in them.
     pub async fn start() -> Hdfs {
         let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
         let property = |(name, value): (&str, String)| {
@@ -35,7 +35,7 @@ impl Hdfs {
             ("dfs.datanode.address", free()),
             ("dfs.datanode.http.address", free()),
             ("dfs.datanode.ipc.address", free()),
-            // So that a file has several blocks.
+            // A file has several blocks at this size.
             ("dfs.blocksize", "1048576".to_owned()),
         ]
         .map(property)
@@ -69,7 +69,7 @@ impl Hdfs {
         self.shell(&["-put", folder.to_str().unwrap(), &format!("/{to}")]);
     }
 
-    /// Lets nobody but its owner read what is at `path`.
+    /// Lets only its owner read what is at `path`.
     pub fn hide(&self, path: &str) {
         self.shell(&["-chmod", "-R", "700", &format!("/{path}")]);
     }

@@ -32,7 +32,7 @@ impl Moto {
         Moto { port, _process: process, _folder: folder }
     }
 
-    /// Who may read.
+    /// The settings of an account that may read the bucket.
     pub fn settings() -> Settings {
         settings([("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret"), ("PATH", "/bin")])
     }
@@ -55,7 +55,7 @@ impl Moto {
             .unwrap()
     }
 
-    /// Puts one object.
+    /// Puts one object into the bucket.
     pub async fn put(&self, key: &str, bytes: Vec<u8>) {
         self.store().put(&Key::parse(key).unwrap(), PutPayload::from(bytes)).await.unwrap();
     }
@@ -80,7 +80,7 @@ impl Moto {
     }
 }
 
-/// Without the client of the object store, which takes slashes away.
+/// Puts an object by a request written here: the client of the object store takes the slash at the end away.
 async fn put_nothing(port: u16, path: &str) -> Result<(), String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;
     let request =

@@ -14,7 +14,7 @@ pub fn value(number: u32) -> String {
     format!("value {number} of {}", "some length ".repeat(40))
 }
 
-/// A key.
+/// The key with this number, which is below [`KEYS`] if the version has it.
 pub fn key(number: u32) -> String {
     format!("key-{number}")
 }

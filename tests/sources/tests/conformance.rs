@@ -94,7 +94,7 @@ fn impatient() -> SourceRetryPolicy {
     SourceRetryPolicy { connect_time: short, answer_time: short, retries: 0, retry_time: short }
 }
 
-/// Nobody listens there.
+/// Reads a source at an address where no server listens: the error says that it is away, and that this may pass.
 async fn is_away(url: &str, settings: &Settings) {
     let source = Source::open_with_policy(url, settings, &impatient()).unwrap();
     let error = source.datasets().await.unwrap_err();

@@ -32,7 +32,7 @@ enum Fault {
     Status(&'static str),
     /// The same, and about the list too.
     Closed(&'static str),
-    /// Answers nothing.
+    /// Takes the request and answers nothing.
     Silence,
     /// Breaks off after so many bytes of an answer, each time.
     BreaksOff(usize),
@@ -70,7 +70,7 @@ fn answer(mut stream: TcpStream, fault: Fault, asked: &Mutex<usize>) {
         head.clear();
     }
     let object = object();
-    // Who has had enough of us closes, and needs no answer.
+    // A client that has had enough closes the connection, and needs no answer.
     if line.contains("list-type") && !matches!(fault, Fault::Closed(_)) {
         let key = "data/sets/set/2/part-0";
         let xml = format!(
@@ -93,7 +93,7 @@ fn answer(mut stream: TcpStream, fault: Fault, asked: &Mutex<usize>) {
             return;
         }
         Fault::Silence => {
-            // Until the other side has had enough.
+            // The read returns when the client has had enough.
             let _ = stream.read(&mut [0; 1]);
             return;
         }

@@ -70,7 +70,7 @@ pub struct Outcome {
     pub stored: u64,
     /// Those that ended with an error.
     pub failed: u64,
-    /// Partitions that were read to their ends.
+    /// How often all of a shuffle was read, for each way to cut it.
     pub reads: u64,
     /// Records of these whole reads.
     pub records: u64,
