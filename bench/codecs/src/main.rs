@@ -12,13 +12,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Of one store file: one partition of a middling dataset, some times the third cache of the processor.
+/// Keys of one store file: one partition of a middling dataset, some times the third cache of the processor.
 const KEYS: u64 = 200_000;
 
 /// Lookups in each of the rounds.
 const LOOKUPS: usize = 100_000;
 
-/// Of each way, in turn with the others; medians are told.
+/// Rounds in which each way is measured, in turn with the others; medians are told.
 const ROUNDS: usize = 5;
 
 type Done<T> = Result<T, Box<dyn std::error::Error>>;
@@ -119,7 +119,7 @@ struct Way {
     name: String,
     reader: Reader,
     build_seconds: f64,
-    /// Of each round.
+    /// One figure for each round: how many lookups were answered in a second.
     per_second: Vec<f64>,
     p99_us: Vec<f64>,
 }

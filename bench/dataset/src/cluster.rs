@@ -24,7 +24,7 @@ const JARS: [&str; 4] = ["zookeeper", "slf4j-simple", "netty-codec", "netty-reso
 pub struct Cluster {
     /// The name of the server program that the nodes run, `partage` or `sequins`.
     pub name: &'static str,
-    /// In their order.
+    /// The nodes, by their numbers from 0.
     pub nodes: Vec<Running>,
     starting: Box<dyn Fn(usize, SocketAddr) -> Result<Command>>,
 }
@@ -90,14 +90,14 @@ fn is_serving(zookeeper: SocketAddr) -> Result<bool> {
 }
 
 impl Cluster {
-    /// Ours, on a source.
+    /// A cluster of ours, on a source.
     fn ours(folder: &Path, source: &Path, zookeeper: SocketAddr, threads: u64) -> Result<Cluster> {
         let (folder, source) = (folder.join("ours"), source.to_owned());
         let told = Told { zookeeper: Some(zookeeper), threads, ..Told::default() };
         Cluster::start("partage", move |number, at| node::command(&source, &own(&folder, number)?, at, &told))
     }
 
-    /// Sequins', on a source.
+    /// A cluster of Sequins, on a source.
     fn sequins(program: &Path, folder: &Path, source: &Path, zookeeper: SocketAddr) -> Result<Cluster> {
         let [program, folder, source] = [program, &folder.join("sequins"), source].map(Path::to_owned);
         let more = format!(
@@ -122,7 +122,7 @@ impl Cluster {
         Ok(Cluster { name, nodes, starting: Box::new(starting) })
     }
 
-    /// Where they listen.
+    /// The addresses that the nodes listen on, by their numbers.
     pub fn at(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.at).collect()
     }

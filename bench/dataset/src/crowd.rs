@@ -1,4 +1,4 @@
-//! Those who look at every answer: of one server or several, of any length, some of which may be lost.
+//! Clients that look at every answer: of one server or several, of any length, some of which may be lost.
 //!
 //! One thread, raw sockets and epoll. Each asker has a connection, sends so many requests, waits for as many answers, and
 //! sends the next. A connection that breaks is made anew, to the next server that the asker knows.
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// What is asked, and when an answer is one.
 pub trait Question: Sync {
-    /// Appends a request; what its answer is judged by.
+    /// Appends a request. Gives the number by which its answer is judged.
     fn ask(&self, out: &mut Vec<u8>, draw: &mut Draw) -> u64;
 
     /// The length of the answer at the front of the bytes, if it is whole.
@@ -24,12 +24,12 @@ pub trait Question: Sync {
     fn judge(&self, asked: u64, answer: &[u8]) -> std::result::Result<u32, String>;
 }
 
-/// Somebody with a connection.
+/// A client with one connection.
 #[derive(Clone)]
 pub struct Asker<'a> {
-    /// What is asked.
+    /// What this client asks the servers.
     pub question: &'a dyn Question,
-    /// Who is asked: the first, and after a break the next.
+    /// The servers that the client asks: the first, and after a break the next.
     pub servers: Vec<SocketAddr>,
     /// Requests at a time.
     pub depth: usize,
@@ -37,25 +37,25 @@ pub struct Asker<'a> {
     pub asks_again: bool,
 }
 
-/// One answer.
+/// An answer that was as it must be.
 #[derive(Debug, Clone, Copy)]
 pub struct Answered {
     /// Microseconds since the beginning.
     pub at: u32,
     /// Microseconds since it was asked.
     pub took: u32,
-    /// Number of the asker.
+    /// The number of the asker, from 0.
     pub asker: u16,
     /// The version it is of.
     pub version: u32,
 }
 
-/// What was seen.
+/// What all clients together have seen.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// In the order of time.
+    /// The answers, in the order of time.
     pub answers: Vec<Answered>,
-    /// When, by whom, and what was wrong.
+    /// Requests that failed: when, the number of the asker, and what was wrong.
     pub failed: Vec<(u32, u16, String)>,
     /// Requests that were asked a second time.
     pub again: u64,
@@ -92,7 +92,7 @@ impl Seen {
 /// No answer for so long is none.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The whole crowd.
+/// All clients, on one thread, with what they have seen so far.
 struct Crowd<'a> {
     poll: OwnedFd,
     lines: Vec<Line<'a>>,
@@ -108,7 +108,7 @@ struct Line<'a> {
     stream: TcpStream,
     out: Vec<u8>,
     input: Vec<u8>,
-    /// Of the group that was sent.
+    /// What each request of the group that was sent is judged by.
     asked: Vec<u64>,
     /// How many of them were answered.
     answered: usize,

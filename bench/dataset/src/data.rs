@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Error, Result, Write};
 use std::path::Path;
 
-/// Partitions and files.
+/// Partitions of a version, each with one store file.
 pub const PARTITIONS: u32 = 8;
 
 /// Length of a made key.
@@ -19,9 +19,9 @@ pub const NAME_BYTES: usize = 4;
 /// Keys with their values, each known by its number.
 #[derive(Debug, Clone)]
 pub enum Data {
-    /// So many made ones.
+    /// So many keys and values that are made from their numbers.
     Made(u64),
-    /// These.
+    /// The packages of an index that was read from a file.
     Index(Vec<(Vec<u8>, Vec<u8>)>),
 }
 

@@ -1,4 +1,4 @@
-//! The least a server does: one thread that waits for whoever has sent something, reads it, and writes an answer that is
+//! The least a server does: one thread that waits until a client has sent something, reads it, and writes an answer that is
 //! always the same (another one for a multi-get). What it needs for a request is what a request costs here without any work.
 
 use crate::question::MANY;
@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 /// What stands once in every GET, so that it can tell how many have come.
 const REQUEST: &[u8] = b"\r\n\r\n";
 
-/// Starts it.
+/// Starts the process of the floor, and waits until it listens.
 pub fn start() -> std::io::Result<Running> {
     let at = free()?;
     Running::start(myself()?.arg("floor").arg(at.to_string()), at)
@@ -59,7 +59,7 @@ pub fn serve(words: &[String]) -> Done {
     }
 }
 
-/// As long as ours.
+/// An answer with a head as long as that of ours.
 fn answer(body: &[u8]) -> Vec<u8> {
     let mut answer =
         b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\npartage-version: v001\r\n\

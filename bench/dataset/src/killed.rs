@@ -1,8 +1,8 @@
 //! One of three nodes is killed while all are asked as much as they can answer.
 //!
 //! Two kinds of client. Some ask the two other nodes, and never a second time: to them the loss must not show at all. The
-//! others ask any node, and who had a request on a connection that broke asks the next node once: more no server can do
-//! for a client whose connection it takes along.
+//! others ask any node, and a client that had a request on a connection that broke asks the next node once: more no server can
+//! do for a client whose connection it takes along.
 
 use crate::cluster::{Cluster, Clusters, NODES};
 use crate::crowd::{Asker, Seen, asked_around, say_first};

@@ -61,7 +61,7 @@ fn serve(words: &[String]) -> Done {
 /// What all commands are told, and where they work.
 pub struct Run {
     words: Vec<String>,
-    /// Keys and values.
+    /// The keys and values that every server gets.
     pub data: Data,
     /// Sequins, if it is measured.
     pub sequins: Option<PathBuf>,

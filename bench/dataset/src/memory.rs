@@ -120,7 +120,7 @@ impl Group {
         Ok(group)
     }
 
-    /// The most it has used, and whether somebody was killed for it.
+    /// The most memory that the group has used, and how often the kernel killed a process of it for that.
     fn line(&self) -> Result<String> {
         let (peak, events) = match self.is_v2 {
             true => ("memory.peak", "memory.events"),
@@ -137,7 +137,7 @@ impl Group {
     }
 }
 
-/// Nobody is in it any more: whoever was has ended before.
+/// No process is in the group any more: each has ended before.
 impl Drop for Group {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir(&self.folder) {

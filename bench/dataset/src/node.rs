@@ -33,7 +33,7 @@ pub struct Told {
     pub group: Option<PathBuf>,
 }
 
-/// Such a process.
+/// The command that starts a process which runs such a node.
 pub fn command(source: &Path, folder: &Path, at: SocketAddr, told: &Told) -> std::io::Result<Command> {
     let mut command = bench_gauge::myself()?;
     command.arg("node").arg("--source").arg(source).arg("--folder").arg(folder);

@@ -8,19 +8,19 @@ use bench_gauge::http;
 /// Keys of a multi-get.
 pub const MANY: usize = 100;
 
-/// Instead of the length of a value: who has it did not answer.
+/// Stands for the length of a value when the node that has the key did not answer.
 const UNKNOWN: u32 = u32::MAX - 1;
 
-/// `GET /bench/<key>`.
+/// Asks for one key by HTTP: `GET /bench/<key>`.
 pub struct Get<'a>(pub &'a Data);
 
-/// `POST /bench`, as many keys as that.
+/// Asks for as many keys as that in one request: `POST /bench`.
 pub struct Post<'a>(pub &'a Data, pub usize);
 
-/// Redis' `GET`.
+/// Asks for one key by Redis' command `GET`.
 pub struct RedisGet<'a>(pub &'a Data);
 
-/// Redis' `MGET`, as many keys as that.
+/// Asks for as many keys as that by Redis' command `MGET`.
 pub struct RedisMget<'a>(pub &'a Data, pub usize);
 
 type Judged = Result<u32, String>;

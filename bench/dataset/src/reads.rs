@@ -43,7 +43,7 @@ struct Seen {
     latency: Durations,
 }
 
-/// Prints the table.
+/// Measures every server in turn, and prints a table of the medians.
 pub fn bench(told: &Run) -> Done {
     let (time, rounds) = (Duration::from_secs(told.number("--seconds", 2)), told.number("--rounds", 3));
     let store = told.folder("store")?;

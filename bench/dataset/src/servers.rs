@@ -52,7 +52,7 @@ pub fn serve(folder: &Path, at: SocketAddr, threads: usize) -> crate::Done {
     let version = dataset.prepare(version)?;
     for partition in 0..PARTITIONS {
         let reader = Reader::open(&folder.join(format!("{partition}.partage")))?;
-        // Like the memory of the others, it is there before anybody asks.
+        // Like the data of the other servers, it is in memory before a client asks.
         reader.verify()?;
         version.hold(partition, Arc::new(reader));
     }

@@ -18,7 +18,7 @@ const KEYS: usize = 10;
 pub fn bench(told: &Run) -> Done {
     let mut clusters = Clusters::start(told)?;
     for round in 1..=told.number("--rounds", 2) as u32 {
-        // Nobody looks before he is told to.
+        // Nodes look for new versions only when they are told to.
         told.write_version(round + 1)?;
         for cluster in &mut clusters.clusters {
             one(cluster, told, round)?;

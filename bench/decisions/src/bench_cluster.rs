@@ -26,11 +26,11 @@ const BATCH: usize = 64;
 /// How large the cluster is, and of which kind.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
-    /// Its nodes.
+    /// The number of nodes in the cluster.
     pub nodes: u64,
     /// The shards of its one keyspace.
     pub shards: u64,
-    /// Replicas of each.
+    /// The number of replicas of each shard.
     pub replicas: u64,
     /// Workers report what each replica carries.
     pub loads: bool,
@@ -97,7 +97,7 @@ impl BenchCluster {
         Ok(bench_cluster)
     }
 
-    /// One node more.
+    /// Registers one more node, with the number `number`.
     pub fn join(&mut self, number: u64) -> Result<(), String> {
         let spec = spec(number)?;
         let id = spec.id.clone();
@@ -339,8 +339,8 @@ impl BenchCluster {
         }
     }
 
-    /// One look at every replica, node by node, as beats name them: what cannot be saved by anybody who looks at
-    /// everything once, with what the caches of the machine do at that size.
+    /// One look at every replica, node by node, as beats name them: code that looks at everything once cannot cost less, with
+    /// what the caches of the machine do at that size.
     pub fn look_once(&mut self, event: &str) {
         let is_known = |key: &ReplicaKey| {
             let keyspace = self.cluster.keyspaces().get(&key.keyspace)?;

@@ -29,7 +29,7 @@ const FLOOR: &str = "floor: one look";
 /// What a dry run does after the copy, on a thread of its own: no beat waits for it.
 const DRY_RUN: &str = "dry run: the plan";
 
-/// What is measured.
+/// The events that a run measures, and the kind of cluster on which they happen.
 #[derive(Clone, Copy)]
 enum Scenario {
     /// Everything that happens, with workers that report no loads.

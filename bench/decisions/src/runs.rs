@@ -14,16 +14,16 @@ pub const CHILD: &str = "--scenario";
 /// What the calls of an event cost, in milliseconds on a core.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
-    /// The dearest.
+    /// The cost of the dearest call.
     pub most_ms: f64,
-    /// All together.
+    /// The cost of all calls together.
     pub sum_ms: f64,
     /// The number of calls.
     pub calls: usize,
 }
 
 impl Cost {
-    /// One call.
+    /// The mean cost of one call, in milliseconds on a core.
     pub fn mean_ms(&self) -> f64 {
         self.sum_ms / self.calls.max(1) as f64
     }

@@ -16,9 +16,9 @@ const RENEWAL: Duration = Duration::from_millis(1_000);
 /// How a leader is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// `kill -9`.
+    /// Its process is killed with SIGKILL, as by `kill -9`.
     Killed,
-    /// SIGTERM.
+    /// Its process gets SIGTERM, and ends in order.
     InOrder,
 }
 
@@ -37,8 +37,8 @@ pub struct Lost {
     pub elected: Duration,
     /// Until that leader has committed a change.
     pub committed: Duration,
-    /// Until a change was answered that was asked at that moment of one that stands by, as a person does who knows
-    /// nothing of it.
+    /// Until a change was answered that was asked at that moment of a coordinator that stands by, as a person does to whom the
+    /// loss is not known.
     pub answered: Duration,
 }
 
@@ -70,12 +70,12 @@ pub async fn lose(fleet: &mut Fleet, how: How, time: u64, times: u64) -> Lost {
     Lost { elected, committed, answered }
 }
 
-/// Who may make a change that a coordinator is asked for.
+/// The coordinator that may make a change which another or the same one is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// It alone: one that stands by refuses.
+    /// Only the one that is asked: if it stands by, it refuses.
     OfItself,
-    /// Whoever leads.
+    /// The one that leads: the one that is asked passes the change on to it.
     OfAnybody,
 }
 

@@ -1,4 +1,4 @@
-//! The one who asks servers: raw sockets and epoll on one thread, so that it costs less than any server.
+//! A client that asks servers: raw sockets and epoll on one thread, so that it costs less than any server.
 //!
 //! Each line sends so many requests, waits until as many answers are there, and sends the next. A line is a connection to one
 //! server, or one to each of several that get the same. Answers to one kind of request are all of one length, which the
@@ -26,7 +26,7 @@ pub struct Protocol<'a> {
     pub greet: &'a dyn Fn(&mut TcpStream) -> Result<()>,
 }
 
-/// How much is asked, and of whom.
+/// How much a client asks, and which servers.
 #[derive(Debug, Clone)]
 pub struct Pressure {
     /// The servers of each line.
@@ -37,10 +37,10 @@ pub struct Pressure {
     pub time: Duration,
 }
 
-/// What was seen.
+/// What the client saw of all servers.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Answers.
+    /// The number of answers that came in the time that counts.
     pub answers: u64,
     /// From the sending of a group to its last answer: of each group where there is one line, else of every 16th.
     pub latency: Durations,
@@ -50,12 +50,12 @@ pub struct Seen {
     pub seconds: f64,
 }
 
-/// Numbers in no order.
+/// Numbers that are drawn from a seed.
 #[derive(Debug, Clone)]
 pub struct Draw(pub u64);
 
 impl Draw {
-    /// Another one.
+    /// Draws the next number, of 64 bits.
     pub fn next_number(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -63,16 +63,16 @@ impl Draw {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Another one below `most`.
+    /// Draws the next number below `most`.
     pub fn below(&mut self, most: u64) -> u64 {
         ((u128::from(self.next_number()) * u128::from(most)) >> 64) as u64
     }
 }
 
 struct Line {
-    /// Each with the bytes of the group that are still to come.
+    /// The connections of the line, each with the bytes of the group that are still to come.
     streams: Vec<(TcpStream, usize)>,
-    /// Those of which something is still to come.
+    /// The number of connections on which something is still to come.
     waiting: usize,
     out: Vec<u8>,
     sent: Instant,
@@ -81,13 +81,13 @@ struct Line {
 struct Client<'a> {
     protocol: &'a Protocol<'a>,
     depth: usize,
-    /// Of an answer.
+    /// The length of every answer, in bytes.
     length: usize,
     lines: Vec<Line>,
     draw: Draw,
 }
 
-/// Asks servers, whose time on a core `server` tells.
+/// Asks servers. `server` tells the time that they have used on a core.
 pub fn run(protocol: &Protocol<'_>, pressure: &Pressure, server: &dyn Fn() -> f64) -> Result<Seen> {
     let mut draw = Draw(0x1234_5678_9abc_def1);
     let first =

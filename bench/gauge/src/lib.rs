@@ -99,12 +99,12 @@ fn memory_bytes_in(status: &str, figure: &str) -> u64 {
 pub struct Durations(Vec<Duration>);
 
 impl Durations {
-    /// One more.
+    /// Adds one duration to these.
     pub fn push(&mut self, duration: Duration) {
         self.0.push(duration);
     }
 
-    /// All of another.
+    /// Adds all durations of `other` to these.
     pub fn append(&mut self, mut other: Durations) {
         self.0.append(&mut other.0);
     }

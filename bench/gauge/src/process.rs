@@ -15,7 +15,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    /// Where it listens.
+    /// The address that the server listens on.
     pub at: SocketAddr,
     log: PathBuf,
 }
@@ -64,7 +64,7 @@ impl Running {
         Err(Error::other(format!("the server at {} has ended, {status}: see {log}", self.at)))
     }
 
-    /// Its process.
+    /// The id of the server's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -90,7 +90,7 @@ impl Running {
         Ok(kill_process(pid.ok_or_else(|| Error::other("no process"))?, signal)?)
     }
 
-    /// `kill -9`.
+    /// Kills the process with SIGKILL, and waits until it has ended.
     pub fn kill(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();
@@ -118,13 +118,13 @@ fn family(pid: u32) -> Vec<u32> {
     family
 }
 
-/// Waits.
+/// Sleeps on this thread for so many milliseconds.
 #[expect(clippy::disallowed_methods, reason = "a bench waits for other programs")]
 pub fn rest(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-/// An address on loopback that nobody has, with a port below those that the system gives to connections meanwhile.
+/// An address on loopback on which no program listens. Its port is below those that the system gives to connections meanwhile.
 pub fn free() -> Result<SocketAddr> {
     for _ in 0..TRIES {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();

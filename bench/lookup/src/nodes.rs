@@ -1,6 +1,6 @@
 //! From a key to one of n nodes: our schemes and other people's crates.
 //!
-//! Everybody hashes the same 8-byte keys, by xxh3 or as good, as a crate that lets itself be given a hasher is
+//! All schemes hash the same 8-byte keys, by xxh3 or as good, as a crate that lets itself be given a hasher is
 //! given one; those that do not are measured with theirs. Beside the time stands what matters as much:
 //! the part of the keys that move when a node is added, how many move for each that the newcomer gains (1 is
 //! the least possible), and the fullest node against the mean.
@@ -110,8 +110,8 @@ const WAYS: [Way; 11] = [
     }),
 ];
 
-/// What a keyspace really uses: a table that says which node has which slot. A node that joins takes its share
-/// of slots, one by one from whoever has most, and nothing else moves.
+/// What a keyspace really uses: a table that says which node has which slot. A node that joins takes its share of slots, one by
+/// one from the node that has most, and nothing else moves.
 fn slot_map(count: usize) -> Find {
     let mut slots: Vec<Vec<u32>> = vec![(0..16_384).collect()];
     for joined in 1..count {

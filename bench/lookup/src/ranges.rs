@@ -47,7 +47,7 @@ pub fn run() -> Table {
         begins.dedup();
         let keys: Vec<Vec<u8>> = measure::random(2, LOOKUPS).map(draw).collect();
         let (index, build_ms) = built(&begins);
-        // Who has each range, as a map says it: one number for each.
+        // The node that has each range, as a map says it: one number for each.
         let owners: Vec<u16> = measure::random(3, begins.len()).map(|n| n as u16 % 1_000).collect();
         let search = |key: &[u8]| begins.partition_point(|begin| begin.as_slice() <= key) - 1;
         let map: BTreeMap<&[u8], usize> = begins.iter().map(Vec::as_slice).zip(0..).collect();

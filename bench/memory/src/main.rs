@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes allocated now.
+/// The bytes that are allocated at the moment.
 fn heap() -> f64 {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated as f64 - stats.bytes_deallocated as f64

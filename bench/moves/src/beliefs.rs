@@ -1,13 +1,13 @@
-//! Who believed to own which shard, when: every request that was served says so, by the true time.
+//! Which node believed to own which shard, and when: every request that was served says so, by the true time.
 
 use std::collections::BTreeMap;
 
 /// One node in one epoch of one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// The shard's id.
+    /// The id of the shard.
     pub shard: u64,
-    /// Its epoch.
+    /// The epoch of the shard in which the node served.
     pub epoch: u64,
     /// The number of the node in this run, from 0.
     pub node: usize,
@@ -18,13 +18,13 @@ pub struct Owner {
 pub struct Beliefs(BTreeMap<Owner, (u64, u64)>);
 
 impl Beliefs {
-    /// The owner served from `first` to `last`.
+    /// Remembers that the owner served from `first` to `last`.
     pub fn served(&mut self, owner: Owner, first: u64, last: u64) {
         let seen = self.0.entry(owner).or_insert((first, last));
         *seen = (seen.0.min(first), seen.1.max(last));
     }
 
-    /// Everything of another.
+    /// Adds all owners and times of another one to these.
     pub fn append(&mut self, other: &Beliefs) {
         other.0.iter().for_each(|(owner, (first, last))| self.served(*owner, *first, *last));
     }

@@ -44,7 +44,7 @@ pub async fn coordinator(dir: &Path) -> Result<Coordinator, String> {
 /// What a shard of the keyspace is kept in.
 #[derive(Debug, Clone, Copy)]
 pub struct Copies {
-    /// Of each shard.
+    /// The number of replicas of each shard.
     pub replicas: u32,
     /// Whether they outlive processes: then the leader waits for followers to take in each change of them.
     pub durable: bool,
@@ -127,7 +127,7 @@ pub async fn worker(
         .map_err(|error| error.to_string())
 }
 
-/// The node's name.
+/// The name of the node with this number.
 pub fn name(node: usize) -> String {
     format!("n{node:03}")
 }
@@ -137,7 +137,7 @@ pub fn number(name: &str) -> Option<usize> {
     name.strip_prefix('n').and_then(|number| number.parse().ok())
 }
 
-/// The keyspace's name.
+/// The name of the keyspace that is measured.
 pub fn keyspace() -> Result<KeyspaceName, String> {
     KeyspaceName::new(KEYSPACE).map_err(|error| error.to_string())
 }

@@ -140,13 +140,13 @@ async fn join(
     Ok(workers)
 }
 
-/// Waits until every slot is served by somebody, and remembers by whom.
+/// Waits until every slot is served by a node, and remembers by which.
 async fn converge(bench_cluster: &BenchCluster) -> Result<(), String> {
     let mut left: Vec<usize> = (0..bench_cluster.keys.len()).collect();
     let end = now() + PATIENCE;
     let workers = bench_cluster.all();
     while !left.is_empty() {
-        // Whoever has something is asked for everything that is still missing: replicas know their slots.
+        // A node that has a replica of a slot is asked for the slot while it is missing: replicas know their slots.
         let mut served = vec![usize::MAX; bench_cluster.keys.len()];
         for (node, worker) in workers.iter().enumerate() {
             for replica in worker.replicas() {

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Between two knocks.
+/// The pause between two rounds of knocks.
 const PERIOD: Duration = Duration::from_millis(1);
 
 /// What the knocks told.
@@ -21,7 +21,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 pub struct Seen {
     /// From the last knock that the old owner answered to the first that the new one did, for each move.
     pub gaps: Durations,
-    /// Who served.
+    /// Which owners answered the knocks, and when.
     pub beliefs: Beliefs,
     /// What became of requests for shards that moved.
     pub aimed: Outcome,

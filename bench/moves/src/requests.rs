@@ -33,9 +33,9 @@ pub struct BenchCluster {
     pub maps: watch::Sender<u64>,
     /// What retries are paid from: one budget, as in one router.
     pub budget: Mutex<Budget>,
-    /// The keyspace.
+    /// The keyspace that all requests are for.
     pub keyspace: KeyspaceName,
-    /// Ends the load.
+    /// When this is true, the clients stop.
     pub stop: AtomicBool,
 }
 
@@ -46,16 +46,16 @@ pub struct Outcome {
     pub stalls: Durations,
     /// From the moment at which each was really sent.
     pub answers: Durations,
-    /// Answered by nobody.
+    /// For each request that no worker served: its slot, and what was said last.
     pub failed: Vec<String>,
-    /// Asked more than one node, or waited.
+    /// Requests that were served at the second attempt or a later one.
     pub detoured: usize,
-    /// Who served.
+    /// Which owners served the requests, and when.
     pub beliefs: Beliefs,
 }
 
 impl Outcome {
-    /// All of another.
+    /// Adds what came of other requests to this.
     pub fn append(&mut self, other: Outcome) {
         self.stalls.append(other.stalls);
         self.answers.append(other.answers);
@@ -89,7 +89,7 @@ impl BenchCluster {
         self.workers.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(node).cloned()
     }
 
-    /// All of them.
+    /// All workers, by their numbers.
     pub fn all(&self) -> Vec<Worker> {
         self.workers.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
@@ -169,7 +169,7 @@ async fn request(bench_cluster: &BenchCluster, slot: usize, outcome: &mut Outcom
 
 enum Asked {
     Served,
-    /// And the node that was named.
+    /// Why the node did not serve it, and the node that it named instead, if it named one.
     Refused(Event, Option<usize>),
 }
 

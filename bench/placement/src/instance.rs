@@ -12,7 +12,7 @@ use partage_core::base::name::NodeId;
 use partage_core::placement::{Metric, NodeSpec, Placement, Problem, Rule, Spread, Standing};
 use std::fmt::Write as _;
 
-/// What to generate.
+/// What problem is generated: its size, and how its loads are spread.
 #[derive(Debug, Clone, Copy)]
 pub struct Recipe {
     pub shards: usize,
@@ -107,7 +107,7 @@ impl Recipe {
     }
 }
 
-/// Node number `at`.
+/// The node with this number, which is also its ring index.
 pub fn node(at: usize) -> NodeSpec {
     NodeSpec::new(NodeId::new(&format!("n{at}")).expect("a letter and digits"), at as u32)
 }

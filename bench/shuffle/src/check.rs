@@ -9,22 +9,22 @@ use std::cmp::Ordering;
 use std::ops::AddAssign;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Of the number of a record, which stands behind its key.
+/// Bytes of the number of a record, which stands behind its key.
 const NUMBER_BYTES: usize = 8;
 
 /// Records, whatever their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// How many.
+    /// The number of records.
     pub records: u64,
-    /// Their bytes.
+    /// The bytes of all records together.
     pub bytes: u64,
     /// The sum of their hashes.
     pub sum: u128,
 }
 
 impl Tally {
-    /// One more.
+    /// Adds one record to the sums.
     pub fn add(&mut self, record: &[u8]) {
         self.records += 1;
         self.bytes += record.len() as u64;
@@ -82,15 +82,15 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// With keys of so many bytes.
+    /// Checks records whose keys have so many bytes.
     pub fn new(key: usize, order: Order) -> Checker {
         Checker { key, order, last: Vec::new(), tally: Tally::default() }
     }
 
-    /// One more.
+    /// Checks the next record, and adds it to the tally.
     ///
     /// # Errors
-    /// It should come before the last one.
+    /// The record should come before the last one.
     pub fn take(&mut self, record: &[u8]) -> Result<(), OutOfOrder> {
         let compared = match self.order {
             Order::Keys => self.key,

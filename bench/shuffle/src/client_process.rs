@@ -28,7 +28,7 @@ impl ClientProcess {
         let said = BufReader::new(child.stdout.take().ok_or_else(none)?);
         let (send, lines) = sync_channel(LINES);
         std::thread::spawn(move || {
-            // It ends with the process, or with the one who reads its lines.
+            // The thread ends with the process, or when the handle is gone that reads the lines.
             said.lines().map_while(Result::ok).try_for_each(|line| send.send(line))
         });
         let mut process = ClientProcess { child, tell, lines };
@@ -36,7 +36,7 @@ impl ClientProcess {
         Ok((process, line))
     }
 
-    /// Its number.
+    /// The id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -63,7 +63,7 @@ impl ClientProcess {
         }
     }
 
-    /// `kill -9`; gives the lines that it has said before and nobody has looked at.
+    /// Kills the process with SIGKILL. Gives the lines that it has said and that were not read yet.
     pub fn kill(mut self) -> Vec<String> {
         self.end();
         self.lines.iter().collect()

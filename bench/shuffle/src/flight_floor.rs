@@ -61,14 +61,14 @@ pub fn process(words: &[String]) -> Done {
     }
 }
 
-/// An input partition.
+/// The record batches of one input partition.
 #[derive(Debug, Clone)]
 struct Batches {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
 }
 
-/// All of them, by their names. A copy is the same server.
+/// The server of the floor: all input partitions, by their names. A copy is the same server.
 #[derive(Debug, Clone, Default)]
 struct FlightFloor {
     partitions: Arc<Mutex<BTreeMap<String, Batches>>>,

@@ -16,23 +16,23 @@ use std::str::FromStr;
 
 /// Different keys of the Zipf input.
 const ZIPF_KEYS: u64 = 1_000_000;
-/// Its exponent.
+/// The exponent of the Zipf input: the key of rank r comes with a chance of 1 / r^0.99.
 const ZIPF_EXPONENT: f64 = 0.99;
-/// Of the number in a value.
+/// Bytes of the number in a value.
 const NUMBER_BYTES: usize = 8;
 
 /// How keys are spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// Drawn from all.
+    /// Keys are drawn from all keys, each as likely.
     Uniform,
-    /// Few come often.
+    /// Keys are drawn from a million, and few of them come often.
     Zipf,
-    /// In order.
+    /// Keys ascend with the numbers of records.
     Sorted,
-    /// In the opposite order.
+    /// Keys descend with the numbers of records.
     Reversed,
-    /// All the same.
+    /// All records have the same key.
     Equal,
 }
 
@@ -57,7 +57,7 @@ impl FromStr for Input {
     }
 }
 
-/// Lengths in bytes.
+/// How long a record and its key are, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Of a key: at least 1.
@@ -71,7 +71,7 @@ impl Shape {
     pub const USUAL: Shape = Shape { key: 10, record: 100 };
 }
 
-/// Makes records.
+/// Makes each record of an input from its number.
 #[derive(Debug, Clone)]
 pub struct Generator {
     input: Input,
@@ -138,7 +138,7 @@ impl Generator {
     }
 }
 
-/// Of SplitMix (Steele, Lea, Flood 2014).
+/// The step between two states of SplitMix (Steele, Lea, Flood 2014).
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn mix(number: u64) -> u64 {
@@ -182,7 +182,7 @@ impl Zipf {
         rank.powf(-self.exponent)
     }
 
-    /// Of the weight, up to `x`.
+    /// The integral of the weight from 1 to `x`.
     fn integral(&self, x: f64) -> f64 {
         (x.powf(1.0 - self.exponent) - 1.0) / (1.0 - self.exponent)
     }

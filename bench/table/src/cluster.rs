@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Nodes, each of which has a replica of each shard, unless one was [added](Cluster::add_node).
 pub const NODES: usize = 3;
 
-/// The table.
+/// The name of the table that is measured.
 const TABLE: &str = "bench";
 
 /// How its keys are spread over shards.
@@ -27,9 +27,9 @@ const SHARDING: Sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
 pub struct Cluster {
     program: PathBuf,
     folder: PathBuf,
-    /// The only coordinator.
+    /// The process of the only coordinator.
     pub coordinator: Running,
-    /// In their order; the address is that for coordinators and other nodes.
+    /// The nodes, by their numbers; the address is that for coordinators and other nodes.
     pub nodes: Vec<Running>,
     /// Where each listens for clients of Redis.
     pub resp: Vec<SocketAddr>,
@@ -39,18 +39,18 @@ pub struct Cluster {
 #[derive(Debug, Clone)]
 pub struct Led {
     bounds: Bounds,
-    /// If one does.
+    /// The number of the node that leads it, if one does.
     pub leader: Option<usize>,
 }
 
 /// One shard, and the nodes that have its replicas.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// The shard's id.
+    /// The id of the shard.
     pub shard: u64,
-    /// If one leads.
+    /// The number of the node that leads it, if one does.
     pub leader: Option<usize>,
-    /// The others.
+    /// The numbers of the other nodes with a replica.
     pub followers: Vec<usize>,
 }
 
@@ -74,7 +74,7 @@ impl Layout {
         found.unwrap_or_default()
     }
 
-    /// The numbers below `keys` whose keys each node leads.
+    /// For each node, the numbers below `keys` of the keys that it leads.
     pub fn numbers(&self, keys: u64) -> Vec<Vec<u64>> {
         let mut numbers = vec![Vec::new(); NODES];
         for number in 0..keys {
@@ -85,7 +85,7 @@ impl Layout {
         numbers
     }
 
-    /// A number for each shard whose key is in it.
+    /// For each shard, a number whose key is in it.
     pub fn number_of_each(&self) -> Vec<u64> {
         let mut numbers = vec![None; self.0.len()];
         let mut left = numbers.len();
@@ -150,13 +150,13 @@ impl Cluster {
         Running::spawn(&mut command, at)
     }
 
-    /// A node whose process has ended is started again.
+    /// Starts a node again whose process has ended.
     pub fn restart_node(&mut self, number: usize) -> Result<()> {
         self.nodes[number] = self.start_node(number, self.nodes[number].at, self.resp[number])?;
         Ok(())
     }
 
-    /// So is the coordinator.
+    /// Starts the coordinator again, whose process has ended.
     pub fn restart_coordinator(&mut self) -> Result<()> {
         let at = self.coordinator.at;
         self.coordinator = Running::spawn(&mut coordinator(&self.program, &self.folder, at), at)?;

@@ -43,7 +43,7 @@ pub fn rows<'a>(ask: &'a dyn Fn(&mut Vec<u8>, &mut bench_gauge::client::Draw, us
     Protocol { ask, begins: b".", length: &|bytes| (!bytes.is_empty()).then_some(1), greet: &|_| Ok(()) }
 }
 
-/// Starts three nodes.
+/// Starts three nodes of the floor, and waits until each listens.
 pub fn start(run: &Run) -> Result<Vec<Running>> {
     let mut nodes = Vec::new();
     for number in 0..crate::cluster::NODES {
@@ -219,7 +219,7 @@ impl Line {
     }
 }
 
-/// All connections.
+/// All connections of a node, by the numbers that the poll tells, and the poll.
 struct Lines(Vec<Option<Line>>, Poll);
 
 struct Poll {

@@ -12,9 +12,9 @@ use std::fmt;
 /// How a node is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// `kill -9`, and started again.
+    /// Its process is killed with SIGKILL, and started again.
     Killed,
-    /// SIGSTOP, and SIGCONT.
+    /// Its process is stopped by SIGSTOP, and goes on at SIGCONT.
     Stopped,
 }
 

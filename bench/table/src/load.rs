@@ -29,24 +29,24 @@ const SHOWN: usize = 10;
 /// How a write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done.
+    /// The server has said that it is done.
     Acknowledged,
-    /// It was not done.
+    /// It was not done: the server refused it, or the client had no connection.
     Refused,
-    /// It may be done.
+    /// It may be done: the server does not know, or the connection broke.
     Unknown,
 }
 
-/// One write.
+/// One write that a client has sent, or could not send.
 #[derive(Debug, Clone, Copy)]
 pub struct Write {
     /// The number of its row.
     pub row: u64,
-    /// When it was sent and when it ended.
+    /// When the client sent it.
     pub sent: Instant,
-    /// When it ended.
+    /// When it was answered, or had failed.
     pub ended: Instant,
-    /// How.
+    /// How the write ended.
     pub outcome: Outcome,
 }
 
@@ -75,7 +75,7 @@ pub struct Stall {
 /// What all clients were told.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// In the order of their sending, for each row.
+    /// The writes, for each row in the order of their sending.
     pub writes: Vec<Write>,
     /// Reads that were answered.
     pub reads: u64,
@@ -121,7 +121,7 @@ struct Client {
     told: Told,
 }
 
-/// Clients at work.
+/// Clients at work, each on a thread of its own.
 pub struct Load {
     stop: Arc<AtomicBool>,
     /// Groups that each client has sent and that were answered without a failure.
@@ -197,7 +197,7 @@ impl Load {
 }
 
 impl Client {
-    /// Rows may be there from an earlier load, whose numbers must not come again: the first write is one beyond.
+    /// Rows of an earlier load may be there, and their numbers must not come again: the first write is one beyond.
     fn clear(&mut self) {
         let end = now() + PATIENCE;
         while now() < end {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const CONNECTIONS: usize = 32;
 
-/// Prints the table.
+/// Measures reads of each server in turn, and prints a table of the medians.
 pub fn bench(run: &Run) -> Done {
     let time = Duration::from_secs(run.number("--seconds", 3, 1));
     let rows = run.number("--keys", 100_000, 20_000);

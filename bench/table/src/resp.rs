@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The answer to a `SET`.
 const OK: &[u8] = b"+OK\r\n";
 
-/// Appends `SET key value`.
+/// Appends the request `SET key value`.
 pub fn set(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
     out.extend_from_slice(key);
@@ -18,7 +18,7 @@ pub fn set(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `GET key`.
+/// Appends the request `GET key`.
 pub fn get(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n$16\r\n");
     out.extend_from_slice(key);
@@ -59,9 +59,9 @@ pub fn gets<'a>(ask: &'a dyn Fn(&mut Vec<u8>, &mut bench_gauge::client::Draw, us
 /// What a server says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It is done.
+    /// The request is done: an answer that begins with `+`.
     Done,
-    /// A number.
+    /// A whole number, as the answer to a `WAIT` is.
     Number(i64),
     /// A value, or that there is none.
     Value(Option<Vec<u8>>),
@@ -86,12 +86,12 @@ impl Connection {
         Ok(Connection { stream, input: Vec::new(), begin: 0 })
     }
 
-    /// Sends requests.
+    /// Sends requests; does not wait for answers.
     pub fn send(&mut self, requests: &[u8]) -> Result<()> {
         self.stream.write_all(requests)
     }
 
-    /// The next answer.
+    /// Waits for the next answer and takes it.
     pub fn answer(&mut self) -> Result<Answer> {
         loop {
             if let Some((answer, bytes)) = parse(&self.input[self.begin..])? {

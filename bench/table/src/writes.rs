@@ -20,7 +20,7 @@ const SHAPES: [(usize, usize, &str); 3] =
 
 /// Ours, where each write goes to the node that leads its shard.
 const OURS: &str = "partage";
-/// The least.
+/// The least that any server must do: see `floor.rs`.
 const FLOOR: &str = "floor";
 
 /// All servers that are there.
@@ -36,7 +36,7 @@ struct Servers {
     time: Duration,
 }
 
-/// Prints the table.
+/// Measures writes to each server in turn, and prints a table of the medians.
 pub fn bench(run: &Run) -> Done {
     let servers = Servers::start(run)?;
     let mut figures: BTreeMap<(usize, &str), Vec<(f64, f64)>> = BTreeMap::new();

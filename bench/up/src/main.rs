@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 
-/// Until the first line.
+/// How long `up` may take until it prints its first line.
 const SAYS_MS: f64 = 200.0;
-/// Until the addresses.
+/// How long `up` may take until it prints the addresses.
 const READY_MS: f64 = 1_500.0;
 /// As many as `up` opens: a coordinator, a router, the control listener, twelve nodes, and three listeners for Redis clients.
 const LISTENERS: usize = 18;
@@ -135,7 +135,7 @@ fn floor() -> io::Result<()> {
         runtimes.push(runtime);
     }
     say("{\"floor\":\"ready\"}");
-    // The one who measures ends it.
+    // The process that measures the floor kills it before this time is over.
     if let Some(runtime) = runtimes.first() {
         runtime.block_on(async { tokio::time::sleep(Duration::from_secs(60)).await });
     }

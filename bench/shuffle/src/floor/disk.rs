@@ -26,12 +26,12 @@ impl Aligned {
         Aligned { bytes, begin, length }
     }
 
-    /// As bytes.
+    /// The bytes, the first at a multiple of a page.
     pub fn get(&self) -> &[u8] {
         &self.bytes[self.begin..self.begin + self.length]
     }
 
-    /// As bytes.
+    /// The same bytes, to be written.
     pub fn get_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.begin..self.begin + self.length]
     }

@@ -24,7 +24,7 @@ use bench_shuffle::check::Tally;
 use std::io::{Error, Result};
 use std::path::Path;
 
-/// Nodes.
+/// The nodes that the floor has.
 pub const NODES: usize = 3;
 /// Of them so many have each range.
 pub const REPLICAS: usize = 2;

@@ -79,7 +79,7 @@ fn serve(node: &Arc<Node>, mut socket: Socket) {
             Ok([b'c']) => node.divide(socket),
             Ok([b'n']) => node.hold(socket),
             Ok([b'r']) => node.read(socket),
-            // It only looked whether somebody listens.
+            // The client only looked whether the node listens.
             _ => Ok(()),
         };
         if let Err(error) = done {

@@ -25,7 +25,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Its name.
+    /// The word that names this way on a command line.
     pub fn name(self) -> &'static str {
         match self {
             Way::Tcp => "tcp",
@@ -57,12 +57,12 @@ pub fn socket_of(folder: &Path, number: usize) -> PathBuf {
     folder.join(format!("{number}.sock"))
 }
 
-/// A connection.
+/// A connection between two processes.
 #[derive(Debug)]
 pub enum Socket {
-    /// Of TCP.
+    /// It goes over TCP on loopback.
     Tcp(TcpStream),
-    /// Of a Unix socket.
+    /// It goes over a Unix socket.
     Unix(UnixStream),
 }
 

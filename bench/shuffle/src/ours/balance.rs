@@ -9,7 +9,7 @@ use super::writer::Part;
 use crate::{Done, Run};
 use bench_gauge::say;
 
-/// Numbers of partitions.
+/// Each shuffle is read in so many partitions, in turn.
 const NUMBERS: [u64; 4] = [1, 7, 256, 10_000];
 /// Records of the largest partition may be so many more than those of the smallest.
 const GOAL: u64 = 1;

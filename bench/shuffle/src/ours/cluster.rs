@@ -33,7 +33,7 @@ pub struct Cluster {
     program: PathBuf,
     folder: PathBuf,
     memory: String,
-    /// The only coordinator.
+    /// The process of the only coordinator.
     pub coordinator: Running,
     /// In their order. The process of one may have ended.
     pub nodes: Vec<Running>,
@@ -81,13 +81,13 @@ impl Cluster {
         Ok(Running::spawn(&mut command, at)?)
     }
 
-    /// A node whose process has ended is started again.
+    /// Starts a node again whose process has ended.
     pub fn restart_node(&mut self, number: usize) -> Got<()> {
         self.nodes[number] = self.start_node(number, self.nodes[number].at)?;
         Ok(())
     }
 
-    /// So is the coordinator.
+    /// Starts the coordinator again, whose process has ended.
     pub fn restart_coordinator(&mut self) -> Got<()> {
         let at = self.coordinator.at;
         self.coordinator = Running::spawn(&mut coordinator(&self.program, &self.folder, at), at)?;

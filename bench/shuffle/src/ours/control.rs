@@ -17,14 +17,14 @@ pub struct Control {
 }
 
 impl Control {
-    /// Of these nodes.
+    /// Connects to a pool of these nodes.
     pub fn new(nodes: Vec<Address>) -> Got<Control> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(Client::connect(nodes, Settings::default()))?;
         Ok(Control { runtime, client })
     }
 
-    /// Starts a shuffle.
+    /// Starts a shuffle in which the records of the job can be written.
     pub fn start(&self, job: &Job) -> Got<Shuffle> {
         Ok(self.runtime.block_on(self.client.start(&options(job)))?)
     }
@@ -51,7 +51,7 @@ impl Control {
         }
     }
 
-    /// Deletes it.
+    /// Deletes the shuffle from the pool.
     pub fn delete(&self, shuffle: ShuffleId) -> Got<()> {
         Ok(self.runtime.block_on(self.client.delete(shuffle))?)
     }

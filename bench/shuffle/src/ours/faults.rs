@@ -1,4 +1,4 @@
-//! A node is killed while a shuffle is written, sealed or read: the time beside that of shuffles that nobody disturbs, each on a
+//! A node is killed while a shuffle is written, sealed or read: the time beside that of shuffles that are left alone, each on a
 //! cluster of its own. With `--times N` it is so many random ones instead (`chaos.rs`).
 
 use super::cluster::{Cluster, NODES};
@@ -13,7 +13,7 @@ use partage_shuffle_client::Shuffle;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt;
 
-/// How long it may take, in times of one that nobody disturbs.
+/// How long it may take, in times of one that is left alone.
 const GOAL: f64 = 1.15;
 /// A seal is under way after so many milliseconds.
 const SEALING_MS: u64 = 20;

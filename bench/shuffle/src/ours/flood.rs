@@ -17,7 +17,7 @@ use std::time::Duration;
 const GOAL: f64 = 3.0;
 /// Records of an attempt that trickles.
 const RECORDS: u64 = 100;
-/// Between the beginnings of two of its attempts.
+/// Milliseconds between the beginnings of two of its attempts.
 const EVERY_MS: u64 = 50;
 /// How long the flood flows before anything is counted.
 const FLOWS_MS: u64 = 3_000;
@@ -29,7 +29,7 @@ const FLOOD_INPUTS: u32 = 4_000;
 /// So many 10^6 bytes of the flood are acknowledged in a second, at least, else it was none.
 const FLOODED_MB_S: f64 = 20.0;
 
-/// Prints both.
+/// Prints how long acknowledgements take, alone and beside the flood.
 pub fn bench(run: &Run) -> Done {
     let attempts = (run.of.number("--seconds", 20, 5) * 1_000 / EVERY_MS).max(1) as u32;
     let records = u64::from(attempts) * RECORDS;

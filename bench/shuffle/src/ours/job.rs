@@ -24,7 +24,7 @@ pub struct Job {
     pub input: Input,
     /// Bytes of its records.
     pub shape: Shape,
-    /// How many.
+    /// The number of all records.
     pub records: u64,
     /// Input partitions: each has a stretch of the numbers of records, so that a stable order is one of numbers.
     pub inputs: u32,
@@ -32,7 +32,7 @@ pub struct Job {
     pub partitions: u64,
     /// Whether the records are made before anything is measured.
     pub is_made: bool,
-    /// Of its records.
+    /// The seed that the records are made from.
     pub seed: u64,
     /// Where records are when they are acknowledged.
     pub durability: Durability,

@@ -28,7 +28,7 @@ const VARIANTS: u64 = 8;
 /// Bytes of the records of a frame.
 const FRAME_BYTES: usize = 256 << 10;
 
-/// Prints them.
+/// Prints how long the shuffles take, one after the other and some at a time.
 pub fn bench(run: &Run) -> Done {
     let count = run.of.number("--shuffles", 1_000, 50);
     let at_once = run.of.number("--at-once", 32, 32);

@@ -15,7 +15,7 @@ const GOALS: (f64, f64, f64) = (1.3, 1.1, 1.3);
 /// Bytes of disk for each byte of input: two replicas, and what is divided lies twice for a while.
 const DISK: f64 = 3.0;
 
-/// Prints them.
+/// Prints what the smaller and the larger shuffle take, beside the goals.
 pub fn bench(run: &Run) -> Done {
     let memory = run.memory.as_deref().unwrap_or(MEMORY);
     let limit =

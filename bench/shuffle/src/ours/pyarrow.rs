@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 /// The clients, and what installs pyarrow for them.
 const SCRIPTS: [(&str, &str); 2] =
     [("clients.py", include_str!("../../clients.py")), ("peers.py", include_str!("../../peers.py"))];
-/// Processes that write.
+/// The number of processes that write.
 const WRITERS: u64 = 4;
 /// The handle by which clients know the floor.
 const FLOOR: &str = "-";
@@ -24,7 +24,7 @@ const FLOOR: &str = "-";
 pub struct RowsJob {
     /// The name of the rows in `clients.py`.
     pub input: &'static str,
-    /// How many.
+    /// The number of all rows.
     pub rows: u64,
     /// Input partitions: each is one attempt.
     pub inputs: u64,
@@ -37,18 +37,18 @@ pub struct RowsJob {
 /// What one run took, its clients included.
 #[derive(Debug, Clone, Copy)]
 pub struct RowsTook {
-    /// Until all is written; the seal is a part of reading.
+    /// Core-seconds until all is written; the seal is a part of reading.
     pub writing: f64,
-    /// In core-seconds, too.
+    /// Core-seconds from then until all is read.
     pub reading: f64,
-    /// By the clock.
+    /// Seconds by the clock for both.
     pub wall_seconds: f64,
-    /// Of the rows, as Arrow has them in memory; 0: they were not made before.
+    /// Bytes of the rows, as Arrow has them in memory; 0: they were not made before.
     pub bytes: u64,
 }
 
 impl RowsTook {
-    /// Core-seconds.
+    /// Core-seconds to write, seal and read.
     pub fn all(&self) -> f64 {
         self.writing + self.reading
     }

@@ -39,10 +39,10 @@ pub fn process(words: &[String]) -> Done {
     })
 }
 
-/// What was read.
+/// What was read of all partitions together.
 #[derive(Debug, Clone, Copy)]
 pub struct Read {
-    /// All records.
+    /// The tally of all records.
     pub tally: Tally,
     /// Records of the smallest partition.
     pub smallest: u64,

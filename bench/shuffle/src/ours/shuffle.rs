@@ -34,7 +34,7 @@ impl Took {
     }
 }
 
-/// Where a shuffle is, for who disturbs it.
+/// How far a shuffle has come, for the code that disturbs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// So many records were handed in.
@@ -99,7 +99,7 @@ pub fn follow(process: &mut ClientProcess, word: &str, hears: &mut dyn FnMut(u64
     }
 }
 
-/// One shuffle that nobody disturbs.
+/// One shuffle that is left alone.
 pub fn one(cluster: &mut Cluster, way: Way, job: &Job, expected: Tally) -> Got<Took> {
     let took = disturbed(cluster, way, job, expected, &mut |_, _, _| Ok(()))?;
     cluster.is_empty()?;

@@ -23,7 +23,7 @@ mod proto {
     tonic::include_proto!("etcdserverpb");
 }
 
-/// All members.
+/// All members of an etcd cluster.
 pub struct Etcd(Vec<Running>);
 
 impl Etcd {

@@ -163,7 +163,7 @@ fn until_ready(stream: &mut TcpStream) -> Result<()> {
     }
 }
 
-/// A server listens a little before it takes anybody.
+/// Waits until the server takes a client: it listens a little before that.
 fn ready(server: &Running) -> Result<()> {
     let end = now() + PATIENCE;
     loop {
