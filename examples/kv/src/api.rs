@@ -178,7 +178,7 @@ mod tests {
     use crate::records::Version;
     use axum::body::to_bytes;
 
-    /// What a node answers who asks for `words`: the status, the number of its log, and the keys.
+    /// What a node answers to a client that asks for `words`: the status, the number of its log, and the keys.
     async fn exported(service: &Arc<Service>, words: &str) -> (StatusCode, String, Vec<Bytes>) {
         let asked = words.split('&').filter_map(|word| word.split_once('='));
         let asked = asked.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();

@@ -39,7 +39,7 @@ pub struct Folder {
 /// A folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// By the system.
+    /// The operating system refuses to read or write a file.
     #[error("{}: {error}", path.display())]
     Disk {
         /// What was read or written.
@@ -47,7 +47,7 @@ pub enum FolderError {
         /// The error that the operating system gave.
         error: io::Error,
     },
-    /// Another process.
+    /// Another process uses this folder.
     #[error("{} is used by another process: give each node a folder of its own", .0.display())]
     Locked(PathBuf),
 }
@@ -252,13 +252,13 @@ fn payload(records: &[Record]) -> Vec<u8> {
     bytes.into()
 }
 
-/// Not 0, and hardly ever the same twice.
+/// A number that is not 0, and that is hardly ever drawn twice.
 #[expect(clippy::disallowed_types, reason = "it is to differ at each start; nothing is decided by it")]
 fn fresh_number() -> u64 {
     std::hash::RandomState::new().hash_one(std::process::id()) | 1
 }
 
-/// The disk does not take it. The replica takes no more writes until its process starts again.
+/// The disk does not take a write. The replica takes no more writes until its process starts again.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}: make room on the disk or replace it, and start the node again")]
 pub struct DiskError(String);
@@ -278,7 +278,7 @@ impl Log {
         }
     }
 
-    /// Makes rows durable.
+    /// Adds rows to the file and syncs it. After an error the replica takes no more writes.
     pub fn add(&mut self, records: &[Record]) -> Result<(), DiskError> {
         if records.is_empty() { Ok(()) } else { self.append(payload(records)) }
     }

@@ -8,7 +8,7 @@ pub const VALUE_BYTES: usize = 1 << 20;
 /// How long requests under way may go on when the node ends.
 pub const DRAIN: Duration = Duration::from_secs(10);
 
-/// Longest key.
+/// Longest key: it has to fit into the path of a request.
 pub const KEY_BYTES: usize = 8 << 10;
 
 /// Records are sent in pieces of about this size, so that a copy holds the shard's lock only for moments.

@@ -24,7 +24,7 @@ struct Arguments {
     /// A coordinator; give several, one after the other, to have them tried in turn.
     #[arg(long, required = true)]
     coordinator: Vec<String>,
-    /// Where it listens.
+    /// The address that the node listens on, such as 127.0.0.1:7501.
     #[arg(long)]
     listen: SocketAddr,
     /// Where others reach it, if elsewhere.

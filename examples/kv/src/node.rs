@@ -19,9 +19,9 @@ use tokio::task::JoinHandle;
 
 /// What a node needs to be told.
 pub struct Config {
-    /// Its name.
+    /// The name of the node, by which the coordinator knows it again after a restart.
     pub node: String,
-    /// Coordinators, `host:port`.
+    /// The addresses of the coordinators, each as `host:port`.
     pub coordinators: Vec<String>,
     /// Where it listens. Bind port 0 to take any.
     pub listener: TcpListener,
@@ -41,7 +41,7 @@ pub struct Config {
     pub durable: Option<PathBuf>,
     /// How long callbacks may take.
     pub callback_timeouts: CallbackTimeouts,
-    /// Who may connect, and what that may cost.
+    /// What the node asks of clients that connect, and what they may cost it.
     pub door: partage_door::Settings,
 }
 
@@ -54,12 +54,12 @@ pub enum StartError {
     /// Its folder is of no use.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// It cannot register.
+    /// The node cannot register with a coordinator.
     #[error(transparent)]
     Worker(#[from] partage_worker::StartError),
 }
 
-/// A running node.
+/// A node that runs, until it leaves or is killed.
 pub struct Node {
     worker: Worker,
     address: SocketAddr,
@@ -127,12 +127,12 @@ impl Node {
         Ok(Node { worker, address, close, server })
     }
 
-    /// Where it listens.
+    /// The address that the node listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The worker inside.
+    /// The SDK's worker that this node runs.
     pub fn worker(&self) -> &Worker {
         &self.worker
     }

@@ -13,9 +13,9 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 /// When a value was written. The later one of two copies wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Version {
-    /// The leader's epoch.
+    /// The epoch of the leader that took the write.
     pub epoch: u64,
-    /// Counts its writes.
+    /// One more than the highest count that the leader had seen before.
     pub count: u64,
 }
 
@@ -23,12 +23,12 @@ pub struct Version {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub key: Bytes,
-    /// None = deleted.
+    /// The value that was written; none if the key was deleted.
     pub value: Option<Bytes>,
     pub version: Version,
 }
 
-/// A peer that sends something else.
+/// What a peer sent is no record.
 #[derive(Debug, thiserror::Error)]
 #[error("a record with a {what} of {bytes} bytes: both nodes must run the same version")]
 pub struct BadRecord {
@@ -40,7 +40,7 @@ const HEAD_BYTES: usize = 24;
 const DELETED: u32 = u32::MAX;
 
 impl Record {
-    /// Appends it.
+    /// Appends the record in the form in which it travels.
     pub fn put(&self, to: &mut BytesMut) {
         to.put_u64(self.version.epoch);
         to.put_u64(self.version.count);

@@ -19,7 +19,7 @@ pub struct Seed {
 /// A file that cannot be read as rows.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
-    /// By the system.
+    /// The operating system cannot open or read the file, or it cannot be unpacked.
     #[error("{file}: {error}")]
     File {
         /// The name of the file that could not be read.
@@ -34,7 +34,7 @@ pub enum SeedError {
         file: String,
         /// Which line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Why the line is no row.
         why: String,
         /// The field that holds the key.
         field: String,

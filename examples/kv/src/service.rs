@@ -157,7 +157,7 @@ impl Service {
         Ok(shard)
     }
 
-    /// Fetches from everybody who has data. A replica of a durable shard has all that was acknowledged in this shard; of
+    /// Fetches from every replica that has data. A replica of a durable shard has all that was acknowledged in this shard; of
     /// each parent it must reach one replica.
     async fn catch_up(&self, assignment: &Assignment, shard: &Arc<Shard>) -> Result<(), Failure> {
         let peers = assignment.peers.iter().filter(has_data);

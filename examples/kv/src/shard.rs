@@ -34,7 +34,7 @@ struct Table {
     bytes: u64,
 }
 
-/// A write by who is not the leader any more.
+/// A write by a node that does not lead any more.
 #[derive(Debug, thiserror::Error)]
 #[error("the write came in epoch {epoch}, and the shard is in epoch {newest}: ask the new leader")]
 pub struct OldEpoch {
@@ -53,7 +53,7 @@ pub enum WriteError {
     Disk(#[from] DiskError),
 }
 
-/// One replica.
+/// One replica: its rows in memory, and its file if the keyspace is durable.
 #[derive(Default)]
 pub struct Shard {
     table: Mutex<Table>,
@@ -246,7 +246,7 @@ impl Shard {
         read.get(&placement).copied().unwrap_or_default()
     }
 
-    /// Remembers it.
+    /// Remembers how far the log of another replica was read: up to `place`, in the log with the number `log`.
     pub fn has_read(&self, placement: u64, log: u64, place: u64) {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.insert(placement, (log, place));

@@ -114,7 +114,7 @@ impl Cluster {
         self.nodes.insert(name.to_owned(), node);
     }
 
-    /// It is asked no more, unless somebody says that it has a key.
+    /// The client asks this node no more, unless another node says that it has a key.
     fn forget(&mut self, name: &str) -> Node {
         let node = self.nodes.remove(name).unwrap();
         let address = node.address().to_string();
@@ -432,7 +432,7 @@ async fn k19_a_client_that_knows_one_node_reaches_every_key_by_one_hop() {
     }
     assert_eq!(owners.len(), 2, "both shards were reached");
 
-    // What was sent on already is not sent on again, by whoever it reaches.
+    // A node that gets a request that was sent on already does not send it on again.
     let refused = only.ask_only(&door, "/kv/users/k1").await;
     assert_eq!(refused.status, StatusCode::MISDIRECTED_REQUEST);
     assert!(refused.headers.contains_key("partage-owner-address"), "but it says who has the key");

@@ -94,7 +94,7 @@ async fn d11_nodes_refuse_a_coordinator_on_an_empty_folder_and_lose_nothing() {
     }
 }
 
-/// The folder that somebody has made, and the one that the node makes, whatever the umask is.
+/// A folder that was there before the node is made private, and so is one that the node makes, whatever the umask is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_of_durable_data_is_for_its_user_alone() {
     let mut test_cluster = TestCluster::start(&[]).await;

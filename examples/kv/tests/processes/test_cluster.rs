@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// How long nodes may disagree about who owns a key.
+/// How long nodes may disagree about which of them owns a key.
 const MISDIRECTED: Duration = Duration::from_secs(5);
 
 /// Where the process of `coordinator_process` listens, and where its state is.
@@ -109,7 +109,7 @@ pub struct TestCluster {
     coordinator: Option<Process>,
     nodes: BTreeMap<String, Node>,
     http: Http,
-    /// Goes last.
+    /// The last field, so that the folder goes after the processes that write into it.
     dir: TempDir,
 }
 
@@ -120,14 +120,14 @@ fn port() -> u16 {
     ports.find(|port| TcpListener::bind(("127.0.0.1", low(*port))).is_ok()).map(low).unwrap()
 }
 
-/// A client that writes until nobody answers.
+/// Clients that write until they are told to stop.
 pub struct Writer {
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<BTreeMap<String, u64>>>,
 }
 
 impl Writer {
-    /// What was acknowledged.
+    /// Stops the clients. Gives the value of each key that was acknowledged last.
     pub async fn acknowledged(self) -> BTreeMap<String, u64> {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = BTreeMap::new();
