@@ -255,7 +255,7 @@ fn launch(folder: &Path) -> Process {
     });
     let mut command = Command::new(program("java", "default-jre-headless"));
     command
-        // It starts in a second, and shares two cores with everybody.
+        // It starts in a second, and shares two cores with all other tests.
         .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
         .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
         // Kilobytes that a new log of transactions is made of, instead of 64 MiB.

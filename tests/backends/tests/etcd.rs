@@ -69,7 +69,7 @@ async fn refused(target: &Target) -> Error {
     connect(target).await.expect_err("must be refused")
 }
 
-/// Who cannot come in is told why, and whom to call.
+/// A client that cannot come in is told why, and that a person must help.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_not_let_in_is_told_why() {
     let server = Etcd::start_secured(&[]).await;
@@ -309,7 +309,7 @@ async fn a_lease_of_somebody_else_is_left_alone() {
     assert!(server.control(&["lease", "list"]).contains(id), "it was not ours to end");
 }
 
-/// More folders than etcd compares at once: checked all the same, beside somebody who writes.
+/// More folders than etcd compares at once: checked all the same, beside a client that writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_over_many_folders_is_checked_whole() {
     let server = Etcd::start(&[]).await;
@@ -426,7 +426,7 @@ async fn what_a_full_etcd_says_that_it_did_not_do_it_did_not_do() {
     assert!(refused > 0 && done > 0, "{refused} were refused, {done} done");
 }
 
-/// What somebody else keeps below the root is named, and left alone.
+/// What another program keeps below the root is named, and left alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_of_somebody_else_is_named() {
     let server = Etcd::start(&[]).await;

@@ -78,7 +78,7 @@ fn says(error: &Error, advice: Advice, words: &str) {
     assert!(error.advice() == advice && error.to_string().contains(words), "{words:?} is not in: {error}");
 }
 
-/// Who may not come in is told why, and what to do.
+/// A client that may not come in is told why, and what to do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_may_not_come_in_is_told_why() {
     let server = MariaDb::start(&[]).await;
@@ -126,7 +126,7 @@ async fn tables_are_made_migrated_or_left_alone() {
     let store = connect(&target).await.unwrap();
     let version = store.commit(Transaction::new().put(&key("kept"), "1")).await.unwrap();
 
-    // As if whoever made them had died before the last step.
+    // As if the client that made them had died before the last step.
     server.sql("DROP TABLE partage.partage_history; UPDATE partage.partage_schema SET version = 3");
     let store = connect(&target).await.unwrap();
     assert_eq!(store.read(&key("kept")).await.unwrap().map(|entry| entry.version), Some(version));
@@ -335,7 +335,7 @@ async fn a_commit_without_an_answer_is_not_known() {
         );
         drop(held);
         link.mend();
-        // Repeating it is safe: whoever is second is refused.
+        // Repeating it is safe: the second swap is refused.
         until("the commit is over", async || {
             match near.compare_and_swap(&at, Expected::Absent, "again".into()).await {
                 Ok(_) | Err(Error::Refused { .. }) => Ok(()),
@@ -416,7 +416,7 @@ async fn connections_are_protected_both_ways() {
     assert_eq!(refused(&not_ours).await.advice(), Advice::CallAPerson);
 }
 
-/// Only versions are looked at for who does not ask.
+/// Only versions are looked at for a subscriber that does not ask.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_a_subscriber_that_does_not_listen_costs_little() {
     let server = MariaDb::start(&[]).await;

@@ -120,7 +120,7 @@ async fn what_somebody_else_wrote_is_named_and_left_alone() {
     other.set_data("/mine/free", b"hello", None).await.unwrap();
     let error = put(&*store, &free, "again").await.unwrap_err();
     assert!(error.to_string().contains("key `free` holds"), "{error}");
-    // A root that is somebody's.
+    // A root that another program uses.
     other.create("/theirs", b"data", &lasting).await.unwrap();
     let error = connect(&server.target("theirs")).await.unwrap_err().to_string();
     assert!(error.contains("/theirs") && error.contains("choose another root"), "{error}");
@@ -192,7 +192,7 @@ async fn all_sessions_expire_and_the_handle_goes_on() {
     assert_eq!(value_at(&*near, &mine).await, Some(Bytes::from_static(b"again")));
 }
 
-/// The server alone would end no session for as long as anybody waits here.
+/// The server alone would end no session for as long as the test waits here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_end_a_session_in_time_and_what_it_sends_late_does_nothing() {
     let server = ZooKeeper::start(&["minSessionTimeout=99000"]).await;
@@ -314,7 +314,7 @@ async fn killed_and_started_again_it_is_gone_on_with() {
     }
 }
 
-/// ZooKeeper says that something changed, and not what: nothing is read for who does not ask.
+/// ZooKeeper says that something changed, and not what: nothing is read for a subscriber that does not ask.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w6_a_subscriber_that_does_not_listen_costs_little() {
     let server = ZooKeeper::start(&[]).await;

@@ -30,7 +30,7 @@ pub const SETTINGS: &str = "settle_ms = 500\nbrake_share = 1.0\n";
 /// What is said where the list of coordinators names several leaders.
 const AT_ONCE: &str = "lead at once";
 
-/// Who led, by term.
+/// The coordinators that led, by term.
 pub type Reigns = BTreeMap<u64, BTreeSet<String>>;
 
 /// Several coordinators. Everything goes with its handle.
@@ -176,7 +176,7 @@ impl Fleet {
         assert!(status.success(), "{id} did not stop in order: {status}\n{}", process.log());
     }
 
-    /// Who leads by the engine's word, and its term.
+    /// The coordinator that leads by the engine's word, and its term.
     pub async fn seen_to_lead(&self) -> Result<Option<(String, u64)>, String> {
         let leader = self.election.leader().await.map_err(|error| error.to_string())?;
         let named = |leader: partage_coordination::Leader| {
@@ -186,7 +186,7 @@ impl Fleet {
         leader.map(named).transpose()
     }
 
-    /// Who leads, and its term; waits until somebody does.
+    /// The coordinator that leads, and its term; waits until one does.
     pub async fn leader(&self) -> (String, u64) {
         self.leader_since(0).await
     }
@@ -230,7 +230,7 @@ impl Fleet {
         self.coordinators.iter().map(|(id, one)| (id.clone(), of(one))).collect()
     }
 
-    /// Waits until the engine has ended every session: nobody leads, and nobody is there.
+    /// Waits until the engine has ended every session: no coordinator leads, and none is there.
     pub async fn nobody_is_there(&self) {
         until("all sessions have ended", || async {
             let scope = Scope::Children(Key::new(COORDINATORS).unwrap());
@@ -297,10 +297,10 @@ impl Fleet {
         self.workers.iter().map(|worker| worker.log().matches("lapsed").count()).sum()
     }
 
-    /// Who led, by what the coordinators have written: each says so once for a term.
+    /// The coordinators that led, by what they have written: each says so once for a term.
     ///
     /// # Panics
-    /// When no coordinator has written that it led: then nothing is seen of who did.
+    /// When no coordinator has written that it led: then it cannot be seen which ones did.
     pub fn reigns(&self) -> Reigns {
         let mut reigns = Reigns::new();
         for (id, one) in &self.coordinators {

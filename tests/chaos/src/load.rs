@@ -161,7 +161,7 @@ struct Shared {
     record: Mutex<LoadRecord>,
 }
 
-/// How the clients find who has a key.
+/// How the clients find the node that has a key.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a test has a few of them")]
 enum Door {
@@ -176,7 +176,7 @@ impl Shared {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who leads the shard of `key` now.
+    /// The node that leads the shard of `key` now.
     async fn look_up(&self, admin: &Admin, key: &str) -> Result<String, String> {
         let path = format!("/v1/explain/{}?key={key}", self.keyspace);
         let told: partage_wire::json::Explained = admin.try_get(&path).await?;
@@ -407,7 +407,7 @@ impl Load {
         .await;
     }
 
-    /// Ends the clients, reads every key a last time, and fails if anybody has lied.
+    /// Ends the clients, reads every key a last time, and fails if a node has lied.
     pub async fn finish(mut self) -> Account {
         self.stop.send_replace(true);
         while let Some(ended) = self.clients.join_next().await {

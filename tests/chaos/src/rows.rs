@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Rows that one request puts: as many as one may.
 const AT_ONCE: usize = 1_000;
 
-/// A table that nobody writes while others are ill-treated.
+/// A table that no client writes while others are ill-treated.
 const QUIET: &str = "quiet";
 
 /// The rows in it.

@@ -1,4 +1,4 @@
-//! Addresses that nobody else has meanwhile, in this process or another: all of 127/8 leads here.
+//! Addresses that no other test has meanwhile, in this process or another: all of 127/8 leads here.
 
 use std::fmt;
 use std::net::TcpListener;

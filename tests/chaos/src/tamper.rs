@@ -91,7 +91,7 @@ pub async fn tamper(backend: Backend, wanted: impl Fn(&str, Fault) -> bool) {
     let mut scene = Scene::begin(backend).await;
     let watch = Watch::start(scene.fleet.addresses());
     let mut keys: Vec<String> = scene.fleet.state().await.into_keys().collect();
-    // What a commit leaves in between is there for a moment only: somebody writes it.
+    // What a commit leaves in between is there for a moment only: the test writes garbage there.
     keys.extend(["redo/head", "redo/pieces/0"].map(str::to_owned));
     keys.sort_by_key(|key| (rank(key), key.clone()));
     let mut done = 0;

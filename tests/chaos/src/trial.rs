@@ -44,7 +44,7 @@ pub enum Trial {
     Stop,
     /// `kill -9` of the engine, and a new start.
     Restart,
-    /// The engine is gone for [`GONE`]: nobody leads, and exclusive shards may wait.
+    /// The engine is gone for [`GONE`]: no coordinator leads, and exclusive shards may wait.
     Gone,
     /// Every coordinator is stopped and started, one after the other.
     Rolling,
@@ -111,7 +111,7 @@ const LONG_PAUSE: Duration = Duration::from_secs(10);
 /// Longer than a session, and shorter than the default patience of a router.
 const GONE: Duration = Duration::from_secs(5);
 
-/// How often each coordinator is asked who leads.
+/// How often each coordinator is asked which one leads.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Where every shard is: by keyspace and shard, its epoch, and node, role and placement of its replicas.
@@ -255,7 +255,7 @@ async fn slow(fleet: &Fleet, loads: &[Load]) {
     fleet.all().for_each(|one| one.link.mend());
 }
 
-/// Asks every coordinator who leads, all along.
+/// Asks every coordinator all along which one leads.
 pub struct Watch {
     seen: Arc<Mutex<Reigns>>,
     _asking: JoinSet<()>,

@@ -81,7 +81,7 @@ async fn a_drain_ends(flags: &[&str]) {
     })
     .await;
     load.rounds(3).await;
-    // Nobody lied: at no moment did two answer as owners.
+    // No node lied: at no moment did two answer as owners.
     load.finish().await;
 }
 

@@ -148,7 +148,7 @@ async fn c14_when_no_file_can_grow_the_last_map_is_served_and_leases_go_on_until
     the_last_map_is_served_and_leases_go_on_until_there_is_room(Scarce::Files).await;
 }
 
-/// The term of whoever leads.
+/// The term of the coordinator that leads.
 async fn term(admin: &Admin) -> Result<u64, String> {
     let leaders: Coordinators = admin.try_get("/v1/coordinators").await?;
     leaders.coordinators[0].term.ok_or_else(|| format!("{leaders:?}"))

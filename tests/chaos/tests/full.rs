@@ -111,7 +111,7 @@ async fn c14_on_a_zookeeper_without_room_leases_go_on_and_the_leader_stays() {
 /// Logs and small maps stay below so many bytes, and a bulky map does not.
 const LITTLE_ROOM: u64 = 200 << 10;
 
-/// Who keeps the map of a keyspace, by the engine's word.
+/// The coordinators that keep the map of a keyspace, by the engine's word.
 async fn keepers(fleet: &Fleet, keyspace: &str) -> String {
     let key = format!("keyspaces/{keyspace}/map/metadata");
     fleet.state().await.get(&key).map_or("nobody".to_owned(), |value| describe(&key, value).unwrap())

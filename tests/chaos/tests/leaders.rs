@@ -1,4 +1,4 @@
-//! Three coordinators on each real engine, struck in every way, under load: nobody notices.
+//! Three coordinators on each real engine, struck in every way, under load: no client notices.
 
 use chaos::trial::{Trial, undergo};
 use partage_coordination::Backend;

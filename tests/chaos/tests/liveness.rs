@@ -16,7 +16,7 @@ async fn leads(cluster: &Cluster, node: &str) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a11_a_worker_that_announces_a_wrong_address_is_given_nothing() {
     let mut cluster = Cluster::start(2).await;
-    // Port 1 of the loopback: nobody listens there.
+    // Port 1 of the loopback: no program listens there.
     cluster.add_node("n3", &["--announce", "127.0.0.1:1"]).await;
     cluster.keyspace("kv", "exclusive", "automatic").await;
     let until = Instant::now() + Duration::from_secs(6);

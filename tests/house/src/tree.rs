@@ -1,4 +1,4 @@
-//! The files of the checkout, and who is in the workspace.
+//! The files of the checkout, and the members of the workspace.
 //!
 //! Paths are relative to the root of the checkout and use `/`, so that a finding reads the same on every
 //! machine. The list is what lies on disk, not what git tracks: a check also works in an unpacked archive.

@@ -212,7 +212,7 @@ impl Coordinator {
         self.publisher.stand_by(scene, Place::Coordinator(self.at));
     }
 
-    /// Asks for its session to be renewed, or for one, and who leads.
+    /// Asks for its session to be renewed, or for one, and which coordinator leads.
     pub fn session_asked(&mut self, scene: &mut Scene, store: &mut Store) {
         let again = SESSION / 3;
         scene.after(again, Event::SessionAsked { coordinator: self.at, process: self.process });
@@ -335,7 +335,7 @@ impl Coordinator {
         Ok(cluster)
     }
 
-    /// The head of a keyspace is there again: who leads without it begins anew.
+    /// The head of a keyspace is there again: a coordinator that leads without it begins anew.
     pub fn reads_again(&mut self, scene: &mut Scene, store: &mut Store, name: &KeyspaceName) {
         let without = |leading: &Leading| leading.cluster.faults().quarantine.contains_key(name);
         if self.leading.as_deref().is_some_and(without) {

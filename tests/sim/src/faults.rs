@@ -171,7 +171,7 @@ pub enum Mend {
     Back(bool),
     /// The store fares well with it.
     Disk(usize),
-    /// What somebody has touched is mended.
+    /// What an operator has touched is mended.
     Touched(Ends),
     /// A worker is restarted in good order, in its turn.
     Turn(usize),
@@ -347,7 +347,7 @@ impl World {
         let (left, right): (Vec<Place>, Vec<Place>) = match draw.index(3) {
             // One worker (or router) and all coordinators.
             0 => (vec![one], places.iter().copied().filter(|p| matches!(p, Place::Coordinator(_))).collect()),
-            // One place and everybody.
+            // One place, which is cut off from all others.
             1 => (vec![one], places.clone()),
             // Two halves, perhaps with a bridge that reaches both.
             _ => {

@@ -263,7 +263,7 @@ impl Scenario {
     }
 
     fn kill(self, world: &mut World, kill: Kill) {
-        // Soon, or after everybody else has noticed.
+        // Soon, or after all others have noticed.
         let soon = kill.step.is_multiple_of(2);
         let down = if soon { 300 * MS } else { 4 * SECOND };
         let mend = match kill.victim {
@@ -307,7 +307,7 @@ fn first_shards(world: &World, space: &Space) -> Vec<Shard> {
     shards
 }
 
-/// Whether all is served, settled and known, and nobody who lives is still to be emptied.
+/// Whether all is served, settled and known, and no node that lives is still to be emptied.
 fn is_finished(world: &World) -> bool {
     let oracles = &world.scene.oracles;
     let first = KeyAt { keyspace: 0, key: 0 };

@@ -1,5 +1,5 @@
-//! A coordinator's cache and who reads it, as the publisher of the real one is: it outlives the turns of leading and
-//! standing by, so that whoever listens need not notice who leads.
+//! A coordinator's cache and its readers, as the publisher of the real one is: it outlives the turns of leading and
+//! standing by, so that a reader need not notice which coordinator leads.
 //!
 //! ```text
 //!  leads:      cluster ── committed maps ──► cache ──► routers, and coordinators that stand by
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! What a coordinator passes on, it has taken into a [`RouteTable`] of its own, which refuses what is behind it (M2).
-//! While nobody leads it keeps what it has, and says it to whoever asks.
+//! While no coordinator leads it keeps what it has, and says it to each reader that asks.
 
 use crate::clock::{SECOND, True};
 use crate::message::{Message, Place, Publication, Via};
@@ -49,7 +49,7 @@ struct Subscriber {
     nodes: u64,
 }
 
-/// The stream from whoever leads.
+/// The stream from the coordinator that leads.
 #[derive(Debug, Clone, Copy)]
 struct Following {
     leader: usize,
@@ -57,7 +57,7 @@ struct Following {
     heard: True,
 }
 
-/// The cache, who reads it, and where it comes from.
+/// The cache, its readers, and where it comes from.
 #[derive(Debug)]
 pub struct Publisher {
     cache: WatchCache,
@@ -100,7 +100,7 @@ impl Publisher {
         self.is_current = false;
     }
 
-    /// Follows whoever leads, from here on; none = nobody knows, and the last one is believed.
+    /// Follows that coordinator, as it leads, from here on.
     pub fn follow(&mut self, scene: &mut Scene, here: Place, leader: usize) {
         let silent = |following: &Following| scene.now >= following.heard + SILENCE;
         if self.following.as_ref().is_some_and(|following| following.leader == leader && !silent(following)) {
@@ -125,7 +125,7 @@ impl Publisher {
         self.following = self.following.filter(|following| following.stream != stream);
     }
 
-    /// Somebody listens from here on, who has that already.
+    /// A reader listens from here on, and has that already.
     pub fn subscribe(&mut self, from: Place, stream: u64, has: &BTreeMap<KeyspaceName, Generation>) {
         let subscription = |has: &Generation| Subscription { has: Some(*has), under_way: false };
         let keyspaces = has.iter().map(|(name, has)| (name.clone(), subscription(has))).collect();
@@ -154,7 +154,7 @@ impl Publisher {
             let life = self.cache.brief(&name).map(|brief| brief.first_shard);
             match self.table.change(Some(publication.brief.clone()), publication.resync, diff) {
                 Ok(_) => {}
-                // It lags behind: whoever leads is asked for again.
+                // The stream lags behind: it is left, and begun anew with the coordinator that leads.
                 Err(TableError::Back { .. }) => return self.leave_leader(scene, here),
                 Err(error) => scene.violate("W4", format!("{here:?}, which stands by: {error}")),
             }

@@ -133,7 +133,7 @@ impl Service {
         Ok(())
     }
 
-    /// Prepares: there are shards whose data nobody can read at present.
+    /// Prepares: there are shards whose data no service can read at present.
     pub fn load(&self, scene: &mut Scene, who: (usize, u32), local: &LocalReplica) -> Result<(), String> {
         let (order, spaces) = (&local.order, std::rc::Rc::clone(&scene.oracles.spaces));
         let of_it = spaces.iter().enumerate().find(|(_, s)| s.keyspace.name == order.replica.keyspace);
@@ -305,7 +305,7 @@ impl Node {
         self.finish(scene, op, attempt, outcome);
     }
 
-    /// A request that was told to end does so: nobody knows what becomes of it.
+    /// A request that was told to end does so: what becomes of it is not known.
     pub fn evicted(&mut self, scene: &mut Scene, op: Op, attempt: u32) {
         self.finish(scene, op, attempt, Outcome::Indefinite);
     }

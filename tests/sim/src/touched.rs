@@ -45,7 +45,7 @@ const WALL_MS: u64 = 1_700_000_000_000;
 /// A way in which people change the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Touch {
-    /// The key that says who leads is deleted, while the leader's session lives.
+    /// The key that says which coordinator leads is deleted, while the leader's session lives.
     Election,
     /// The head of a keyspace is deleted, and comes back.
     Head,
@@ -216,7 +216,7 @@ fn map_of<'a>(records: &'a Records, name: &KeyspaceName) -> Option<&'a ShardMap>
 }
 
 impl World {
-    /// Somebody is about to touch the coordination state, now and then.
+    /// From here on an operator touches the coordination state, now and then.
     pub fn begin_touches(&mut self) {
         self.store.cluster = FIRST;
         self.scene.oracles.lineage = BTreeSet::from([FIRST]);

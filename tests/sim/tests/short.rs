@@ -252,7 +252,7 @@ fn r5_a_key_that_kills_its_owners_is_set_aside_before_the_brake_goes_on() {
     assert_eq!(set_aside(&mut world, "ledger").0, []);
 }
 
-/// The same where every process is started again at once, long before anybody misses it.
+/// The same where every process is started again at once, long before it is missed.
 #[test]
 fn r5_a_key_whose_owners_are_restarted_at_once_is_set_aside_too() {
     let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, ..Shape::FULL };

@@ -127,7 +127,7 @@ impl Store {
         self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything that `peer` has of its shard; none = nobody listens there any more.
+    /// Everything that `peer` has of its shard; none = no node listens there any more.
     async fn copy(&self, shard: &Assignment, peer: &Peer) -> Result<Option<Rows>, Failure> {
         let removed = || format!("node {} is removed from the cluster", peer.node);
         let address = peer.address.as_deref().ok_or_else(removed)?;

@@ -68,7 +68,7 @@ impl Seen {
         self.looks += 1;
         match look {
             Look::Saw(sight) => {
-                // A node begins with nothing, whether anybody looks at it just then or not.
+                // A node begins with nothing, whether a client looks at it just then or not.
                 let begins = self.progression.is_empty() && !matches!(sight, Sight::Version(_));
                 if !begins && self.progression.last() != Some(&sight) {
                     self.progression.push(sight);

@@ -1,4 +1,4 @@
-//! Gossip behind a key, and what those do who do not have it.
+//! Gossip behind a key, and what nodes do that do not have it.
 
 use chaos::dataset::source::{DATASET, key};
 use chaos::dataset::{Ground, Nodes, status};

@@ -158,7 +158,7 @@ async fn z5_a_node_whose_source_lacks_a_version_does_not_serve_it() {
 }
 
 /// Z5: three nodes, and one that reads another source, which has a later version. It serves that, to its own clients: no
-/// other node does. When it goes nobody misses anything.
+/// other node does. When it goes no client misses anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn z5_one_node_with_another_source_changes_nothing_for_the_others() {
     let settings = [("replication", "2"), ("min_replication", "1")];

@@ -5,7 +5,7 @@ use chaos::dataset::{Ground, Nodes};
 use partage_coordination::Backend;
 use partage_service::dataset::Dealing;
 
-/// One after the other, on the same version: nobody else notices, and each serves it again.
+/// One after the other, on the same version: no client notices, and each serves it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart() {
     let mut nodes = Nodes::new(Ground::of(Backend::Etcd).await, 3, &[("min_replication", "2")]);

@@ -1,4 +1,4 @@
-//! Who has what.
+//! Which node has which partitions.
 
 use chaos::dataset::{Ground, Nodes, dealt};
 use chaos::until;
@@ -56,7 +56,7 @@ async fn interleaved_deals_as_core_says() {
     nodes.have_all_seen("v0 -> v1").await;
 }
 
-/// `max_replication`: who comes when there are enough takes nothing, unless it is told otherwise.
+/// `max_replication`: a node that comes when there are enough takes nothing, unless it is told otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s11_max_replication() {
     let mut nodes = Nodes::new(Ground::of(Backend::Etcd).await, 0, &[]);

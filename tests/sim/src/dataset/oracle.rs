@@ -1,4 +1,4 @@
-//! What must hold, by whoever knows the truth.
+//! What must hold, judged by the true state of the world.
 
 use super::machine::{Machine, Versions};
 use super::reading::{Part, Reading};

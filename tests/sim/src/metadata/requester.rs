@@ -56,7 +56,7 @@ impl Requester {
     }
 }
 
-/// 160 bits that nobody else draws.
+/// 160 bits that are drawn only once.
 pub fn transaction(draw: &mut Draw) -> TransactionId {
     let mut bytes = [0; 20];
     for part in bytes.chunks_mut(8) {

@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// Who reads the changes of the table has those of the shards that serve.
+    /// A reader of the table's changes has those of the shards that serve.
     fn look_at_readers(&mut self, at: usize, name: &KeyspaceName) {
         let written = self.written(at, name);
         let shards = self.scene.oracles.maps.latest(name).into_iter().flat_map(|map| map.shards());

@@ -32,7 +32,7 @@ const LET_GO_MS: u64 = TTL_MS + STABLE_MS;
 const REFRESH_MS: (u64, u64) = (8_000, 15_000);
 /// Digest of the files of every version of the source.
 const OWN: u64 = 1;
-/// That of the files of somebody who reads another source.
+/// That of the files of a node that reads another source.
 const OTHER: u64 = 2;
 
 /// How a run went.
@@ -80,7 +80,7 @@ enum Happening {
     Refresh(usize, u64),
     /// A node has heard of what it may find at its source.
     Look(usize, u64),
-    /// Somebody who reads another source says what it has, or goes.
+    /// A node that reads another source says what it has, or goes.
     Stranger,
     /// A partition of a load with that number.
     Loaded(usize, u64, u64, VersionName, u32),
@@ -96,7 +96,7 @@ enum Happening {
     Restart(usize),
     Fault,
     NewVersion,
-    /// Somebody deletes the folder of a version.
+    /// A person deletes the folder of a version.
     Deletion,
     Pin,
     /// The coordinator moves shards; its orders reach a node.
@@ -133,7 +133,7 @@ pub(super) struct World {
     readings: BTreeMap<u64, Reading>,
     next: u64,
     pin: Pin,
-    /// Who orders shards, if nodes do not compute them.
+    /// The coordinator that orders shards, if nodes do not compute them.
     office: Option<Office>,
     /// Until when: the coordinator is away, the store is, the source fails, a node hears nothing of the store, two nodes
     /// cannot talk.
@@ -372,7 +372,7 @@ impl World {
             8 if self.office.is_some() && self.draw.chance(500) => self.office_away = self.now + 2 * long,
             8 => self.store_away = self.now + long,
             _ => {
-                // It comes back, and remembers nobody.
+                // It comes back, and remembers no session.
                 self.store_away = self.now + long;
                 self.store.forget();
             }

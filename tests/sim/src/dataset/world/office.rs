@@ -25,7 +25,7 @@ pub struct Office {
     by_hand: Option<u32>,
     /// What each node has told of it, in this life.
     told: BTreeMap<usize, (u64, u32)>,
-    /// Who is to have each shard, in which life: a restart ends it.
+    /// The nodes that are to have each shard, in which life: a restart ends it.
     given: BTreeMap<u32, BTreeMap<usize, u64>>,
 }
 
@@ -83,7 +83,7 @@ impl Office {
 }
 
 impl World {
-    /// The office looks at its shards, and sends orders to those who get others.
+    /// The office looks at its shards, and sends orders to the nodes that get others.
     pub(super) fn plan(&mut self) {
         self.soon(300, 3_000, Happening::Plan);
         if self.is_office_away() {

@@ -22,7 +22,7 @@ impl World {
         if self.fails(self.weather.jams) {
             self.jam_ends = self.now + self.draw.between(JAM_MS.0, JAM_MS.1);
         }
-        // Who is in the middle of something dies, now and then, and begins anew.
+        // A requester that is in the middle of something dies, now and then, and begins anew.
         if !matches!(self.requesters[at].doing, Doing::Idle) && !self.draw.chance(50) {
             return;
         }

@@ -18,7 +18,7 @@ const SERVERS: usize = 5;
 const REQUESTERS: usize = 3;
 /// How long the coordination service is jammed.
 const JAM_MS: (u64, u64) = (10_000, 40_000);
-/// The longest that the coordination service keeps a swap for which nobody waits any more.
+/// The longest that the coordination service keeps a swap for which no requester waits any more.
 const KEPT_MS: u64 = 2 * PENDING_MS;
 /// How long nothing fails afterwards: every leftover is found within.
 const CALM_MS: u64 = KEPT_MS + max(CREATION_MS, GONE_MS) + PENDING_MS + 4 * REFRESH_MS + 6 * LOOK_MS;
@@ -46,7 +46,7 @@ pub struct Outcome {
     pub broken: Option<String>,
 }
 
-/// Who waits for an answer.
+/// Where an answer goes: to what has asked and waits for it.
 #[derive(Debug, Clone, Copy)]
 enum Route {
     Requester {
@@ -343,7 +343,7 @@ impl World {
                 Effect::Fetch(number, from) => {
                     let request = self.route(Route::Server { at, life, number });
                     self.send(Happening::ToServer(self::number(&from), Event::Ask(request, 0)));
-                    // Who hears nothing gives up.
+                    // A server that hears nothing gives up.
                     let gave_up = Event::Fetched(number, None);
                     self.after(3_000, Happening::ToServerInLife(at, life, gave_up));
                 }
@@ -402,19 +402,19 @@ impl World {
             Ask::Swap { teller, .. } => *teller,
         };
         let is_read = matches!(ask, Ask::Read(_));
-        // It may never be sent, or be carried out long after everybody has given up.
+        // It may never be sent, or be carried out long after its requester has given up.
         let is_lost = self.fails(10);
         if !is_lost {
             let is_kept = !is_read && (self.is_jammed() || self.fails(self.weather.kept));
             let ms = if is_kept { self.draw.between(400, KEPT_MS) } else { self.delay(5) };
             self.after(ms, Happening::Backend(ask));
-            // Nobody is left to find out what became of it.
+            // No requester is left to find out what became of it.
             if let Some(Reader::Requester { at, .. }) = teller.filter(|_| is_kept) {
                 self.requesters[at].begin(Doing::Idle);
             }
         }
         if let Some(teller) = teller {
-            // Who hears nothing in time gives up; an answer that comes later is not listened to.
+            // A requester or server that hears nothing in time gives up; an answer that comes later is not listened to.
             self.tell(teller, 400, is_read.then_some(None), Swapped::Unknown);
         }
     }
@@ -471,7 +471,7 @@ impl World {
         Ok(())
     }
 
-    /// Those who watch the head hear of it, or not: their watch may be broken.
+    /// The servers that watch the head hear of it, or not: their watch may be broken.
     fn publish(&mut self) {
         for at in 0..SERVERS {
             let ms = self.delay(20);

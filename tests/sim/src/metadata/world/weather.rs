@@ -7,9 +7,9 @@ use crate::metadata::requester::Wish;
 pub struct Weather {
     /// How long there are faults, in milliseconds.
     pub storm_ms: u64,
-    /// How long somebody who changes things rests.
+    /// How long a requester rests between two changes.
     pub pause_ms: u64,
-    /// How many of a thousand swaps come long after everybody has given up.
+    /// How many of a thousand swaps come long after their requesters have given up.
     pub kept: u64,
     /// How many of a thousand wishes find that for a while no swap comes before that.
     pub jams: u64,
@@ -37,6 +37,6 @@ pub const WEATHERS: [Weather; 5] = [
     Weather { storm_ms: 900_000, pause_ms: 30_000, kept: 300, jams: 60, wishes: wishes(4, 30, 24, 1, 4) },
     // The keyspace is deleted and created again all the time.
     Weather { storm_ms: 900_000, pause_ms: 8_000, kept: 200, jams: 20, wishes: wishes(20, 4, 4, 12, 6) },
-    // The same so quickly that it happens while somebody asks what became of a change.
+    // The same so quickly that it happens while a requester asks what became of a change.
     Weather { storm_ms: 40_000, pause_ms: 150, kept: 20, jams: 2, wishes: wishes(20, 2, 2, 12, 4) },
 ];
