@@ -578,7 +578,7 @@ fn table_from_5() -> Result<(RouteTable, KeyspaceBrief), String> {
     Ok((table, brief))
 }
 
-/// Who knows shards below s5 only says nothing about a keyspace that begins there (M2).
+/// A node that knows shards below s5 only says nothing about a keyspace that begins there (M2).
 pub fn who_lags_behind_does_not_say_that_a_keyspace_is_gone() -> Outcome {
     let (mut table, brief) = table_from_5()?;
     let is_gone = table.delete(&brief.name, ShardId(3));
@@ -599,7 +599,7 @@ pub fn a_deleted_life_of_a_keyspace_does_not_come_back() -> Outcome {
 }
 
 /// An engine was restored from an older state of itself: a worker that was given orders by a later map is not taken in, and
-/// whoever reads the state next has the keyspace in quarantine (D10).
+/// the leader that reads the state next has the keyspace in quarantine (D10).
 pub fn an_older_state_is_led_by_nobody() -> Outcome {
     let mut records = records(keyspace(1)?)?;
     let mut leader = Alone::new(0, Settings::default(), records.clone())?;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub enum Ended {
     /// The worker waits for what it returns.
     Awaited,
-    /// Nobody waits, but it has done what it does.
+    /// No caller waits any more, but the call has done what it does.
     Unawaited,
     /// It was stopped before it did anything.
     Stopped,
@@ -44,7 +44,7 @@ impl Calls {
         true
     }
 
-    /// Nobody waits for the callback of that replica any more. Gives its number when it stops now: when it hangs, or
+    /// The worker waits no more for the callback of that replica. Gives its number when it stops now: when it hangs, or
     /// `stops` because it does not block its thread.
     pub fn abandon(&mut self, replica: &ReplicaKey, stops: bool) -> Option<u64> {
         if self.next.remove(replica).is_some() {

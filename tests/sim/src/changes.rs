@@ -33,7 +33,7 @@ const TABLES: u64 = 400;
 /// Most nodes that are drained at once.
 const DRAINS: usize = 2;
 
-/// Asks for one thing that nobody needs; that a keyspace comes or goes only if it may.
+/// Asks for one thing that no run needs; that a keyspace comes or goes only if it may.
 pub fn ask(scene: &mut Scene, cluster: &mut Cluster, at: Moment, may_come_and_go: bool) {
     let spaces = std::rc::Rc::clone(&scene.oracles.spaces);
     // A person who has unregistered a partition may want it again at once: that is refused until it has gone.

@@ -182,7 +182,7 @@ impl Coordinator {
         self.leading.is_some() && lives
     }
 
-    /// The cluster, while it leads and nothing is under way, for someone who asks for changes.
+    /// The cluster, while it leads and nothing is under way, for a caller that asks for changes.
     pub fn cluster(&mut self, now: True) -> Option<&mut Cluster> {
         let leads = self.leads(now);
         self.leading.as_mut().filter(|l| leads && !l.is_busy()).map(|l| &mut l.cluster)
@@ -278,7 +278,7 @@ impl Coordinator {
                 self.session = Some((session, held));
                 self.publisher.follow(scene, Place::Coordinator(self.at), leader);
             }
-            // An answer from before it was elected, or somebody has deposed it. A leader acts no longer than it was
+            // An answer from before it was elected, or an operator has deposed it. A leader acts no longer than it was
             // told that it leads.
             Attended::StandsBy(_) if believes() || !self.led_before(asked) => {}
             Attended::StandsBy(_) => self.step_down(scene, store, "its lead was taken away"),

@@ -46,7 +46,7 @@ pub enum Kind {
     Rolling,
     /// A coordinator does not reach the store.
     StoreCut,
-    /// The store answers nobody for a while. Sessions go on then, or are over, all at once.
+    /// The store answers no coordinator for a while. Sessions go on then, or are over, all at once.
     StoreRestart,
     /// The store takes a hundred times as long.
     StoreSlow,

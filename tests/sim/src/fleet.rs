@@ -1,5 +1,5 @@
 //! A whole fleet that loses its leader (R6, R7): real state machines of workers and of the coordinator, ten thousand of
-//! them, on a network that works. Who comes back when, what that is at its peak, and whether anything moves or is
+//! them, on a network that works. Which of them come back when, what that is at its peak, and whether anything moves or is
 //! declared dead.
 //!
 //! ```text
@@ -62,7 +62,7 @@ pub struct Fleet {
     pub routers: usize,
     /// How the leader goes.
     pub loss: Loss,
-    /// How long nobody leads after it was killed, in milliseconds.
+    /// How long no coordinator leads after it was killed, in milliseconds.
     pub leaderless_ms: u64,
     /// As clusters of several coordinators have them.
     pub settings: Settings,
@@ -332,9 +332,9 @@ impl Run {
         match leader {
             _ if !self.alive[tried] => self.in_vain(at),
             Some(leader) if leader == tried => self.arrives(at, leader),
-            // Maps are served by those who stand by, too.
+            // Coordinators that stand by serve maps, too.
             _ if !is_worker => self.arrives(at, tried),
-            // It is told who leads, and goes there.
+            // It is told which coordinator leads, and goes there.
             Some(leader) => {
                 self.comes(leader);
                 self.arrives(at, leader);

@@ -10,7 +10,7 @@ use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::node::load::{HotKey, Load, Profile};
 use partage_core::worker::{Gate, LocalReplica, Worker};
 
-/// Requests a second of a key that nobody cares about.
+/// Requests a second of a key that few clients ask for.
 const COLD: u64 = 10;
 
 /// Requests a second of a hot key, at most.

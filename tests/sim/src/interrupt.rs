@@ -13,7 +13,7 @@
 //! or has not begun.
 //!
 //! A split and a merge of a table are interrupted in the same way, while clients write: the children take their bases, the
-//! parents' logs close, the children open, the parents go. Whoever was killed, the shards in the end are those of the
+//! parents' logs close, the children open, the parents go. Whichever process was killed, the shards in the end are those of the
 //! undisturbed run or those of before, each replica is in sync and has all that is committed, and no worker holds anything that
 //! no map names.
 
@@ -171,7 +171,7 @@ impl Scenario {
     /// Runs it, undisturbed or with a kill.
     pub fn run(self, kill: Option<Kill>, words: Option<usize>) -> Outcome {
         let mut world = self.settled(words);
-        // Only the coordinator's death leaves nothing to repair; then nobody else's plans are to blur the end.
+        // Only the coordinator's death leaves nothing to repair; then no other plans are to blur the end.
         let alone = kill.is_none_or(|kill| matches!(kill.victim, Place::Coordinator(_)));
         self.act(&mut world, alone);
         let mut steps = 0;
@@ -202,7 +202,7 @@ impl Scenario {
     /// Whether `layout` is what it may end as when the coordinator was killed.
     fn ends_as(self, layout: &Layout, before: &Layout, whole: &Layout) -> bool {
         match self {
-            // What is placed where is for the planner to say, who sees the nodes as they are by then.
+            // What is placed where is for the planner to say, which sees the nodes as they are by then.
             Scenario::FirstPlacement | Scenario::Failover => true,
             Scenario::Drain => layout == before || !layout.values().flatten().any(|node| node == "node-0"),
             Scenario::Move

@@ -203,7 +203,7 @@ pub enum Event {
     Committed { coordinator: usize, process: u32, number: u64 },
     /// A heartbeat has gone by while the transaction is under way.
     Listens { coordinator: usize, process: u32, number: u64 },
-    /// A coordinator asks for its session, and who leads.
+    /// A coordinator asks for its session, and which coordinator leads.
     SessionAsked { coordinator: usize, process: u32 },
     /// The question of a coordinator reaches the store.
     Attends { coordinator: usize, process: u32, question: Question },

@@ -93,7 +93,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         Planted::D7 => small(&["D7"]),
         Planted::AckedByOne => Hunt::Seeds(DURABLE, &["D1", "D2", "D3", "D10"]),
         Planted::OvertakenCopy | Planted::Announced => Hunt::Seeds(DURABLE, &["D1", "D2", "D3", "D10"]),
-        // No service loads a shard that has had data from nowhere: nobody serves it, and nothing is lost in silence.
+        // No service loads a shard that has had data from nowhere: no node serves it, and nothing is lost in silence.
         Planted::LastCopy => Hunt::Seeds(DURABLE, &["L1", "D1", "D2", "D3", "D10"]),
         Planted::L1 => small(&["L1"]),
         Planted::L3 | Planted::ForgottenNode => small(&["L3"]),
@@ -140,7 +140,7 @@ fn hunt_of(bug: Planted) -> Hunt {
 /// What shows a bug at once that takes what nodes have stored, or the life of a keyspace, for another than it is.
 fn scenario_of_stored(bug: Planted) -> Option<fn() -> Result<(), String>> {
     Some(match bug {
-        // The services of the runs ask their parents themselves, whoever grants what.
+        // The services of the runs ask their parents themselves, whatever a coordinator grants.
         Planted::LastWrites => alone::a_child_waits_for_the_last_writes_of_its_parents,
         Planted::NotIntact => alone::what_is_not_whole_is_no_copy,
         Planted::OtherStore => alone::what_lies_on_another_nodes_store_is_no_copy,

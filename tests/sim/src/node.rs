@@ -137,7 +137,7 @@ pub struct Node {
     pub stuck: Stuck,
     /// Whether all that it does takes long.
     pub slow: Slow,
-    /// So many of its next beats report on a replica of somebody else, too.
+    /// So many of its next beats report on a replica of another node, too.
     pub strays: u64,
     /// Speaks by single posts.
     pub by_posts: bool,
@@ -420,7 +420,7 @@ impl Node {
             return;
         }
         if let Via::Post(number) = &mut link.via {
-            // Answered: a second copy of the answer is nobody's.
+            // Answered: a second copy of the answer is dropped.
             *number = 0;
         }
         link.heard = now;
@@ -503,7 +503,7 @@ impl Node {
                         queue.extend(process.worker.drained(now, &replica));
                     }
                 }
-                // Who is inside is told to end, and no more: the last one says that the replica is drained.
+                // Requests that are inside are told to end, and no more: the last one says that the replica is drained.
                 Task::CancelRequests => process.service.evict(scene, (node, self.process_number), &replica),
             }
         }
@@ -633,7 +633,7 @@ fn token(node: usize, process: u32, registration: u32) -> SessionDigest {
     digest
 }
 
-/// What a service that is wrong says of a replica that is somebody else's.
+/// What a service that is wrong says of a replica of another node.
 fn stray(scene: &mut Scene, node: &NodeId) -> Option<Report> {
     let shards = scene.oracles.maps.all().flat_map(|map| map.shards().map(|shard| (map.keyspace(), shard)));
     let of_others = |(name, shard): (&KeyspaceName, &Shard)| {

@@ -32,7 +32,7 @@ use partage_service::table::replication::{
 /// What was seen instead.
 type Outcome = Result<(), String>;
 
-/// A key that kills its owners in a cluster of ten, whose processes nobody starts again: how many it killed, and the
+/// A key that kills its owners in a cluster of ten, whose processes are not started again: how many it killed, and the
 /// world a while later.
 pub fn poisoned() -> (usize, World) {
     let shape = Shape { coordinators: 1, nodes: 10, routers: 1, faulty: 0, calm: 0, ..Shape::FULL };
@@ -102,7 +102,7 @@ pub fn overtaken_orders_change_nothing() -> Outcome {
     fails_if(applied != Some(5), "W1: a worker goes back to orders that later ones have overtaken")
 }
 
-/// A lease says "what you do is still yours to do": whoever refuses the orders beside it does not know what that is.
+/// A lease says "what you do is still yours to do": a node that refuses the orders beside it does not know what that is.
 pub fn refused_orders_give_no_lease() -> Outcome {
     let mut worker = ordered_worker();
     let _nothing_to_do = worker.ordered(Millis(30), leased(9, 7));
@@ -192,7 +192,7 @@ fn whole_keyspace(name: &KeyspaceName) -> KeyspaceBrief {
     }
 }
 
-/// It heard nobody while it slept, which says nothing about the nodes.
+/// It heard no node while it slept, which says nothing about the nodes.
 pub fn a_coordinator_that_slept_gives_nobody_up() -> Outcome {
     let settings = Settings::default();
     let dead_ms = settings.dead_after_ms;
@@ -218,7 +218,7 @@ pub fn the_brake_bears_no_more_than_it_says() -> Outcome {
     fails_if(given_up > 0, &format!("R4: {given_up} of 10 nodes are given up without a brake"))
 }
 
-/// A standby misses a change of a map: who reads there is not led over the gap.
+/// A standby misses a change of a map: a reader there is not led over the gap.
 pub fn a_standby_that_missed_a_change_leads_nobody_over_the_gap() -> Outcome {
     let keyspace = KeyspaceName::new("ledger").map_err(|error| error.to_string())?;
     let at = |sequence| Generation { sequence, transaction: TransactionId([0; 20]) };

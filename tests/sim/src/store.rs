@@ -1,5 +1,5 @@
-//! What coordinators keep durable, their sessions, and who of them leads: the contract of the coordination crate in
-//! its outlines. A transaction is all or nothing, and refused to whoever's term is not the latest (O10). A session
+//! What coordinators keep durable, their sessions, and which of them leads: the contract of the coordination crate in
+//! its outlines. A transaction is all or nothing, and refused to a leader whose term is not the latest (O10). A session
 //! ends for all only after its owner's own deadline (C4), also when all of them end at once: the store is deaf for so
 //! long first, as a backend is that has lost its sessions.
 
@@ -57,7 +57,7 @@ pub enum Committed {
 /// A session: of which coordinator, and which of its own.
 pub type Session = (usize, u64);
 
-/// What a coordinator is told that asks for its session and who leads.
+/// The answer to a coordinator that asks for its session and for the leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attended {
     /// It has a session from now on.
@@ -79,7 +79,7 @@ pub struct Store {
     pub term: u64,
     /// Which cluster it says that this is.
     pub cluster: ClusterId,
-    /// What somebody has done to it.
+    /// What operators have done to it.
     pub touched: Touched,
     /// It answers no coordinator for a while.
     pub is_away: bool,
@@ -100,12 +100,12 @@ pub struct Asked {
 }
 
 impl Store {
-    /// Of a cluster that begins with `records`, in which nobody has a session.
+    /// The store of a cluster that begins with `records`, in which no coordinator has a session.
     pub fn of(cluster: ClusterId, term: u64, records: Records) -> Store {
         Store { cluster, term, records, ..Store::default() }
     }
 
-    /// Opens a session, or renews it and takes the lead if nobody has it.
+    /// Opens a session, or renews it and takes the lead if no coordinator has it.
     pub fn attend(&mut self, now: True, session: Session, opens: bool) -> Attended {
         self.asked.sessions += 1;
         self.sessions.retain(|_, end| now < *end);
@@ -127,7 +127,7 @@ impl Store {
         }
     }
 
-    /// The key that says who leads is gone.
+    /// The key that says which coordinator leads is gone.
     pub fn depose(&mut self) {
         self.leader = None;
     }

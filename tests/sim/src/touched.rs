@@ -12,7 +12,7 @@
 //! | all: an older snapshot    | under running coordinators: what workers and coordinators know of later maps puts keyspaces in quarantine |
 //!
 //! How a fault of a key is found out (a manifest says what was written last) is the coordinator crate's, whose tests
-//! touch every key of each engine. Here it is found out always, and what follows is tried: nobody is owner twice,
+//! touch every key of each engine. Here it is found out always, and what follows is tried: no key has two owners,
 //! nothing is dropped that is needed, nothing committed is lost, and when it is mended everything serves. An older snapshot
 //! contradicts itself nowhere: whether it is found out is up to the core's own rule
 //! ([`partage_core::cluster::LaterMaps`]).
@@ -258,7 +258,7 @@ impl World {
     }
 
     fn back_up(&mut self) {
-        // It is the leader's, who knows which cluster it is by then.
+        // The leader takes it, and knows which cluster it is by then.
         if self.store.touched.faults().is_empty() && self.store.records.cluster.id == self.store.cluster {
             self.operator.backup = Some(self.store.records.clone());
         }
@@ -304,7 +304,7 @@ impl World {
 
     /// The engine is restored from an older snapshot while coordinators and their sessions live. The election in it is of
     /// the past, so the leader is deposed. Coordinators keep the highest term on disks of their own: the next one is
-    /// above it. Nobody creates or deletes keyspaces meanwhile.
+    /// above it. No client creates or deletes keyspaces meanwhile.
     fn restore_older_snapshot(&mut self, long: True) {
         let Some(older) = self.backup_of_these_keyspaces().cloned() else { return self.back_up() };
         self.scene.count("snapshots restored under coordinators");

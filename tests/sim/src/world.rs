@@ -67,17 +67,17 @@ pub struct World {
     pub shape: Shape,
     /// Faults still come, and nothing has to be served in time.
     lively: bool,
-    /// People ask for things that nobody needs.
+    /// People ask for things that no run needs.
     asks: bool,
     /// A process on the network speaks for others.
     strangers: bool,
-    /// A person is at hand who answers what waits for one, also when faults have stopped.
+    /// A person is at hand, and answers what waits for one, also when faults have stopped.
     person: bool,
     /// Maps committed before the first fault, in a run about leaders.
     settled: Option<u64>,
     /// When a person last started a process again.
     started_again: True,
-    /// What people have who touch the coordination state.
+    /// What the people have that touch the coordination state.
     pub operator: OperatorStore,
     /// The clients that keep lists in a table.
     pub lists: ListClients,
@@ -122,7 +122,7 @@ impl World {
         }
         world.strangers = Draw::new(!seed ^ 1).chance(shape::STRANGERS);
         let by_chance = shape.person != Some(true) && world.scene.draw.chance(shape::PERSON);
-        // Who has touched the coordination state is a person, and mends what the status names.
+        // A person has touched the coordination state, and mends what the status names.
         world.person = shape.person.unwrap_or(by_chance) || shape.touched;
         let cost = Cost::drawn(&mut world.scene.draw);
         world.coordinators.iter_mut().for_each(|coordinator| coordinator.cost = cost);
@@ -373,7 +373,7 @@ impl World {
     fn judge_liveness(&mut self, commits: u64, quiet_from: True) {
         let mut findings = self.unfinished();
         let oracles = &self.scene.oracles;
-        // Whoever is stuck is tried again now and then, while others serve.
+        // A worker that is stuck is tried again now and then, while others serve.
         let is_stuck = self.shape.stuck;
         findings.extend(match is_stuck {
             true => liveness::nearly_quiet(oracles, commits, self.scene.now - quiet_from),
@@ -477,7 +477,7 @@ impl World {
         }
     }
 
-    /// What happens now, unless it is nobody's any more, or its process stands still or is slow and comes to it later.
+    /// What happens now, unless its process is gone, or stands still or is slow and comes to it later.
     fn come_to(&mut self, event: Event) -> Option<Event> {
         let (event, is_late) = match event {
             Event::Late(event) => (*event, true),
@@ -527,7 +527,7 @@ impl World {
             }
             Event::Poisoned { node, .. } => {
                 self.nodes[node].crash(scene);
-                // In a run that is still, nobody starts it again before the shard was found out.
+                // In a run that is still, no supervisor starts it again before the shard was found out.
                 let down = if self.asks { scene.draw.between(50 * MS, 8 * SECOND) } else { 100 * SECOND };
                 scene.after(down, Event::Mend(Mend::Start(node)));
             }

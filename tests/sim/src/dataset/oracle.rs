@@ -142,7 +142,7 @@ pub fn follows(machine: &Machine, dataset: &DatasetName) -> Result<(), String> {
     Ok(())
 }
 
-/// S15: a version goes when nobody reads from it and nobody has asked for it in a long time.
+/// S15: a version goes when no client reads from it and none has asked for it in a long time.
 pub fn retired(machine: &Machine, version: &VersionName, now: u64) -> Result<(), String> {
     let (who, catalogue) = (&machine.address, &machine.catalogue);
     let readers = catalogue.in_flight.get(version).copied().unwrap_or_default();

@@ -2,9 +2,9 @@
 //! (D1), and keys that were deleted and stay away (D3).
 //!
 //! A register numbers its writes in the order in which they were applied. So a history is linearizable when
-//! nobody reads a number below one that was known to any client before the read began. Where data is carried
+//! no client reads a number below one that was known to any client before the read began. Where data is carried
 //! from owner to owner, two owners at once would give one number to two writes. Operations whose outcome
-//! nobody knows stay open: they forbid nothing.
+//! is not known stay open: they forbid nothing.
 
 use super::Finding;
 use crate::model::{Deed, KeyAt, Life, Op, Seen, Space, Storage};

@@ -9,7 +9,7 @@
 //! - an element that was acknowledged is there until its list is taken away, and one that was refused never is (D1);
 //! - of a list that was taken away nothing comes back (D3).
 //!
-//! Operations whose outcome nobody knows forbid nothing.
+//! Operations whose outcome is not known forbid nothing.
 
 use super::Finding;
 use crate::model::{KeyAt, Op};
@@ -418,7 +418,7 @@ mod tests {
         lists.begins(6, 0, KEY, Asked::Append(Some(at(40)), vec![5, 6]));
         assert!(read(&mut lists, 7, &row(50, &[1, 2]), true).contains(&"D3"));
 
-        // Nobody knows whether it was done, until a leader finds that it was.
+        // It is not known whether it was done, until a leader finds that it was.
         let mut lists = two();
         lists.begins(3, 0, KEY, Asked::Remove(at(20)));
         lists.ends(3);

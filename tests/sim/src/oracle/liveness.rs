@@ -145,7 +145,7 @@ pub fn leaks(oracles: &Oracles, node: &Node, stuck: &BTreeSet<&NodeId>) -> Vec<F
                 || space.is_some_and(|space| has_only_stuck(space, shard, stuck))
                 || oracles.storage.disks.are_last_writes_lost(&replica.keyspace, shard)
         };
-        // Whoever forgot that it was given out lets nobody delete it.
+        // A leader that forgot that it was given out lets no node delete it.
         let may_be_only = oracles.maps.is_forgotten(replica) || oracles.maps.is_given_up(replica);
         is_there || may_be_only || map.is_some_and(|map| map.shards().any(is_unserved))
     };
@@ -153,7 +153,7 @@ pub fn leaks(oracles: &Oracles, node: &Node, stuck: &BTreeSet<&NodeId>) -> Vec<F
     leaked.map(|r| ("L7", format!("{} still holds {} {}", node.id, r.keyspace, r.placement))).collect()
 }
 
-/// L8: every drain that has begun has ended, or says what blocks it. While somebody is stuck it may go on.
+/// L8: every drain that has begun has ended, or says what blocks it. While a worker is stuck it may go on.
 pub fn drained(oracles: &Oracles, drains: &[DrainStatus], is_stuck: bool) -> Vec<Finding> {
     let held = |drain: &DrainStatus| {
         let replicas = oracles.maps.all().flat_map(|map| map.shards()).flat_map(|shard| &shard.replicas);

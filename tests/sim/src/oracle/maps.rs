@@ -46,9 +46,9 @@ pub struct Maps {
     /// Routers that know of the higher number take the node for one that does not serve yet.
     starts_back: BTreeSet<NodeId>,
     term: u64,
-    /// The latest term that somebody was elected to.
+    /// The latest term that a coordinator was elected to.
     elected: u64,
-    /// Who began to lead under each term.
+    /// The coordinators that began to lead under each term.
     led: BTreeMap<u64, (usize, u32)>,
     /// Ids that may have been given out and were forgotten when a backup was restored.
     forgotten: BTreeMap<KeyspaceName, LostIds>,
@@ -58,13 +58,13 @@ pub struct Maps {
     /// Replicas that were let go, and that a restored map names as if they were not: their workers may delete them by the
     /// orders that they had, until they serve again.
     let_go: BTreeSet<(KeyspaceName, PlacementId)>,
-    /// The leaders whose key somebody has deleted, by their terms, and until when they may not know of it.
+    /// The leaders whose key an operator has deleted, by their terms, and until when they may not know of it.
     deposed: BTreeMap<u64, True>,
     /// Keyspaces whose stored map the leader has refused as one that was set back.
     refused: BTreeSet<KeyspaceName>,
-    /// Keyspaces of which a leader took a map for the latest that somebody had set back.
+    /// Keyspaces of which a leader took a map for the latest that an operator had set back.
     forked: BTreeSet<KeyspaceName>,
-    /// The numbers of starts were set back, and nobody alive knew: they are given again.
+    /// The numbers of starts were set back, and no coordinator alive knew: they are given again.
     starts_again: bool,
     /// Shards that a person has given up.
     given_up: Vec<(KeyspaceName, Bounds)>,
@@ -156,7 +156,7 @@ impl Maps {
         Some(("O10", format!("term {term} is led by {who:?}, and was by {before:?}")))
     }
 
-    /// Somebody deletes the key that says who leads. Until then its leader may act, who asks whether it leads once in a
+    /// An operator deletes the key that names the leader. Until then its leader may act, which asks whether it leads once in a
     /// session's time; its successor allows for that.
     pub fn deposed(&mut self, until: True) {
         self.deposed.insert(self.elected, until);
@@ -183,7 +183,7 @@ impl Maps {
         self.forked.extend(older.map(|map| map.keyspace().clone()));
     }
 
-    /// Somebody has changed what is durable, and a leader begins from `records`: they are what counts from here on. What
+    /// An operator has changed what is durable, and a leader begins from `records`: they are what counts from here on. What
     /// names have meant they still mean (O3, M5).
     pub fn recalled(&mut self, now: True, records: &Records) {
         for (record, map) in &records.keyspaces {
@@ -262,7 +262,7 @@ impl Maps {
         let settings = &record.keyspace;
         let map = ShardMap::empty(settings.name.clone(), settings.sharding, settings.partition_key);
         self.first_shards.insert(settings.name.clone(), record.first_shard);
-        // The counters were set back since the former keyspace of that name was deleted, so nobody knows that it was.
+        // The counters were set back since the former keyspace of that name was deleted, so it is not known that it was.
         let known = self.deleted.get(&settings.name).filter(|known| **known < record.first_shard);
         if let Some(known) = known {
             let none = PlacementId::default();
@@ -310,7 +310,7 @@ impl Maps {
         is_undeleted || self.forgotten.get(name).is_some_and(|lost| lost.has(replica))
     }
 
-    /// Whether a leader took a map of the keyspace for the latest that somebody had set back. Where its data lies on no disk,
+    /// Whether a leader took a map of the keyspace for the latest that an operator had set back. Where its data lies on no disk,
     /// epochs were given twice, and storage that goes by them cannot tell owners apart (docs/src/failures.md; seed 1475).
     pub fn is_forked(&self, name: &KeyspaceName) -> bool {
         self.forked.contains(name) && !self.durable.contains(name)
@@ -334,7 +334,7 @@ impl Maps {
         is_latest && !self.ended.contains_key(&(node.clone(), incarnation))
     }
 
-    /// Whether this record declares somebody dead who was not before.
+    /// Whether this record declares a node dead that was not before.
     pub fn is_death(&self, node: &NodeRecord) -> bool {
         let home = (node.spec.id.clone(), node.incarnation);
         // Z2: a node that a stranger has made up dies of nothing.
@@ -510,7 +510,7 @@ fn left_behind(before: &Shard, after: &Shard) -> usize {
     lagging.filter(|replica| before.replica(replica.placement).is_some_and(|of| of.in_sync)).count()
 }
 
-/// O11: who stops serving has a follower in its place, in the same commit.
+/// O11: a node that stops serving has a follower in its place, in the same commit.
 fn make_before_break(name: &KeyspaceName, before: Option<&Shard>, after: &Shard) -> Option<Finding> {
     let before = before.filter(|_| after.is_serving())?;
     let stops = before

@@ -3,7 +3,7 @@
 //! | file           | holds                                           |
 //! |----------------|-------------------------------------------------|
 //! | `ownership.rs` | O1, O5, O6, O7                                  |
-//! | `rules.rs`     | M7, R4, R5, O11 of what plans begin and who is given up  |
+//! | `rules.rs`     | M7, R4, R5, O11 of what plans begin and give up          |
 //! | `maps.rs`      | M1–M8 by core's check, M2, M3, O3, O8, O10, O11, D4, D7 |
 //! | `data.rs`      | D1, D2, D3                                      |
 //! | `feeds.rs`     | D1 of readers of a table's changes              |

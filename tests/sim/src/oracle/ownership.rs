@@ -72,13 +72,13 @@ impl Ownership {
         .collect()
     }
 
-    /// A claim of somebody else to `key` at `now` under an epoch before `epoch`.
+    /// A claim of another node to `key` at `now` under an epoch before `epoch`.
     pub fn owner_before(&self, now: True, node: usize, key: KeyAt, epoch: Epoch) -> Option<Claim> {
         let others = self.nodes.iter().enumerate().filter(|(at, other)| *at != node && other.until > now);
         others.filter_map(|(_, other)| other.claims[index(key)]).find(|claim| claim.epoch < epoch)
     }
 
-    /// O1 for one request: nobody but `node` owns `key` at `now`.
+    /// O1 for one request: no node but `node` owns `key` at `now`.
     pub fn alone(&self, now: True, node: usize, key: KeyAt) -> Vec<Finding> {
         self.nodes[node].claims[index(key)].map_or(Vec::new(), |claim| self.others(now, node, claim))
     }

@@ -1,4 +1,4 @@
-//! What may be begun, and who may be given up: M7, O11 and R4, R5 as seen in what was committed.
+//! What may be begun, and which nodes may be given up: M7, O11 and R4, R5 as seen in what was committed.
 //!
 //! | asked of each commit                                                              | holds |
 //! |-----------------------------------------------------------------------------------|-------|
@@ -104,7 +104,7 @@ impl Rules {
             Write::DropKeyspace(name) => drop(self.aside.remove(name)),
             Write::Cluster(record) => {
                 if self.braked && record.brake.is_none() {
-                    // Who is given up now was waited for, and counts no more.
+                    // A node that is given up now was waited for, and counts no more.
                     self.losses.clear();
                     self.last_aside = Some(now);
                 }
@@ -137,7 +137,7 @@ impl Rules {
         }
     }
 
-    /// Somebody has changed what is durable: `records` are what counts from here on.
+    /// An operator has changed what is durable: `records` are what counts from here on.
     pub fn recalled(&mut self, records: &Records) {
         let known = |node: &NodeRecord| Known {
             incarnation: node.incarnation,

@@ -43,7 +43,7 @@ pub struct Operation {
 
 #[derive(Debug)]
 pub struct Client {
-    /// Whom it takes for the leader of each shard.
+    /// The node that it takes for the leader of each shard.
     leaders: Vec<Option<PlacementId>>,
     /// What it believes of counters.
     counters: BTreeMap<(usize, Key), u64>,
@@ -75,7 +75,7 @@ impl World {
         self.begin(client, shard, asked);
     }
 
-    /// It writes to that shard, and knows who leads it.
+    /// It writes to that shard, and knows which node leads it.
     pub(super) fn client_writes(&mut self, client: usize, shard: usize) {
         let (key, value) = (self.draw.between(0, 3) as Key, self.operations.len() as u64 + 1);
         self.clients[client].leaders[shard] = Some(self.coordinator.maps[shard].leader);

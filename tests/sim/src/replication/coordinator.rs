@@ -154,7 +154,7 @@ impl Coordinator {
         self.maps.iter().position(|map| map.peers.iter().any(|peer| peer.placement == placement))
     }
 
-    /// Another process of that node: its replicas go on with it, and what it led somebody leads under a later epoch.
+    /// Another process of that node: its replicas go on with it, and another replica leads what it led, under a later epoch.
     fn registers(&mut self, now: True, node: usize, incarnation: Incarnation, draw: &mut Draw) {
         self.generation += 1;
         for shard in 0..self.maps.len() {

@@ -1,4 +1,4 @@
-//! What must hold, judged by what nobody in the simulation sees: what each attempt was given, and what lies on all disks.
+//! What must hold, judged by what no node of the simulation sees: what each attempt was given, and what lies on all disks.
 
 use super::node::Node;
 use super::objects::ObjectStore;
@@ -95,7 +95,7 @@ pub struct Oracle {
     attempts: BTreeMap<Attempt, Vec<Record>>,
     /// Those whose clients have said that they end: no other may be read.
     whole: BTreeSet<Attempt>,
-    /// What somebody was told to be on R disks.
+    /// What a client was told to be on R disks.
     acknowledged: BTreeSet<BatchKey>,
     /// The nodes of which a copy went with the disk or the power, or was damaged.
     lost: BTreeMap<BatchKey, BTreeSet<usize>>,
@@ -123,7 +123,7 @@ impl Oracle {
         self.whole.insert(attempt);
     }
 
-    /// Nobody wants the shuffle any more.
+    /// No client wants the shuffle any more.
     pub fn ended(&mut self, shuffle: ShuffleId) {
         self.ended.insert(shuffle);
     }
@@ -283,7 +283,7 @@ impl Oracle {
             let has = |(at, node): &(usize, &Node)| node.disk.get(key).is_some() || self.has_lost(*at, key);
             nodes.iter().enumerate().filter(has).count() > 1
         };
-        // Who has a receipt may have dropped what it stands for.
+        // A node that has a receipt may have dropped what it stands for.
         let is_needed = |key: &BatchKey| {
             self.acknowledged.contains(key) || has_copies(key) || key.stream.writer.is_objects()
         };

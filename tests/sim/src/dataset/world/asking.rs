@@ -45,7 +45,7 @@ impl World {
         self.finish(reading)
     }
 
-    /// Asks whoever is next.
+    /// Asks the node that is next.
     pub(super) fn wake(&mut self, number: u64, part: usize) -> Result<(), String> {
         loop {
             let now = Millis(self.now);

@@ -142,7 +142,7 @@ pub(super) struct World {
     source_away: u64,
     deaf: Vec<u64>,
     cut: BTreeMap<(usize, usize), u64>,
-    /// The session of one who reads another source, and is no node of this cluster.
+    /// The session of a process that reads another source, and is no node of this cluster.
     stranger: Option<u64>,
     oracle: Oracle,
     outcome: Outcome,

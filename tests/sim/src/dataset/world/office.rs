@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// It arrives, whatever has become of who told it.
+    /// It arrives, whatever has become of the node that told it.
     pub(super) fn told_settings(&mut self, node: usize, life: u64, said: u32) {
         let is_away = self.is_office_away();
         let Some(office) = self.office.as_mut().filter(|_| !is_away) else { return };

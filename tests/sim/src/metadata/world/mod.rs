@@ -120,7 +120,7 @@ struct World {
     requesters: Vec<Requester>,
     head: Option<Head>,
     version: u64,
-    /// Who waits for which request, and how many heads there had been when it was asked.
+    /// Where the answer to each request goes, and how many heads there had been when it was asked.
     routes: BTreeMap<u64, (Route, usize)>,
     next_request: u64,
     oracle: Oracle,

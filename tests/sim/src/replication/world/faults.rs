@@ -15,7 +15,7 @@ impl World {
             Happening::Limp => self.limp(),
             Happening::Stop => self.stop(),
             Happening::LeadMoves => self.lead_moves(),
-            // The coordinator goes away for ever, and nobody is to notice.
+            // The coordinator goes away for ever, and no client is to notice.
             Happening::Alone => {
                 self.must_serve = Some(self.now);
                 self.coordinator.away = True::MAX;
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// A process ends with what is not synced, and another starts later. Some writes may be on disk unknown to anybody.
+    /// A process ends with what is not synced, and another starts later. Some writes may be on disk without any node knowing.
     fn crash(&mut self, node: usize, down: True) {
         if !self.nodes[node].is_up {
             return;

@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    /// D7: a leader says that a shuffle is over: nobody wants it any more.
+    /// D7: a leader says that a shuffle is over: no client wants it any more.
     fn may_end(&mut self, shuffle: ShuffleId) -> Result {
         let mut jobs = self.jobs.iter().flatten().filter(|job| job.shuffle == shuffle);
         if let Some(job) = jobs.find(|job| !matches!(job.phase, Phase::Deleting | Phase::Done)) {

@@ -118,7 +118,7 @@ impl World {
             self.after(0, Happening::Start(node));
         }
         (self.weather.lost, self.weather.die, self.weather.speculated) = (0, 0, 0);
-        // Somebody looks when it must be over.
+        // An event of the first job looks when all must be over.
         if self.weather.jobs > 0 {
             self.after(SETTLES + MS, Happening::Job(0));
         }
