@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// `partage backup`
+/// The arguments of `partage backup`.
 #[derive(Debug, Args)]
 pub struct BackupArgs {
     /// The file to write [default: partage-SECONDS.backup in this directory, with the Unix time]
@@ -28,10 +28,10 @@ pub struct BackupArgs {
     client: ApiClient,
 }
 
-/// What is in a backup, at a glance.
+/// What `partage backup` and `partage restore` report of a backup.
 #[derive(Debug, Serialize)]
 pub struct Contents {
-    /// The file.
+    /// The path of the backup file.
     pub backup: String,
     bytes: usize,
     taken_ms: u64,
@@ -51,7 +51,6 @@ impl Contents {
 }
 
 impl BackupArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let taken_ms = unix_ms();
         let to = self.to.unwrap_or_else(|| format!("partage-{}.backup", taken_ms / 1_000).into());

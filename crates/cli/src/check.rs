@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// `partage check`
+/// The arguments of `partage check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Data directory of a stopped coordinator, or a backup file, or a dump file, or - for a backup or dump on stdin
@@ -49,12 +49,12 @@ pub struct CheckArgs {
     show: bool,
 }
 
-/// What was found.
+/// What the check found, as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Findings {
     sound: bool,
     files: Vec<FileFindings>,
-    /// What can be saved.
+    /// What [`CheckArgs::save_to`] can save.
     records: RecordCounts,
     /// Keys that may be older than what was lost.
     uncertain: Vec<String>,

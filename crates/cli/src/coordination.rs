@@ -8,7 +8,7 @@ use partage_wire::config::CoordinationFile;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Flags and environment.
+/// The backend that coordinators share, and how to reach it: from flags or the environment.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CoordinationArgs {
     /// Address of the backend that several coordinators share, as backend://user@host:port,host:port/root; the backend

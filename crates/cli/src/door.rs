@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who may connect.
+/// Who may connect, how many, and how slow they may be; each process with a listener has these flags.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DoorArgs {
     /// Listen on an address that other machines can reach, although Partage has no authentication yet: every client can

@@ -56,11 +56,9 @@ pub async fn send(request: Request<Full<Bytes>>) -> Result<Response<Incoming>, R
 
 /// What a node answered.
 pub struct Reply {
-    /// Of the answer.
     pub status: StatusCode,
-    /// Of the answer.
     pub headers: HeaderMap,
-    /// Of the answer, whole.
+    /// The whole body, in memory.
     pub body: Bytes,
     /// Whether a node that was asked before this one may have got the request too: it broke off, or was silent.
     pub is_repeated: bool,
@@ -112,14 +110,14 @@ pub fn root_cause(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// One path segment.
+/// `text` as one segment of a path, percent-encoded.
 pub fn segment(text: &str) -> String {
     segment_of(text.as_bytes())
 }
 
-/// One path segment, of any bytes.
+/// `bytes` as one segment of a path, percent-encoded.
 pub fn segment_of(bytes: &[u8]) -> String {
-    // As they are, they are no segments but ways to other ones, and every door refuses them.
+    // Unencoded they would lead to other paths, and every door refuses them.
     if matches!(bytes, b"." | b"..") {
         return "%2E".repeat(bytes.len());
     }

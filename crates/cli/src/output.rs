@@ -37,7 +37,7 @@ pub enum Exit {
     Usage = 2,
     /// No process answered at the address.
     NotReachable = 3,
-    /// Somebody answered: no.
+    /// A process answered, and refuses.
     Refused = 4,
     /// It was begun, and is blocked, or not done within the time.
     NotDone = 5,
@@ -89,7 +89,7 @@ impl Failure {
         Failure::new(Exit::NotReachable, what)
     }
 
-    /// Somebody answered: no.
+    /// A process answered, and refuses.
     pub fn refused(what: impl fmt::Display) -> Failure {
         Failure::new(Exit::Refused, what)
     }
@@ -211,7 +211,6 @@ pub struct Output {
 }
 
 impl Output {
-    /// To stdout.
     pub fn new(json: bool) -> Output {
         Output { json, stdout: BufWriter::new(io::stdout()), broken: None }
     }

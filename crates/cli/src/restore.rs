@@ -18,7 +18,7 @@ use partage_core::node::lease::GrantedLease;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// `partage restore`
+/// The arguments of `partage restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The file that `partage backup` wrote
@@ -38,7 +38,6 @@ pub struct RestoreArgs {
 }
 
 impl RestoreArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         crate::door::make_state_private();
         let backing = self.backing()?;

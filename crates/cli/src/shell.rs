@@ -8,7 +8,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use std::path::PathBuf;
 
-/// `partage completions`
+/// The arguments of `partage completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
     /// The shell that the completions are for
@@ -17,7 +17,6 @@ pub struct CompletionsArgs {
 }
 
 impl CompletionsArgs {
-    /// Prints the script.
     pub fn run(&self, mut command: Command, output: &mut Output) {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut command, "partage", &mut script);
@@ -25,7 +24,7 @@ impl CompletionsArgs {
     }
 }
 
-/// `partage man`
+/// The arguments of `partage man`.
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// Create this folder and write one page for each command to it; without the flag, print the first page to stdout

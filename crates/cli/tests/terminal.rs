@@ -235,7 +235,7 @@ fn runs(environment: &str, arguments: &[&str], (after, times): (&str, usize), ty
     (String::from_utf8(printed).unwrap(), code)
 }
 
-/// Nothing is typed.
+/// For tests in which no person types anything.
 const QUIET: (&str, usize) = ("", 0);
 
 /// A coordinator with a node that has the four shards of `kv`.

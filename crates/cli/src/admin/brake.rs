@@ -8,7 +8,7 @@ use crate::output::{Failure, Output};
 use clap::Subcommand;
 use partage_wire::json::{Command, Summary};
 
-/// `partage brake …`
+/// The commands of `partage brake`.
 #[derive(Debug, Subcommand)]
 pub enum BrakeCommand {
     /// Show whether the brake stops automatic moves, and why; and whether automatic moves wait because nodes die or
@@ -32,7 +32,6 @@ pub enum BrakeCommand {
 }
 
 impl BrakeCommand {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             BrakeCommand::Show { client } => {

@@ -6,7 +6,7 @@ use clap::Args;
 use partage_wire::json::Command;
 use std::io::IsTerminal;
 
-/// Whether to ask.
+/// The flag `--yes` of commands after which something is lost, or given up, for good.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Yes {
     /// Do not ask for confirmation; required where there is no terminal

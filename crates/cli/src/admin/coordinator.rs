@@ -7,7 +7,7 @@ use clap::Subcommand;
 use partage_core::base::count::counted;
 use partage_wire::json::{Coordinator, Coordinators};
 
-/// `partage coordinator …`
+/// The commands of `partage coordinator`.
 #[derive(Debug, Subcommand)]
 pub enum CoordinatorCommand {
     /// List all coordinators: which one leads, since when, at what term, and which ones stand by
@@ -18,7 +18,6 @@ pub enum CoordinatorCommand {
 }
 
 impl CoordinatorCommand {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let CoordinatorCommand::List { client } = self;
         let all: Coordinators = client.get("/v1/coordinators").await?;

@@ -15,7 +15,7 @@ const FOLLOW: Duration = Duration::from_secs(1);
 /// As many as the coordinator gives at once.
 const MOST: usize = 10_000;
 
-/// `partage events`
+/// The arguments of `partage events`.
 #[derive(Debug, Args)]
 pub struct EventsArgs {
     /// Print new events as they happen, until Ctrl-C
@@ -52,7 +52,6 @@ pub fn span(text: &str) -> Result<Duration, String> {
 }
 
 impl EventsArgs {
-    /// Prints them.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let limit = self.limit.unwrap_or(if self.since.is_some() { MOST as u64 } else { 100 });
         let since = self.since.map(|while_| unix_ms().saturating_sub(while_.as_millis() as u64));

@@ -8,7 +8,7 @@ use crate::output::{Failure, Output};
 use clap::Args;
 use partage_wire::json::Explanation;
 
-/// `partage explain`
+/// The arguments of `partage explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// Name of the keyspace
@@ -22,7 +22,6 @@ pub struct ExplainArgs {
 }
 
 impl ExplainArgs {
-    /// Prints it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (keyspace, key) = (segment(&self.keyspace), segment(&self.key));
         let by = if self.hex.hex { "key_hex" } else { "key" };

@@ -23,7 +23,7 @@ const DATA: &str = "Data";
 const BALANCING: &str = "Load balancing and limits";
 const REQUEST: &str = "Request";
 
-/// `partage keyspace …`
+/// The commands of `partage keyspace`.
 #[derive(Debug, Subcommand)]
 pub enum KeyspaceCommand {
     /// Create a keyspace, empty or pre-split
@@ -58,7 +58,7 @@ pub enum KeyspaceCommand {
     },
 }
 
-/// `partage keyspace create`
+/// The arguments of `partage keyspace create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// Name of the keyspace
@@ -102,7 +102,7 @@ pub struct CreateArgs {
     wait: Wait,
 }
 
-/// `partage keyspace update`
+/// The arguments of `partage keyspace update`.
 #[derive(Debug, Args)]
 pub struct UpdateArgs {
     /// Name of the keyspace
@@ -188,7 +188,6 @@ fn policies() -> String {
 }
 
 impl KeyspaceCommand {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             KeyspaceCommand::Create(args) => create(*args, output).await,

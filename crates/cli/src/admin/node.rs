@@ -10,7 +10,7 @@ use partage_core::base::count::counted;
 use partage_core::node::Health;
 use partage_wire::json::{Command, DrainState, DrainStatus, Node, Nodes};
 
-/// `partage node …`
+/// The commands of `partage node`.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
     /// List all nodes with health, zone, address, replicas and load
@@ -58,7 +58,7 @@ pub enum NodeCommand {
     },
 }
 
-/// `partage node drain`
+/// The arguments of `partage node drain`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("which").required(true).args(["node", "zone"])))]
 pub struct DrainArgs {
@@ -82,7 +82,6 @@ pub struct DrainArgs {
 }
 
 impl NodeCommand {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             NodeCommand::List { client } => list(&client, output).await,

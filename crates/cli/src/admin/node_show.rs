@@ -9,7 +9,6 @@ use partage_wire::json::{Drains, HostedShard, NodeDetail, ReplicaPhase};
 /// Shards that are asked for.
 const MOST: usize = 10_000;
 
-/// Prints it.
 pub async fn show(client: &ApiClient, id: &str, output: &mut Output) -> Result<(), Failure> {
     let node: NodeDetail = client.get(&format!("/v1/nodes/{}?limit={MOST}", segment(id))).await?;
     if output.is_json() {

@@ -11,7 +11,7 @@ use partage_wire::json::{Bounds, Change, ChangeProgress, Child, Command, Plan, P
 /// Changes of a plan that are shown before "and so on".
 const SHOWN: usize = 40;
 
-/// `partage plan …`
+/// The commands of `partage plan`.
 #[derive(Debug, Subcommand)]
 pub enum PlanCommand {
     /// List all plans that the coordinator keeps, newest first
@@ -65,7 +65,6 @@ pub enum PlanCommand {
 }
 
 impl PlanCommand {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             PlanCommand::List { client } => list(&client, output).await,

@@ -8,7 +8,7 @@ use clap::Args;
 use partage_wire::json::{Answer, Command, SetAside, Summary};
 use serde::Serialize;
 
-/// `partage shard release`
+/// The arguments of `partage shard release`.
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
     /// Keyspace of the shard; with --all, release only shards of this keyspace
@@ -49,7 +49,6 @@ struct NotReleased {
 }
 
 impl ReleaseArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         if let (false, Some(keyspace), Some(shard)) = (self.all, &self.keyspace, &self.shard) {
             let command = Command::ReleaseShard { keyspace: keyspace.clone(), shard: shard::number(shard)? };

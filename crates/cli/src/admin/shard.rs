@@ -25,7 +25,7 @@ use partage_wire::json::{
 /// Shards asked for at once.
 const PAGE: usize = 1_000;
 
-/// `partage shard …`
+/// The commands of `partage shard`.
 #[derive(Debug, Subcommand)]
 pub enum ShardCommand {
     /// List the shards of a keyspace, as a drawing of shards × nodes or one line for each shard
@@ -200,7 +200,7 @@ pub struct Partitions {
     wait: Wait,
 }
 
-/// `partage shard list`
+/// The arguments of `partage shard list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Name of the keyspace
@@ -225,7 +225,6 @@ pub fn number(shard: &str) -> Result<u64, Failure> {
 }
 
 impl ShardCommand {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (of, command) = match self {
             ShardCommand::List(args) => return list(args, output).await,

@@ -10,7 +10,7 @@ use partage_core::base::count::counted;
 use partage_wire::json::{Explanation, Move, Moves, Node, NodeDetail, Shard, Shards};
 use serde::Serialize;
 
-/// `partage shard show`
+/// The arguments of `partage shard show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Name of the keyspace
@@ -36,7 +36,6 @@ struct Shown {
 }
 
 impl ShowArgs {
-    /// Prints it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let is_key = self.key || self.hex.hex || number(&self.which).is_err();
         let (shard, key) = if is_key { self.of_key().await? } else { (self.of_number().await?, None) };

@@ -28,7 +28,7 @@ const FIXED: &str = "fixed";
 const NAMED: &str = "named";
 const KNOWN: [&str; 4] = [KEY_RANGE, HASH_RANGE, FIXED, NAMED];
 
-/// The flags.
+/// The flags that say how a keyspace is sharded, and which shards it begins with.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sharding")]
 pub struct ShardingArgs {
@@ -59,7 +59,7 @@ pub struct ShardingArgs {
     hex: Hex,
 }
 
-/// What they say.
+/// What [`ShardingArgs`] say, checked, as the coordinator is asked for it.
 pub struct ShardingSpec {
     pub sharding: Sharding,
     pub partition_key: Option<PartitionKey>,

@@ -32,7 +32,7 @@ const MOVES: usize = 10;
 /// Plans that wait for a person and are listed before the way to all of them.
 const PLANS: usize = 5;
 
-/// `partage status`
+/// The arguments of `partage status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     /// Refresh the summary every second until Ctrl-C: redraw it on a terminal, else print it when it changes

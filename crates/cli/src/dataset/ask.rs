@@ -16,14 +16,14 @@ use partage_wire::dataset::status::{Dataset, Datasets, LocalVersion, Node, Versi
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `partage dataset list`
+/// The arguments of `partage dataset list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     #[command(flatten)]
     client: NodeClient,
 }
 
-/// `partage dataset status`
+/// The arguments of `partage dataset status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     /// The dataset to show
@@ -34,7 +34,7 @@ pub struct StatusArgs {
     wait: Wait,
 }
 
-/// `partage dataset versions`
+/// The arguments of `partage dataset versions`.
 #[derive(Debug, Args)]
 pub struct VersionsArgs {
     /// The dataset whose versions are listed
@@ -43,7 +43,7 @@ pub struct VersionsArgs {
     client: NodeClient,
 }
 
-/// `partage dataset refresh`
+/// The arguments of `partage dataset refresh`.
 #[derive(Debug, Args)]
 pub struct RefreshArgs {
     /// The dataset to wait for, with --wait
@@ -55,7 +55,7 @@ pub struct RefreshArgs {
     wait: Wait,
 }
 
-/// `partage dataset get`
+/// The arguments of `partage dataset get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
     /// The dataset that has the key
@@ -66,7 +66,7 @@ pub struct GetArgs {
     client: NodeClient,
 }
 
-/// `partage dataset scan`
+/// The arguments of `partage dataset scan`.
 #[derive(Debug, Args)]
 pub struct ScanArgs {
     /// The dataset whose entries are listed
@@ -140,7 +140,6 @@ fn tries(version: &LocalVersion) -> String {
 }
 
 impl ListArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let all: Datasets = self.client.json("/").await?;
         warn(all.unreachable.as_deref());
@@ -193,7 +192,6 @@ fn troubles(nodes: &BTreeMap<String, Node>, output: &mut Output) {
 }
 
 impl VersionsArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let dataset = look(&self.client, &self.dataset).await?;
         if output.is_json() {
@@ -255,7 +253,6 @@ fn errors(dataset: &str, told: &Dataset, nodes: &BTreeMap<String, Node>, output:
 }
 
 impl StatusArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         if self.wait.wait {
             self.wait.until_served(&self.client, &self.dataset, output.is_json()).await?;
@@ -315,7 +312,6 @@ pub(super) async fn seen(client: &NodeClient, name: &str) -> Result<Dataset, Fai
 }
 
 impl RefreshArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         self.client.ask(Method::POST, "/-/refresh", Bytes::new()).await?;
         let Some(name) = self.dataset.as_ref().filter(|_| self.wait.wait) else {
@@ -338,7 +334,6 @@ impl RefreshArgs {
 }
 
 impl GetArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         if self.key.is_empty() {
             let what = format!("the key is empty: `partage dataset scan {}` lists keys", self.dataset);
@@ -367,7 +362,6 @@ impl GetArgs {
 }
 
 impl ScanArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let mut path = format!("/{}?limit={}", segment(&self.dataset), self.limit);
         for (name, value) in [("prefix", &self.prefix), ("from", &self.from), ("to", &self.to)] {

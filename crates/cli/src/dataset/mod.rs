@@ -21,7 +21,7 @@ pub use settings::{environment, make_folder};
 use crate::output::{Failure, Output};
 use clap::Subcommand;
 
-/// `partage dataset …`
+/// The commands of `partage dataset`.
 #[derive(Debug, Subcommand)]
 pub enum DatasetCommand {
     /// Run a node that serves the datasets of a source
@@ -55,7 +55,6 @@ pub enum DatasetCommand {
 }
 
 impl DatasetCommand {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             DatasetCommand::Serve(args) => args.run(output).await,

@@ -23,7 +23,8 @@ const WHO: &str = "dataset node";
 /// Between two looks at whether the coordinator has this node.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// So many looks, before that is worth a word: a coordinator that answers registers a node in well under a second.
+/// How often the node looks whether the coordinator has registered it, before that is an error: a coordinator that answers
+/// registers a node in well under a second.
 const LOOKS: usize = 100;
 
 /// Between two tries to ask who else is there, until the coordinator has answered.
@@ -38,17 +39,17 @@ pub type OwnAddress = Arc<OnceLock<String>>;
 
 /// Where gossip of a node begins.
 pub struct GossipConfig {
-    /// Which cluster of dataset nodes.
+    /// The cluster of dataset nodes, the root of the gossip address.
     pub cluster: DatasetName,
-    /// Where to listen, if that is said.
+    /// The address of `--gossip`; none: `ip`, and the port where clients ask.
     pub listen: Option<SocketAddr>,
-    /// Else on this address, at the port where clients ask: gossip is UDP, and in nobody's way there.
+    /// The address where clients ask: gossip is UDP, so it can use the same port number.
     pub ip: IpAddr,
-    /// The keys that it is sealed with.
+    /// The file with the keys that seal gossip; none: gossip is not sealed.
     pub key_file: Option<PathBuf>,
-    /// Where it remembers whom it saw.
+    /// The data directory, whose local store names the nodes that this one saw last.
     pub data_dir: PathBuf,
-    /// Where it is.
+    /// The address that the node tells others, empty until it listens.
     pub here: OwnAddress,
 }
 

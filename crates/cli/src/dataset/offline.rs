@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How often the bar moves.
 const TICK: Duration = Duration::from_millis(100);
 
-/// `partage dataset build`
+/// The arguments of `partage dataset build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
     /// The dataset in the source
@@ -54,7 +54,6 @@ pub struct FileArgs {
 }
 
 impl BuildArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let dataset = named(&self.dataset)?;
         let source = open(&self.from.source)?;
@@ -210,7 +209,7 @@ fn unreadable(error: ReadError) -> Failure {
     Failure::failed(error)
 }
 
-/// `partage dataset inspect`
+/// Prints what a store file says of itself: its format, its keys, and the bytes of its parts.
 pub fn inspect(args: &FileArgs, output: &mut Output) -> Result<(), Failure> {
     let reader = opened(&args.file)?;
     let told = reader.describe();
@@ -239,7 +238,7 @@ pub fn inspect(args: &FileArgs, output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `partage dataset verify`
+/// Reads a whole store file, and fails if a part of it is damaged.
 pub fn verify(args: &FileArgs, output: &mut Output) -> Result<(), Failure> {
     let reader = opened(&args.file)?;
     reader.verify().map_err(unreadable)?;

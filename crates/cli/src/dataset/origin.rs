@@ -15,7 +15,7 @@ use partage_wire::config::DatasetFile;
 use partage_wire::dataset::status::Datasets;
 use serde_json::json;
 
-/// `partage dataset add`
+/// The arguments of `partage dataset add`.
 #[derive(Debug, Args)]
 pub struct AddArgs {
     /// Name of the dataset: the folder in the source that has its versions
@@ -77,7 +77,6 @@ struct Latest {
 }
 
 impl AddArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let dataset = named(&self.dataset)?;
         let source = open(&self.from.source)?;

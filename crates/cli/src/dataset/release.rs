@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Between two looks at who gives it.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// `partage dataset release`
+/// The arguments of `partage dataset release`.
 #[derive(Debug, Args)]
 pub struct ReleaseArgs {
     /// The dataset of the held version

@@ -21,7 +21,7 @@ use partage_wire::config::DatasetFile;
 use partage_wire::json::{Command, Keyspace, Node, Nodes};
 use serde_json::json;
 
-/// `partage dataset remove`
+/// The arguments of `partage dataset remove`.
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
     /// The dataset to remove
@@ -57,7 +57,6 @@ struct Leaving {
 }
 
 impl RemoveArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let dataset = named(&self.dataset)?;
         let source = open(&self.from.source)?;

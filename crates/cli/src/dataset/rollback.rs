@@ -24,7 +24,7 @@ const CHECK: Duration = Duration::from_secs(5);
 /// The word of a node that has failed to load the version.
 const BROKEN: &str = "broken_version";
 
-/// `partage dataset rollback`
+/// The arguments of `partage dataset rollback`.
 #[derive(Debug, Args)]
 #[command(override_usage = "partage dataset rollback [OPTIONS] <DATASET> <VERSION|--latest>")]
 pub struct RollbackArgs {
@@ -46,7 +46,6 @@ pub struct RollbackArgs {
 }
 
 impl RollbackArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         self.version.as_deref().map(VersionName::new).transpose().map_err(Failure::usage)?;
         let dataset = look(&self.client, &self.dataset).await?;

@@ -195,7 +195,6 @@ enum Until {
 /// What clients of every node get.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Given {
-    /// The version.
     pub version: String,
     /// The addresses of the nodes.
     pub nodes: Vec<String>,

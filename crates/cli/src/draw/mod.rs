@@ -18,7 +18,7 @@ use std::io::IsTerminal;
 /// Shards in one block of the drawing; further blocks go below.
 const ACROSS: usize = 96;
 
-/// The drawing.
+/// Draws nodes as rows and shards as columns, in blocks of [`ACROSS`] shards.
 pub fn grid(shards: &[Shard], nodes: &[Node]) -> Drawing {
     let mut drawing = Drawing::default();
     if shards.is_empty() {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Where it listens without a flag or key: loopback, as there is no authentication yet.
 const LISTEN: &str = "127.0.0.1:7400";
 
-/// `partage coordinator`
+/// The arguments of `partage coordinator`.
 #[derive(Debug, Args)]
 pub struct CoordinatorArgs {
     /// TOML configuration file; the book lists its keys

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Where it listens without a flag or key: loopback, as there is no authentication yet.
 const LISTEN: &str = "127.0.0.1:7440";
 
-/// `partage router`
+/// The arguments of `partage router`.
 #[derive(Debug, Args)]
 pub struct RouterArgs {
     /// TOML configuration file; the book lists its keys

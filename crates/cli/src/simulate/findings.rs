@@ -10,12 +10,12 @@ const UNEVEN: f64 = 1.2;
 const WASTEFUL: f64 = 1.5;
 
 impl Answer {
-    /// What an event moved, in the unit that the table speaks: bytes if they were given, else keys.
+    /// What an event moved, in the unit of the table: bytes if they were given, else keys.
     pub(super) fn moved(&self, step: &Step) -> Option<Moved> {
         step.movement.map(|movement| if self.bytes.is_some() { movement.bytes } else { movement.keys })
     }
 
-    /// That unit.
+    /// The unit of [`Answer::moved`].
     pub(super) fn moved_unit(&self) -> &'static str {
         if self.bytes.is_some() { "bytes" } else { "keys" }
     }

@@ -5,7 +5,7 @@ use partage_service::whatif::{Balance, Balances, Comparison, Load, Moved, Moveme
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The whole answer.
+/// What `partage simulate --json` prints.
 #[derive(Debug, Serialize)]
 pub struct Form {
     keys: String,

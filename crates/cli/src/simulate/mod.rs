@@ -89,7 +89,6 @@ struct Answer {
     left_out: LeftOut,
 }
 
-/// Runs the command.
 pub fn run(args: &Args, output: &mut Output) -> Result<(), Failure> {
     let (hash, schemes) = schemes(args)?;
     let nodes = events::nodes(args.nodes, &args.capacity, args.zones)?;

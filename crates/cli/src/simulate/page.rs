@@ -29,7 +29,6 @@ table{border-collapse:collapse;font-size:.85rem;margin-top:.6rem;font-variant-nu
 code{font-size:.9em}
 ";
 
-/// The whole page.
 pub fn page(answer: &Answer) -> String {
     let comparison = &answer.comparison;
     let start = &comparison.scenes[0];

@@ -13,7 +13,7 @@ const HEAD_HEIGHT: f64 = 24.0;
 /// Room for the figure behind a bar.
 const FIGURE_WIDTH: f64 = 52.0;
 
-/// One bar.
+/// One bar of a [`Grid`].
 #[derive(Debug, Clone)]
 pub struct Cell {
     /// How long, in the grid's unit.
@@ -27,7 +27,7 @@ pub struct Cell {
 /// Bars in rows and columns, all at one scale.
 #[derive(Debug)]
 pub struct Grid {
-    /// Above each column.
+    /// The titles above the columns; each row has as many cells.
     pub columns: Vec<String>,
     /// A name and its cells.
     pub rows: Vec<(String, Vec<Cell>)>,
@@ -65,7 +65,7 @@ macro_rules! put {
 }
 
 impl Grid {
-    /// The drawing.
+    /// The chart as an SVG element, with `title` for screen readers.
     pub fn svg(&self, title: &str) -> String {
         let width = LABEL_WIDTH + CELL_WIDTH * self.columns.len() as f64;
         let height = HEAD_HEIGHT + ROW_HEIGHT * self.rows.len() as f64 + 4.0;

@@ -13,7 +13,7 @@ use partage_wire::table::{CheckAnswer, CheckDifference, CheckUnchecked};
 /// Differences and gaps that the command lists; it counts the others.
 const SHOWN: usize = 1_000;
 
-/// `partage table check`
+/// The arguments of `partage table check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Name of the table
@@ -48,7 +48,6 @@ fn gap(unchecked: &CheckUnchecked) -> String {
 }
 
 impl CheckArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (mut whole, mut found) = (CheckAnswer::default(), Found::default());
         loop {

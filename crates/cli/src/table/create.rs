@@ -24,7 +24,7 @@ const REQUEST: &str = "Request";
 /// How long the nodes of a table may take to say which indexes it has.
 const INDEXES: Duration = Duration::from_secs(5);
 
-/// `partage table create`
+/// The arguments of `partage table create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// Name of the table
@@ -61,7 +61,6 @@ pub struct CreateArgs {
 }
 
 impl CreateArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let ShardingSpec { sharding, partition_key, presplit } = self.sharding.spec()?;
         let keyspace = Keyspace {
@@ -83,7 +82,7 @@ impl CreateArgs {
     }
 }
 
-/// `partage table list`
+/// The arguments of `partage table list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     #[command(flatten)]
@@ -101,7 +100,6 @@ fn unfinished(all: &[Keyspace]) -> impl Iterator<Item = &str> {
 }
 
 impl ListArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let mut all: Keyspaces = self.client.get("/v1/keyspaces").await?;
         all.keyspaces.retain(is_table);
@@ -130,7 +128,7 @@ impl ListArgs {
     }
 }
 
-/// `partage table show`
+/// The arguments of `partage table show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Name of the table
@@ -140,7 +138,6 @@ pub struct ShowArgs {
 }
 
 impl ShowArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let ShowArgs { name, client } = self;
         let all: Keyspaces = client.get("/v1/keyspaces").await?;
@@ -189,7 +186,7 @@ async fn indexes_of(client: &ApiClient, name: &str) -> Option<Vec<IndexAnswer>> 
     tokio::time::timeout(INDEXES, indexes(&nodes, name)).await.ok()?.ok()
 }
 
-/// `partage table drop`
+/// The arguments of `partage table drop`.
 #[derive(Debug, Args)]
 pub struct DropArgs {
     /// Name of the table
@@ -205,7 +202,6 @@ pub struct DropArgs {
 }
 
 impl DropArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let DropArgs { name, client, dry, yes, wait } = self;
         let all: Keyspaces = client.get("/v1/keyspaces").await?;

@@ -15,7 +15,7 @@ const PAGE: u64 = 1_000;
 /// How long a node waits where there are no changes: less than the command waits for an answer.
 const WAIT_MS: u64 = 20_000;
 
-/// `partage table feed`
+/// The arguments of `partage table feed`.
 #[derive(Debug, Args)]
 pub struct FeedArgs {
     /// Name of the table
@@ -72,7 +72,6 @@ impl FeedArgs {
         }
     }
 
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (mut most, mut waits) = (self.limit.unwrap_or(u64::MAX), false);
         let left = (!self.follow).then(|| "all".to_owned());

@@ -23,7 +23,7 @@ pub use serve::LISTEN;
 use crate::output::{Failure, Output};
 use clap::Subcommand;
 
-/// `partage table …`
+/// The commands of `partage table`.
 #[derive(Debug, Subcommand)]
 pub enum TableCommand {
     /// Run a node that stores and serves replicas of tables
@@ -61,7 +61,6 @@ pub enum TableCommand {
 }
 
 impl TableCommand {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             TableCommand::Serve(args) => args.run(output).await,

@@ -51,7 +51,7 @@ pub struct TableNodes {
 /// What a request does at the node that carries it out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect<'a> {
-    /// It changes nothing.
+    /// It changes nothing, so it may be sent again.
     Reads,
     /// It changes something. The text says what a person does where the command does not know whether a node carried it out.
     Changes(&'a str),

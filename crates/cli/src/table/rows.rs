@@ -275,7 +275,7 @@ fn version_of(reply: &Reply) -> Option<String> {
     text_of(reply, ETAG).map(|tag| tag.trim_matches('"').to_owned())
 }
 
-/// `partage table get`
+/// The arguments of `partage table get`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
     #[command(flatten)]
@@ -313,7 +313,6 @@ impl GetArgs {
         }
     }
 
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let key = self.target.key()?;
         let found = self.read(&key).await?;
@@ -337,7 +336,7 @@ impl GetArgs {
     }
 }
 
-/// `partage table put`
+/// The arguments of `partage table put`.
 #[derive(Debug, Args)]
 pub struct PutArgs {
     #[command(flatten)]
@@ -370,7 +369,6 @@ impl PutArgs {
         std::fs::read(file).map(Bytes::from).map_err(cannot)
     }
 
-    /// Runs it.
     pub async fn run(mut self, output: &mut Output) -> Result<(), Failure> {
         let value = self.value()?;
         self.writing.if_absent = self.if_absent;
@@ -382,7 +380,7 @@ impl PutArgs {
     }
 }
 
-/// `partage table delete`
+/// The arguments of `partage table delete`.
 #[derive(Debug, Args)]
 pub struct DeleteArgs {
     #[command(flatten)]
@@ -392,7 +390,6 @@ pub struct DeleteArgs {
 }
 
 impl DeleteArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         if self.writing.dry.dry_run {
             return self.target.foresee(&self.writing, None, output).await;

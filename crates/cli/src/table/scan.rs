@@ -42,7 +42,7 @@ pub(super) fn say_cut(limit: u64, next: Option<&String>, output: &Output) {
     }
 }
 
-/// `partage table scan`
+/// The arguments of `partage table scan`.
 #[derive(Debug, Args)]
 pub struct ScanArgs {
     /// Name of the table
@@ -100,7 +100,6 @@ impl ScanArgs {
             .map_err(|error| Failure::failed(format!("the answer of the node is not understood: {error}")))
     }
 
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (mut left, mut token) = (self.limit, self.token.clone());
         while left > 0 {

@@ -61,7 +61,7 @@ const KEY: &str = "apple";
 /// How long everything may take to be there.
 const READY: Duration = Duration::from_secs(60);
 
-/// `partage up`
+/// The arguments of `partage up`.
 #[derive(Debug, Args)]
 pub struct UpArgs {
     /// Number of nodes of the key-value service; the same number of nodes, at most three, serve the dataset, as many

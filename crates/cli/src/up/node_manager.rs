@@ -102,7 +102,6 @@ pub struct NodeManager {
 }
 
 impl NodeManager {
-    /// Empty.
     pub fn new(
         coordinator: String,
         dataset: SampleDataset,

@@ -26,7 +26,7 @@ type Printed = BTreeMap<String, String>;
 
 /// A block of a page.
 pub struct Block {
-    /// Its language.
+    /// The language of a fenced block, as Markdown names it.
     pub kind: String,
     pub text: String,
     /// Words for which another one may be printed.

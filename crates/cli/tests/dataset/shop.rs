@@ -93,7 +93,7 @@ impl Shop {
         fs::rename(hidden, version).unwrap();
     }
 
-    /// The colours' settings.
+    /// Adds the dataset `colours`: CSV, keyed by name.
     pub fn add(&self, more: &[&str]) -> Told {
         let at = self.at();
         let add = ["add", "colours", "--source", &at, "--format", "csv", "--key", "name", "--value", "hex"];

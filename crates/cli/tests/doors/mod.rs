@@ -46,9 +46,9 @@ pub struct Doors {
     client: Client<HttpConnector, Full<Bytes>>,
     pub admin: AdminClient<Channel>,
     worker: WorkerClient<Channel>,
-    /// Of node `a`.
+    /// The incarnation that node `a` has registered with.
     pub incarnation: u64,
-    /// Of that incarnation.
+    /// The token of that incarnation, which its heartbeats carry.
     token: String,
 }
 
@@ -129,7 +129,7 @@ impl Doors {
         self.coordinator.address().to_string()
     }
 
-    /// Everything durable.
+    /// The durable record of the coordinator, as `/v1/dump` prints it.
     pub async fn record(&self) -> Value {
         self.get("/v1/dump").await.unwrap()
     }

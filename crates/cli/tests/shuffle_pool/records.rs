@@ -4,7 +4,7 @@ use partage_shuffle_client::{
     Address, Attempt, Client, CutBy, Error, Sealed, Settings, Shuffle, StartOptions, Written,
 };
 
-/// Input partitions.
+/// How many input partitions the shuffle has.
 pub const INPUTS: u32 = 4;
 
 /// What each input partition has.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The number of the node with the slow disk.
 const SLOW: usize = 2;
 
-/// `follower_stall_ms`.
+/// The default of the setting `follower_stall_ms`.
 const STALL: Duration = Duration::from_secs(5);
 
 /// What else a busy machine needs to leave a follower out: a beat, a commit, and the writes that waited.

@@ -17,10 +17,10 @@ pub fn findings(history: &[Operation]) -> Vec<String> {
     keys.into_values().flat_map(|of_key| Register::new(of_key).findings()).collect()
 }
 
-/// One key.
+/// The history of one key.
 struct Register<'a> {
     history: Vec<&'a Operation>,
-    /// Who wrote a value.
+    /// The operation that wrote a value.
     writers: BTreeMap<&'a str, &'a Operation>,
     /// The version of a value, as a client was told it.
     versions: BTreeMap<&'a str, Version>,

@@ -41,12 +41,12 @@ impl Told {
     }
 }
 
-/// What is asked.
+/// An operation as a client asks for it.
 struct Asked<'a> {
     kind: Kind,
     key: &'a str,
     value: Option<&'a str>,
-    /// Of the row that a swap takes the place of.
+    /// The version of the row that a swap replaces.
     version: Option<Version>,
     /// The write's name, under which it may be sent again.
     name: Option<String>,
@@ -114,7 +114,7 @@ impl Recorder {
     }
 }
 
-/// One client.
+/// A client that sends one operation after the other, to nodes in turn.
 struct Client {
     number: u64,
     recorder: Arc<Recorder>,

@@ -13,7 +13,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Epoch and index.
+/// Epoch and index of a write; later writes of a key have greater ones.
 pub type Version = (u64, u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

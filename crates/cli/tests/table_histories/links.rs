@@ -94,7 +94,7 @@ impl Links {
         self.valves.held[from][to].store(true, Ordering::SeqCst);
     }
 
-    /// Everything goes everywhere.
+    /// Ends what [`Links::hold`] began, on all links.
     pub fn mend(&self) {
         self.valves.held.iter().flatten().for_each(|held| held.store(false, Ordering::SeqCst));
     }

@@ -65,7 +65,7 @@ fn kept(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("table-history-{name}.jsonl"))
 }
 
-/// Both accept it.
+/// Fails unless our checker and Porcupine accept the history.
 #[track_caller]
 fn holds(name: &str, history: &[Operation]) {
     let file = kept(name);
@@ -75,7 +75,7 @@ fn holds(name: &str, history: &[Operation]) {
     porcupine_accepts(&[file]).unwrap();
 }
 
-/// Both refuse it.
+/// Fails unless our checker and Porcupine refuse the history.
 #[track_caller]
 fn is_refused(name: &str, history: &[Operation]) {
     let file = kept(name);

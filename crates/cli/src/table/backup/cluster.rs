@@ -18,11 +18,10 @@ use std::collections::BTreeMap;
 /// A shard that serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardView {
-    /// Its number.
     pub shard: u64,
-    /// Where it begins.
+    /// The place of its first key.
     pub begin: PlaceForm,
-    /// Where the next one begins; none: this is the last one, or a named partition.
+    /// The place where the next shard begins; none: this is the last one, or a named partition.
     pub end: Option<PlaceForm>,
     /// The address of the node that leads it; none: at this moment no node does.
     pub leader: Option<String>,

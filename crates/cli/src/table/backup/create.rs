@@ -58,7 +58,6 @@ pub struct CreateArgs {
 }
 
 impl CreateArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let settings = cluster::settings(&self.client, &self.table).await?;
         let shards = cluster::shards(&self.client, &self.table).await?;

@@ -18,7 +18,6 @@ pub struct ListArgs {
 }
 
 impl ListArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let location = Location::open(&self.location)?;
         let mut listed = location.backups().await?;

@@ -43,9 +43,8 @@ pub struct Location {
 /// A backup, as a listing has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listed {
-    /// The table.
     pub table: String,
-    /// What it is called by.
+    /// The name of the backup in its table.
     pub id: String,
 }
 

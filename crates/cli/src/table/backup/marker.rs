@@ -57,7 +57,7 @@ const REST: Duration = Duration::from_secs(1);
 pub enum Work {
     /// It writes a backup.
     Write,
-    /// It removes backups.
+    /// It removes backups, and the chunks that no backup names then.
     Prune,
 }
 

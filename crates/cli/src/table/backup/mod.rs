@@ -37,7 +37,6 @@ pub enum BackupCommand {
 }
 
 impl BackupCommand {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             BackupCommand::Create(args) => args.run(output).await,

@@ -73,7 +73,6 @@ impl Base {
 /// What a backup has written.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Written {
-    /// Chunks.
     pub chunks: u64,
     /// Bytes of their files.
     pub bytes: u64,
@@ -83,13 +82,12 @@ pub struct Written {
 pub struct Backup {
     /// The place that the files go to.
     pub location: Location,
-    /// The table.
     pub table: String,
-    /// What it need not send.
+    /// The earlier backup, whose chunks need not be sent again.
     pub base: Base,
-    /// The chunks that the location has.
+    /// The chunks that the location has, with the bytes of each.
     pub there: Mutex<BTreeMap<ContentDigest, u64>>,
-    /// What was written.
+    /// What all shards have written so far.
     pub written: Mutex<Written>,
     /// Bytes that were read.
     pub bar: ProgressBar,

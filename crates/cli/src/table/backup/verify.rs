@@ -26,7 +26,6 @@ pub struct VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let location = Location::open(&self.location)?;
         let listed = match &self.backup {

@@ -27,7 +27,6 @@ pub enum IndexCommand {
 }
 
 impl IndexCommand {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         match self {
             IndexCommand::Create(args) => args.run(output).await,
@@ -104,7 +103,6 @@ pub struct CreateArgs {
 }
 
 impl CreateArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let mut found = create(&self.nodes, &self.table, &self.name, &self.field, self.dry_run).await?;
         if self.wait {
@@ -186,7 +184,6 @@ pub struct ListArgs {
 }
 
 impl ListArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let found = indexes(&self.nodes, &self.table).await?;
         if output.is_json() {
@@ -219,7 +216,6 @@ pub struct DropArgs {
 }
 
 impl DropArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let query = if self.dry_run { "?dry_run=true" } else { "" };
         let path = path(&self.table, Some(&self.name)) + query;

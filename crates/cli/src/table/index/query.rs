@@ -67,7 +67,6 @@ impl QueryArgs {
         path
     }
 
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let (mut left, mut token) = (self.limit, self.token.clone());
         while left > 0 {

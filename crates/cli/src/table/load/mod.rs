@@ -52,7 +52,7 @@ const CHANGES: Effect<'static> = Effect::Changes(
     "load the file again: rows that are there already are written anew, with the same values",
 );
 
-/// `partage table load`
+/// The arguments of `partage table load`.
 #[derive(Debug, Args)]
 pub struct LoadArgs {
     /// Name of the table
@@ -150,7 +150,6 @@ impl LoadArgs {
         Ok((Box::new(file), length.is_file().then_some(length.len())))
     }
 
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let format = self.format()?;
         if format == Format::Jsonl && !self.number.is_empty() {

@@ -182,7 +182,6 @@ fn json_row(text: &[u8], fields: &Fields) -> Result<Parsed, String> {
 /// A reader that gives no more than so many bytes until it is allowed to again: a quote that is not closed would take the rest of
 /// the file into one record.
 pub struct Bounded<R> {
-    /// What is read.
     pub inner: R,
     /// Bytes that it gives before it must be allowed more.
     pub left: Rc<Cell<u64>>,

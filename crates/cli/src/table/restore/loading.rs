@@ -29,20 +29,20 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Rest between two tries.
 const REST: Duration = Duration::from_millis(300);
 
-/// What became of rows.
+/// What became of the rows of a backup, counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Loaded {
-    /// Written now.
+    /// Rows that this command has written.
     pub written: u64,
-    /// Their keys had a row already.
+    /// Rows whose keys had a row in the table already.
     pub there: u64,
-    /// Their time has passed.
+    /// Rows whose time to live has passed.
     pub ended: u64,
-    /// Of chunks that an earlier try has loaded.
+    /// Rows of chunks that an earlier try has loaded.
     pub before: u64,
 }
 
-/// Loads chunks.
+/// Sends the chunks of a backup to the nodes of a table.
 #[derive(Clone)]
 pub struct Loading {
     location: Location,

@@ -54,7 +54,7 @@ const BUILDING: Duration = Duration::from_secs(24 * 3_600);
 /// Rest between two tries.
 const REST: Duration = Duration::from_millis(300);
 
-/// `partage table restore`
+/// The arguments of `partage table restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// Folder, or a URL such as s3://bucket/prefix, with the backup
@@ -95,7 +95,6 @@ enum Found {
 }
 
 impl RestoreArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let mut signals = StopSignals::listen()?;
         let ended = signals.unless_asked(self.verified(output)).await;

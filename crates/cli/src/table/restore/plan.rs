@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 
 /// The table to create.
 pub struct Wanted {
-    /// The settings.
+    /// The settings that the backup has, with the new name, no constraint, and what the command line says.
     pub settings: Keyspace,
-    /// The first shards.
+    /// The shards that the table is created with.
     pub presplit: Presplit,
     /// Nodes that the table was bound to may be those of another cluster: it is bound to none.
     pub drops_constraint: bool,

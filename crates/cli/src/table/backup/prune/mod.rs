@@ -34,22 +34,21 @@ pub struct PruneArgs {
 /// What a prune removes, or has removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pruned {
-    /// Backups.
     pub backups: Vec<Listed>,
-    /// Backups that stay.
+    /// How many backups stay.
     pub kept: usize,
-    /// Chunks.
+    /// How many chunks no backup names any more.
     pub chunks: u64,
     /// Bytes of their files.
     pub bytes: u64,
 }
 
-/// Which backups go.
+/// Which backups a prune removes.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// So many of each table stay, the newest.
+    /// The number of backups of each table that stay, the newest.
     pub keep: usize,
-    /// Only those of this table go.
+    /// The table whose backups go; none: those of all tables.
     pub table: Option<String>,
 }
 
@@ -142,7 +141,6 @@ async fn alone(marker: &Marker) -> Result<(), Failure> {
 }
 
 impl PruneArgs {
-    /// Runs it.
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         let location = Location::open(&self.location)?;
         let wanted = Wanted { keep: self.keep as usize, table: self.table.clone() };
