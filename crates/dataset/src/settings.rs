@@ -96,7 +96,7 @@ pub enum SettingsError {
     /// No TOML, or a key that is not known.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No text.
+    /// The file is no UTF-8 text, or too long.
     #[error(
         "{file}: it is not UTF-8 text of at most {SETTINGS_BYTES} bytes: write TOML, see the book's page on sources"
     )]
@@ -109,7 +109,7 @@ pub enum SettingsError {
     Format {
         /// The name of the settings file in error messages.
         file: String,
-        /// What is wrong.
+        /// The name that was given, and the formats that there are.
         why: UnknownFormat,
     },
     /// A word that is none of those that may stand there.
@@ -129,7 +129,7 @@ pub enum SettingsError {
     Dealing {
         /// The name of the settings file in error messages.
         file: String,
-        /// What is wrong.
+        /// The name that was given, and the dealings that there are.
         why: UnknownDealing,
     },
     /// Numbers of replicas that do not go together, whatever the node is told.
@@ -137,7 +137,7 @@ pub enum SettingsError {
     Replication {
         /// The name of the settings file in error messages.
         file: String,
-        /// What is wrong.
+        /// Which numbers of replicas contradict each other.
         why: ReplicationError,
     },
     /// A level without zstd, or out of range.
@@ -148,7 +148,7 @@ pub enum SettingsError {
         /// The compression level, as given.
         level: i32,
     },
-    /// More than all.
+    /// A version cannot lose more than all of its keys.
     #[error(
         "{file}: max_shrink_percent = {percent} is not 0 to 100; with 100 a version may lose all of its keys"
     )]
@@ -173,7 +173,7 @@ pub enum SettingsError {
         file: String,
         /// As given, cut to some columns.
         key: Vec<String>,
-        /// What is wrong.
+        /// What is wrong with the columns of the key, and the way out.
         how: String,
     },
     /// It cannot stand between fields, or around them.
@@ -185,7 +185,7 @@ pub enum SettingsError {
         key: &'static str,
         /// As given, cut to 64 characters.
         value: String,
-        /// What is wrong.
+        /// Why the text cannot be a delimiter or a quote.
         how: &'static str,
     },
     /// Neither a number nor a share.
@@ -193,7 +193,7 @@ pub enum SettingsError {
     BadRows {
         /// The name of the settings file in error messages.
         file: String,
-        /// What is wrong.
+        /// What was given instead of a number or a share.
         why: UnknownTolerance,
     },
     /// It would break the header.

@@ -17,7 +17,7 @@ macro_rules! files {
     };
 }
 
-/// 60 records each.
+/// Files of 60 records: one for each compression, by record and by block.
 const WHOLE: [(&str, &[u8]); 13] = files!(
     "none.seq",
     "record-deflate.seq",
@@ -34,7 +34,7 @@ const WHOLE: [(&str, &[u8]); 13] = files!(
     "block-zstd.seq",
 );
 
-/// 3 records each.
+/// Files of 3 records: short enough to be cut and changed at every byte.
 const SMALL: [(&str, &[u8]); 12] = files!(
     "small-record-deflate.seq",
     "small-record-gzip.seq",

@@ -27,17 +27,17 @@ pub enum Error {
     Mixed {
         /// The file that is different.
         file: String,
-        /// What it is.
+        /// The format that `file` was recognised as.
         found: Format,
         /// The version's first file.
         first: String,
-        /// What that is.
+        /// The format of `first`, which every file of the version must have.
         expected: Format,
     },
-    /// Each file is a partition, and nodes tell each other which they have.
+    /// Each file of a version may become a partition, and nodes publish the partitions that they have: so files are limited.
     #[error("{url} has {files} files, the limit is {limit}: have the job write fewer, larger ones")]
     TooMany {
-        /// The version.
+        /// The URL of the version in the source.
         url: String,
         /// How many it has.
         files: usize,
@@ -47,13 +47,13 @@ pub enum Error {
     /// Store files and others in one version.
     #[error("{file} is no store file, but others of its version are; take out what does not belong")]
     PartlyBuilt {
-        /// The other file.
+        /// The URL of the file that is no store file.
         file: String,
     },
     /// The manifest of a version that was built before.
     #[error("{url}: {source}")]
     Manifest {
-        /// Where it lies.
+        /// The URL of the version whose manifest is not understood.
         url: String,
         /// What is wrong with it.
         source: ManifestError,
@@ -61,15 +61,15 @@ pub enum Error {
     /// The store files of a version are not those of its manifest.
     #[error("{url}: {how}; build the version again with `partage dataset build`")]
     NotAsBuilt {
-        /// The file.
+        /// The URL of the version, or of the store file that differs from the manifest.
         url: String,
-        /// In what way.
+        /// How they differ, in words that follow the URL.
         how: String,
     },
     /// A record that no store file takes.
     #[error("{file}: record {record}: {source}")]
     Record {
-        /// The file.
+        /// The URL of the file with the record.
         file: String,
         /// Its number in the file, from 0.
         record: u64,
@@ -125,7 +125,7 @@ pub enum Error {
          read this file would lack it; write `sampled = false` into the dataset's settings, and give the files a new version"
     )]
     Stray {
-        /// The file.
+        /// The URL of the file with the key.
         file: String,
         /// Its number in the file, from 0.
         record: u64,
@@ -184,7 +184,7 @@ impl Error {
         }
     }
 
-    /// Of a record.
+    /// An error that is about one record of a file becomes [`Error::Record`]; others are about the store file.
     pub fn of_record(error: BuildError, file: &str, record: u64) -> Error {
         match error {
             BuildError::KeyTooLong { .. } | BuildError::ValueTooLong { .. } => {
@@ -194,7 +194,7 @@ impl Error {
         }
     }
 
-    /// Of the local disk.
+    /// An error of the local disk: [`Error::DiskFull`] if it has no more room.
     pub fn of_disk(path: impl Into<PathBuf>, source: io::Error) -> Error {
         let path = path.into();
         if is_full(&source) { Error::DiskFull { path } } else { Error::Disk { path, source } }

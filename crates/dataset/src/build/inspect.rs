@@ -15,7 +15,7 @@ use crate::format::{self, Sampled};
 use crate::limits::{INSPECTED_AT_ONCE, SAMPLE_KEYS};
 use crate::source::{Files, Source, SourceFile, Throttle};
 
-/// What was found.
+/// What a version is, as a sample of its files tells before any of it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
     /// The dataset that the version belongs to.

@@ -10,22 +10,22 @@ use partage_service::dataset::node::Layout;
 /// The builders of the partitions that are made at the same time.
 pub struct Builders {
     layout: Layout,
-    /// By partition.
+    /// The builder of each partition, by the partition's number.
     slots: BTreeMap<u32, Mutex<Builder>>,
 }
 
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordOutcome {
-    /// It is in a store file, or in one that others make.
+    /// It is in a store file, or in one that other jobs make.
     Kept,
-    /// It is where it should not be, and nobody may have looked for it there.
+    /// Its key is of another partition than its file was taken for, so nodes may have looked for it elsewhere.
     Stray,
 }
 
-/// What takes the records of a file that is this partition, or mixed. Of equal keys the highest `order` counts.
+/// A consumer of the records of a file that is one partition, or mixed. Of equal keys the highest `order` counts.
 pub trait RecordSink: Send + 'static {
-    /// Takes one.
+    /// `of` is the partition that the file was taken for; none: the file is mixed.
     fn accept(
         &mut self,
         of: Option<u32>,

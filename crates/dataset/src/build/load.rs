@@ -21,19 +21,19 @@ use crate::source::{Files, Source, SourceFile, Throttle};
 /// A version that is to be loaded, or a part of it.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// Where its files are.
+    /// The source that has the files of the version.
     pub source: Source,
-    /// Its files.
+    /// The files of the version, as the source lists them.
     pub files: Files,
-    /// What they are.
+    /// What [`super::inspect()`] has found out about the files.
     pub inspection: Inspection,
     /// How they are read and stored.
     pub options: Options,
     /// The limit on the bytes that are read from the source in a second.
     pub throttle: Throttle,
-    /// Where to tell how far it is.
+    /// The counters that a load updates, and that status pages read.
     pub progress: Arc<Progress>,
-    /// Where to put the store files: of this version alone.
+    /// The folder for the store files: of this version alone.
     pub folder: PathBuf,
     /// Partitions whose store file, if there is one, is damaged and made anew.
     pub replaced: BTreeSet<u32>,

@@ -19,7 +19,7 @@ pub struct Job {
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// In this order.
+    /// The jobs, begun in this order.
     pub jobs: Vec<Job>,
     /// How many of them at once; of one job alone, its files are read at once instead.
     pub jobs_at_once: usize,
@@ -30,11 +30,11 @@ pub struct Plan {
 /// What there is to work with.
 #[derive(Debug, Clone, Copy)]
 pub struct Resources {
-    /// Files at once.
+    /// How many files are read at the same time.
     pub at_once: usize,
-    /// Memory in all.
+    /// Bytes of memory for all builders together.
     pub memory_bytes: usize,
-    /// The least a builder works with.
+    /// Bytes of memory below which a builder is not begun beside another.
     pub least_bytes: usize,
 }
 

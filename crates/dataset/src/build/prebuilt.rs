@@ -22,7 +22,7 @@ use super::{Error, file_name, sync_folder};
 use crate::limits::READ_BYTES;
 use crate::source::Download;
 
-/// Fetches these partitions.
+/// Fetches the store files of the `wanted` partitions, and calls `ready` for each.
 pub async fn fetch(
     load: &Load,
     manifest: &Manifest,

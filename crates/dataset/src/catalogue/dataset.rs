@@ -52,7 +52,7 @@ pub enum NotTaken {
         /// The version that has no partitions.
         version: String,
     },
-    /// Once is enough.
+    /// A prepared version is not replaced by another one of its name.
     #[error("version {version} of dataset {dataset} is there already: retire it first")]
     Twice {
         /// The dataset that has the version already.
@@ -106,14 +106,14 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// One without versions.
+    /// A dataset that clients know and that has no version yet.
     pub fn new(name: DatasetName, options: Options) -> Result<Dataset, NotTaken> {
         let options = Arc::new(options.checked(&name)?);
         let versions = Versions { options, ..Versions::default() };
         Ok(Dataset { name, versions: ArcSwap::from_pointee(versions), pinned: ArcSwapOption::empty() })
     }
 
-    /// Its name.
+    /// The name in requests, and of its folder in the source.
     pub fn name(&self) -> &DatasetName {
         &self.name
     }
@@ -123,7 +123,7 @@ impl Dataset {
         self.pinned.load_full()
     }
 
-    /// Says which that is.
+    /// Replaces the version that [`Dataset::pinned`] returns.
     pub fn set_pinned(&self, version: Option<VersionName>) {
         self.pinned.store(version.map(Arc::new));
     }

@@ -13,13 +13,13 @@ pub type Labels = Vec<(&'static str, String)>;
 /// What becomes of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadEvent {
-    /// It began.
+    /// The node began to load a version.
     Begun,
-    /// All of it is here.
+    /// All wanted partitions of the version are on this node.
     Done,
-    /// It failed.
+    /// The load ended with an error.
     Failed,
-    /// It is not wanted any more.
+    /// The version is no longer wanted, so the load was ended.
     Stopped,
 }
 

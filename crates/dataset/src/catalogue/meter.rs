@@ -12,18 +12,18 @@ pub enum Outcome {
     Found,
     /// The key is not there, which is an answer.
     Absent,
-    /// Nobody could answer.
+    /// No node could say whether the key is there.
     Failed,
 }
 
 /// Whose request it was, and who answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hop {
-    /// A client's, answered here.
+    /// A client asked, and this node answered.
     Here,
-    /// A client's, answered by a peer.
+    /// A client asked, and this node got the answer from a peer.
     Proxied,
-    /// A peer's.
+    /// A peer asked this node for it.
     Peer,
 }
 
@@ -59,7 +59,7 @@ pub struct Series {
     pub requests: u64,
     /// How many keys: more than requests when several were asked for at a time.
     pub keys: u64,
-    /// Bytes of values.
+    /// Bytes of the values that were answered.
     pub bytes: u64,
     /// Time they took, in nanoseconds.
     pub nanos: u64,
@@ -68,7 +68,7 @@ pub struct Series {
 }
 
 impl Meter {
-    /// Counts one request.
+    /// Counts one request that took `nanos`, for so many keys, with so many bytes of values.
     pub fn count(&self, outcome: Outcome, hop: Hop, nanos: u64, keys: u64, bytes: u64) {
         self.add(outcome, hop, nanos, [1, keys, bytes]);
     }

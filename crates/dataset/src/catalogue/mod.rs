@@ -48,9 +48,9 @@ pub struct NodeInfo {
 /// This node and the others.
 #[derive(Debug, Clone, Default)]
 pub struct Neighbours {
-    /// This node.
+    /// This node, as its peers know it.
     pub me: NodeInfo,
-    /// The others, as last seen.
+    /// The other nodes, as last seen.
     pub others: Vec<NodeInfo>,
 }
 
@@ -168,7 +168,7 @@ impl Catalogue {
         self.store_check.load().as_deref().copied()
     }
 
-    /// Says so.
+    /// Sets what [`Catalogue::store_check`] returns; none: the check has ended.
     pub fn set_store_check(&self, check: Option<StoreCheck>) {
         self.store_check.store(check.map(Arc::new));
     }

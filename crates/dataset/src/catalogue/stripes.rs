@@ -35,14 +35,14 @@ pub struct CachePadded<T>(pub T);
 pub struct InFlightCounter([CachePadded<AtomicI64>; COLUMNS]);
 
 impl InFlightCounter {
-    /// One more; it leaves in the column that is returned.
+    /// Counts one more, in the column that is returned.
     pub fn enter(&self) -> usize {
         let column = column();
         self.0[column].0.fetch_add(1, Ordering::SeqCst);
         column
     }
 
-    /// One less.
+    /// Counts one less, in the column that [`InFlightCounter::enter`] has returned.
     pub fn leave(&self, column: usize) {
         self.0[column].0.fetch_sub(1, Ordering::SeqCst);
     }

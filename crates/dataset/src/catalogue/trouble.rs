@@ -37,14 +37,14 @@ impl Trouble {
 /// How the node stands with the coordination service, or with the coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Link {
-    /// It needs none.
+    /// The node was started without such a service.
     #[default]
     Unused,
-    /// It has not been reached yet, and has not failed yet.
+    /// The node has not reached it yet, and no try has failed.
     Connecting,
-    /// All works.
+    /// The node reaches it, and nothing fails.
     Connected,
-    /// It is away: what the node last heard holds (S2).
+    /// The node does not reach it; what it heard last holds (S2).
     Away(Trouble),
 }
 
@@ -63,15 +63,15 @@ impl Link {
 /// All that does not work.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Troubles {
-    /// With the source as a whole.
+    /// With the source as a whole; none: it can be read.
     pub source: Option<Trouble>,
     /// With a dataset in it, also one that is not in the catalogue.
     pub datasets: BTreeMap<DatasetName, Trouble>,
     /// Folders of a dataset that are no versions, for their names; some of them, and why.
     pub refused: BTreeMap<DatasetName, Vec<String>>,
-    /// With the coordination service.
+    /// How the node stands with the coordination service.
     pub link: Link,
-    /// With the coordinator.
+    /// How the node stands with the coordinator.
     pub coordinator: Link,
 }
 

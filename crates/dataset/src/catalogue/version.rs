@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Where one partition is.
 #[derive(Debug, Clone, Default)]
 pub struct Place {
-    /// Here.
+    /// The open store file, if this node has the partition.
     pub here: Option<Arc<Reader>>,
-    /// `host:port` of the other nodes that have it.
+    /// `host:port` of the other nodes that have the partition.
     pub peers: Arc<[Arc<str>]>,
 }
 
@@ -45,7 +45,7 @@ pub enum State {
     },
     /// It is whole, and a person must release it.
     Held {
-        /// What it lacks.
+        /// What the guard of the dataset has against the version: too few keys, or too many lost.
         reason: String,
     },
 }
@@ -79,7 +79,7 @@ pub struct LoadProgress {
 struct VersionStatus {
     state: State,
     progress: LoadProgress,
-    /// Seconds since 1970.
+    /// When clients of this node first got it, in seconds since 1970.
     active_at: Option<u64>,
 }
 
@@ -129,7 +129,7 @@ impl Version {
         })
     }
 
-    /// Its name.
+    /// The name of its folder in the source; names order the versions.
     pub fn name(&self) -> &VersionName {
         &self.name
     }
@@ -149,7 +149,7 @@ impl Version {
         self.partitioner
     }
 
-    /// Seconds since 1970.
+    /// When this node added the version to its catalogue, in seconds since 1970: a restart adds it anew.
     pub fn created_at(&self) -> u64 {
         self.created_at
     }

@@ -50,14 +50,14 @@ impl Columns {
     }
 }
 
-/// Of a row, by the columns' numbers.
+/// The value of a record, out of a row; columns by their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// All, as JSON.
+    /// The whole row, as a JSON object.
     Row,
-    /// This one as it is.
+    /// The bytes of one column, as they are.
     One(usize),
-    /// These, as JSON.
+    /// A JSON object of these columns.
     Several(Vec<usize>),
 }
 
@@ -87,7 +87,7 @@ pub fn find(columns: &Columns, known: &[String]) -> Result<(Vec<usize>, Selectio
     Ok((key, values))
 }
 
-/// Of so many columns an error speaks: a reader's eye, not a page.
+/// So many columns an error names: a person reads it.
 const KNOWN_SHOWN: usize = 32;
 
 /// Writes a JSON object of fields whose values are JSON already.
@@ -97,7 +97,6 @@ pub struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// Begins one.
     pub fn begin(into: &'a mut Vec<u8>) -> Object<'a> {
         into.push(b'{');
         Object { into, is_empty: true }
@@ -113,7 +112,6 @@ impl<'a> Object<'a> {
         self.into
     }
 
-    /// Ends it.
     pub fn end(self) {
         self.into.push(b'}');
     }

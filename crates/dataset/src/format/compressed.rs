@@ -7,10 +7,10 @@ use super::input::Input;
 use super::recognise::{COMPRESSED, Content};
 use super::sequence::codec::window_log;
 
-/// Uncompressed text.
+/// The text of a file, uncompressed as it is read.
 pub struct Text {
     pub stream: Box<dyn Read + Send>,
-    /// What it comes out of, for errors.
+    /// The compression that the text comes out of, for errors.
     pub source: &'static str,
 }
 

@@ -29,7 +29,7 @@ pub struct Delimited {
     fields: Option<usize>,
     /// A first row that is not the header.
     is_row_read: bool,
-    /// Of several columns.
+    /// The key of the current row, where several columns make it up.
     key_bytes: Vec<u8>,
     value: Vec<u8>,
     most_bytes: usize,

@@ -12,9 +12,9 @@ use super::recognise::Format;
 pub struct FormatError {
     /// The file, as it was named.
     pub file: String,
-    /// Where in it.
+    /// Where the reader stopped, as far as the format has places.
     pub place: Place,
-    /// What is wrong.
+    /// What is wrong there, and the way out.
     pub reason: Reason,
 }
 
@@ -87,7 +87,7 @@ pub enum Reason {
         "SequenceFile of version {version}; versions 4 to 6 can be read: write it with a Hadoop of today"
     )]
     Version {
-        /// Its version.
+        /// The fourth byte of the file: Hadoop's number of the version.
         version: u8,
     },
     /// A SequenceFile's codec that is not known here.
@@ -96,7 +96,7 @@ pub enum Reason {
          or uncompressed"
     )]
     Codec {
-        /// The Java class.
+        /// The Java class of the codec, as the header of the file names it.
         class: String,
     },
     /// Something in the file cannot be as it is.
@@ -104,7 +104,7 @@ pub enum Reason {
     Damaged {
         /// The part of the file that is damaged, or the compression whose data is.
         what: &'static str,
-        /// In what way.
+        /// What the reader met there, in words that follow `what`.
         how: String,
     },
     /// Not where the file says that there is one.
@@ -113,13 +113,13 @@ pub enum Reason {
     /// More than a reader holds.
     #[error("{what} of {bytes} bytes, more than the limit of {limit}; {way_out}")]
     TooLong {
-        /// What it is.
+        /// The part of the file that is too long: a record, a block, a page.
         what: &'static str,
         /// Its length, as far as it is known.
         bytes: u64,
-        /// The limit.
+        /// The most bytes that the reader holds of such a part.
         limit: usize,
-        /// What to do.
+        /// How a person makes the part shorter, or the limit greater.
         way_out: &'static str,
     },
     /// Columns are to be read, and nobody said which is the key.
@@ -128,7 +128,7 @@ pub enum Reason {
     /// A column that is not in the file.
     #[error("no column {column:?}; {}", list(.known))]
     NoColumn {
-        /// The column.
+        /// The name of the column, as the settings of the dataset say it.
         column: String,
         /// Those that are there, or some.
         known: Vec<String>,
@@ -136,7 +136,7 @@ pub enum Reason {
     /// A row in which a column is not there.
     #[error("no {column:?} in this row; every row must have it")]
     Missing {
-        /// The column.
+        /// The name of the column that the row lacks.
         column: String,
     },
     /// A file of JSON that is no JSON Lines.
@@ -147,7 +147,7 @@ pub enum Reason {
     /// A row whose key says nothing.
     #[error("the key, {column:?}, is {found}; a key is text, a number, a truth value or bytes")]
     KeyValue {
-        /// The column.
+        /// The name of the key's column.
         column: String,
         /// What it is instead.
         found: &'static str,
@@ -157,7 +157,7 @@ pub enum Reason {
     Malformed {
         /// The format whose rules the row breaks.
         format: Format,
-        /// What is wrong.
+        /// What the parser of the format says, or which rule the row breaks.
         how: String,
     },
 }
@@ -234,12 +234,10 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// At some place.
     pub fn new(place: Place, reason: Reason) -> Failure {
         Failure { place, reason }
     }
 
-    /// At an offset.
     pub fn at(offset: u64, reason: Reason) -> Failure {
         Failure::new(Place::Offset(offset), reason)
     }
@@ -249,7 +247,7 @@ impl Failure {
         Failure::at(0, reason)
     }
 
-    /// Of this file.
+    /// The error with the name of the file, as callers of this crate get it.
     pub fn of(self, file: &str) -> FormatError {
         FormatError { file: file.to_owned(), place: self.place, reason: self.reason }
     }

@@ -95,12 +95,12 @@ pub fn records(
 /// What a file is, and some of its keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sampled {
-    /// Its format.
+    /// The format of the file, as its first bytes, its name and the options say.
     pub format: Format,
-    /// The first ones. None of a Parquet file, which would have to be fetched whole, and which nobody partitions by a
+    /// The first keys. None of a Parquet file, which a node would have to fetch whole, and which no job partitions by a
     /// hash of Java's.
     pub keys: Vec<Vec<u8>>,
-    /// Whether there are no more.
+    /// Whether `keys` are all keys of the file.
     pub is_whole: bool,
 }
 

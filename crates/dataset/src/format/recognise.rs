@@ -17,7 +17,7 @@ pub enum Format {
     Tsv,
     /// A JSON object on each line.
     JsonLines,
-    /// Apache Parquet.
+    /// Apache Parquet: columns of values, with a footer at the end.
     Parquet,
 }
 
@@ -30,7 +30,7 @@ pub struct UnknownFormat {
 }
 
 impl Format {
-    /// All of them.
+    /// Every format, in the order in which errors list them.
     pub const ALL: [Format; 5] =
         [Format::SequenceFile, Format::Csv, Format::Tsv, Format::JsonLines, Format::Parquet];
 
@@ -79,18 +79,18 @@ impl FromStr for Format {
     }
 }
 
-/// What the first bytes say.
+/// What the first bytes of a file say about its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// `SEQ`.
+    /// The bytes `SEQ` and a version.
     SequenceFile,
-    /// `PAR1`.
+    /// The bytes `PAR1`, at both ends of the file.
     Parquet,
-    /// 1f 8b.
+    /// The bytes 1f 8b.
     Gzip,
-    /// 28 b5 2f fd.
+    /// The bytes 28 b5 2f fd.
     Zstd,
-    /// Nothing.
+    /// Nothing that is known here: text, mostly.
     Other,
 }
 

@@ -67,7 +67,7 @@ pub enum Error {
         .0.display()
     )]
     Locked(PathBuf),
-    /// The disk.
+    /// The system refuses to read or write in the folder, or the disk is full.
     #[error(transparent)]
     Disk(#[from] build::Error),
 }
@@ -133,7 +133,7 @@ impl Store {
         data_dir.join("datasets")
     }
 
-    /// Where it is.
+    /// The folder with all versions, below the data directory.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

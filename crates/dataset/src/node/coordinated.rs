@@ -27,20 +27,20 @@ use tokio::sync::{mpsc, oneshot};
 /// The path at which the coordinator checks the node.
 pub const WORKER_PATH: &str = "/-/worker";
 
-/// A node's place under a coordinator.
+/// How a node registers at a coordinator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Membership {
     /// The coordinators it may register at, `host:port`.
     pub coordinators: Vec<String>,
-    /// Its name, kept across restarts.
+    /// The node's name at the coordinator, kept across restarts.
     pub id: String,
     /// Its share of every load; 1 is usual.
     pub capacity: f64,
-    /// Its failure domain.
+    /// What fails with the node, such as a data centre: the coordinator spreads replicas over zones.
     pub zone: Option<String>,
-    /// A smaller one inside the zone.
+    /// A smaller failure domain inside the zone.
     pub rack: Option<String>,
-    /// Words to pin and exclude shards by.
+    /// Words by which the settings of a keyspace pin shards to nodes, or exclude them.
     pub labels: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ pub struct Membership {
 #[derive(Debug, Default)]
 pub struct AssignedShards {
     held: Mutex<BTreeMap<ReplicaKey, (DatasetName, Slot)>>,
-    /// Before, the orders are unknown.
+    /// Whether the worker has registered: before that, no orders of the coordinator are known.
     is_registered: AtomicBool,
 }
 

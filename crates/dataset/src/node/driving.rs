@@ -43,9 +43,9 @@ pub enum Input {
     Refreshed(BTreeSet<DatasetName>),
     /// A caller wants another look.
     Refresh,
-    /// An operator's order.
+    /// An operator pins a dataset to a version; none: ends the pin.
     Pin(DatasetName, Option<VersionName>),
-    /// Other shards of a dataset are ordered here: [`AssignedShards::slots`].
+    /// The coordinator has changed which shards of a dataset are ordered here: [`AssignedShards::slots`].
     Ordered(DatasetName),
     /// A shard was ordered here: the worker waits until it is ready, or cannot be.
     Await(DatasetName, Slot, Waiting),

@@ -136,13 +136,13 @@ impl NodeOptions {
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its numbers make no sense.
+    /// The numbers of replicas do not go together.
     #[error(transparent)]
     Replication(#[from] ReplicationError),
-    /// No node could reach it there.
+    /// Other nodes could not reach it at the address that it would announce.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// It cannot listen.
+    /// The server for requests cannot listen, or cannot begin its threads.
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// Its local store cannot be used.
@@ -290,22 +290,22 @@ impl Node {
         Ok(Node { address: at, catalogue, handle, server, driver, joining })
     }
 
-    /// Where it listens.
+    /// The socket address of the server for requests, with the port that the system has chosen for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it has, and who has the rest.
+    /// The catalogue: the versions that the node has, and the peers that have the rest.
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.catalogue
     }
 
-    /// What may be asked of it.
+    /// The handle by which other tasks order a refresh or a pin.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// As [`Handle::refresh`].
+    /// Looks at the source now, as [`Handle::refresh`] does.
     pub fn refresh(&self) {
         self.handle.refresh();
     }

@@ -33,7 +33,7 @@ pub fn source_failed(catalogue: &Catalogue, dataset: Option<&DatasetName>, reaso
     }
 }
 
-/// The look succeeded.
+/// Ends the trouble with a dataset, or with the source as a whole, and logs that.
 pub fn source_works(catalogue: &Catalogue, dataset: Option<&DatasetName>) {
     let known = catalogue.troubles();
     let before = match dataset {
@@ -111,21 +111,21 @@ pub fn coordinator(catalogue: &Catalogue, coordinators: &[String], health: Optio
 /// What a node does with the coordination service. Each may fail by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CoordinationPart {
-    /// The session.
+    /// The session, which other nodes take for the life of this one.
     Session,
-    /// What it publishes.
+    /// The keys of this node: what it has, and where it serves.
     Keys,
-    /// What it hears of the others.
+    /// The copy of all nodes' keys, by which it knows its peers.
     Mirror,
 }
 
-/// The health of what this node does with the coordination service.
+/// Which parts of the coordination service work for this node.
 #[derive(Debug)]
 pub struct CoordinationHealth {
     catalogue: Arc<Catalogue>,
     /// Whether there is nothing to reach: no coordination service was named.
     is_alone: bool,
-    /// Of each that was tried, whether it works.
+    /// Whether each part works, of those that were tried.
     works: Mutex<BTreeMap<CoordinationPart, bool>>,
 }
 
@@ -136,7 +136,7 @@ impl CoordinationHealth {
         CoordinationHealth { catalogue, is_alone, works: Mutex::default() }
     }
 
-    /// `part` failed.
+    /// Notes the reason, for status pages, and logs it once in a while.
     pub fn failed(&self, part: CoordinationPart, reason: impl Display) {
         let mut works = self.works.lock().unwrap_or_else(PoisonError::into_inner);
         works.insert(part, false);
@@ -157,7 +157,7 @@ impl CoordinationHealth {
         }
     }
 
-    /// `part` works.
+    /// Ends the trouble when no other part fails, and session and mirror work.
     pub fn works(&self, part: CoordinationPart) {
         let mut works = self.works.lock().unwrap_or_else(PoisonError::into_inner);
         if works.insert(part, true) == Some(true) {

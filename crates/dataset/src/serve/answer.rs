@@ -180,7 +180,7 @@ pub fn write_plain(out: &mut Vec<u8>, plain_head: &[u8], value: &[u8], is_head: 
     }
 }
 
-/// Any answer.
+/// Writes any answer, with a length where it has a body.
 pub fn write(out: &mut Vec<u8>, response: &Response<Bytes>, is_head: bool, date: &[u8]) {
     // 304 has no body, and a length would be taken for that of the value (RFC 9110, 8.6). An answer to HEAD that a
     // peer gave tells the length itself.

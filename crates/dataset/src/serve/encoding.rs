@@ -6,9 +6,9 @@ use std::io::Write;
 /// How a body is coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// RFC 8878.
+    /// The coding `zstd` (RFC 8878).
     Zstd,
-    /// RFC 1952.
+    /// The coding `gzip` (RFC 1952).
     Gzip,
 }
 

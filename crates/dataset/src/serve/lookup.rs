@@ -7,7 +7,7 @@ use partage_engine::readonly::{Reader, Search, Value};
 /// What is known here of a key.
 #[derive(Debug)]
 pub enum LookupResult<'a> {
-    /// Its value.
+    /// The key is here, with this value.
     Value(Value<'a>),
     /// It is not in this version.
     Absent,

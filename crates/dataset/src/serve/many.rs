@@ -52,15 +52,15 @@ const TOO_MUCH: u32 = u32::MAX - 2;
 /// What became of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyResult<'a> {
-    /// Its value.
+    /// The key is there, with this value.
     Value(Value<'a>),
-    /// It is not there.
+    /// The key is not in this version.
     Absent,
-    /// Who has the partition could not answer.
+    /// The node that has the partition could not answer.
     Unknown,
-    /// Who has the partition has too much for one answer.
+    /// The node that has the partition has too much for one answer.
     TooMuch,
-    /// A peer must be asked.
+    /// The partition is not here: a peer must be asked.
     Elsewhere(u32),
 }
 
@@ -160,7 +160,7 @@ enum Form {
     Json,
 }
 
-/// Answers `POST /<dataset>`.
+/// Answers `POST /<dataset>`: a value, or why there is none, for each key of the body.
 pub async fn answer(
     thread: &Arc<ThreadState>,
     name: &str,

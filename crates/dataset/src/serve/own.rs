@@ -18,7 +18,7 @@ pub enum OrderError {
     /// The node knows no such dataset.
     #[error("there is no dataset {dataset:?} here")]
     NoDataset {
-        /// Its name.
+        /// The name of the dataset that the order is for.
         dataset: String,
     },
     /// Neither the source nor the node has the version.
@@ -69,7 +69,7 @@ pub trait Orders: Send + Sync {
     }
 }
 
-/// `/-/<name>`.
+/// Answers `/-/<name>`: health, metrics, worker; and, by POST, orders of an operator.
 pub fn page(
     thread: &ThreadState,
     name: &str,

@@ -317,7 +317,7 @@ fn of_node(page: &mut String, (dataset, version): (&str, &str), node: &LocalVers
     *page += "</tr>";
 }
 
-/// `0–3, 7`.
+/// The numbers of partitions as people read them: `0–3, 7`.
 fn runs(partitions: &[u32]) -> String {
     let runs = partitions.chunk_by(|a, b| *b == a + 1).map(|run| match run {
         [one] => one.to_string(),

@@ -18,21 +18,20 @@ use tokio::net::TcpStream;
 /// Why a peer gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// Of the connection.
+    /// The connection could not be opened, or broke.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It is no HTTP, or more than we take.
+    /// The answer is no HTTP, or its head is longer than this client takes.
     #[error("its answer is not understood: {0}")]
     Malformed(&'static str),
-    /// More than is taken at a time.
+    /// The answer is longer than this client takes at a time.
     #[error("its answer is longer than the {} bytes that are taken at a time", limits::PEER_BODY_BYTES)]
     TooLong,
-    /// It answered, and not with what was asked for.
+    /// The answer is of another version than this node asked for, or its status says nothing of the key.
     #[error("it answered {status} of version {version:?}")]
     Wrong {
-        /// Its status.
         status: StatusCode,
-        /// Its version header.
+        /// The version that the peer answered from; empty: its answer named none.
         version: String,
     },
 }

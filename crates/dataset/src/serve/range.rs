@@ -7,11 +7,11 @@ use std::ops::Range;
 /// What a `Range` header asks for of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ByteRange {
-    /// 200.
+    /// The whole value, with status 200.
     Whole,
-    /// 206.
+    /// These bytes of it, with status 206.
     Some(Range<usize>),
-    /// 416: there is nothing of it.
+    /// Nothing: no byte of the value is in the range (status 416).
     Unsatisfiable,
 }
 

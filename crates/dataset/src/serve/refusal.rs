@@ -9,12 +9,11 @@ use std::fmt;
 /// The way out when another node can.
 const OTHER: &str = "ask another one";
 
-/// Becomes a [`partage_wire::json::ErrorBody`].
+/// A request that is not carried out. It becomes a [`partage_wire::json::ErrorBody`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Of the answer.
     pub status: StatusCode,
-    /// For programs.
+    /// A word that programs can compare; the text may change.
     pub kind: &'static str,
     /// For people: what is wrong, and the way out.
     pub text: String,
@@ -37,7 +36,7 @@ impl Refusal {
         Refusal { status, kind, text, way_out, allow: None }
     }
 
-    /// 400.
+    /// A refusal of a malformed request (400).
     pub fn bad(
         kind: &'static str,
         what: impl fmt::Display,

@@ -9,35 +9,31 @@ use std::borrow::Cow;
 /// What the path names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// `/`.
+    /// `/`: the status of all datasets.
     Home,
-    /// `/-/name`: the server's own.
+    /// `/-/name`: a page of the server itself.
     Own(&'a str),
-    /// `/dataset` or `/dataset/`.
+    /// `/dataset` or `/dataset/`: the status of a dataset, a scan, or many keys.
     Dataset(&'a str),
-    /// `/dataset/key`.
+    /// `/dataset/key`: the value of a key.
     Key(&'a str, Cow<'a, [u8]>),
 }
 
 /// Headers that change how a value is sent, as they came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wants<'a> {
-    /// `range`.
     pub range: Option<&'a [u8]>,
-    /// `if-range`.
     pub if_range: Option<&'a [u8]>,
-    /// `if-none-match`.
     pub if_none_match: Option<&'a [u8]>,
-    /// `accept-encoding`.
     pub accept_encoding: Option<&'a [u8]>,
-    /// `partage-at-least`: nothing that is behind this.
+    /// The header `partage-at-least`: the answer must not be of an earlier version than this.
     pub at_least: Option<&'a [u8]>,
 }
 
 /// A request for the value of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRequest<'a> {
-    /// `HEAD`.
+    /// Whether the client wants the head of the answer alone.
     pub is_head: bool,
     /// The name of the dataset, as it stands in the path.
     pub dataset: &'a str,

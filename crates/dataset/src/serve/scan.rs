@@ -141,7 +141,7 @@ fn is_empty(from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-/// Answers a scan.
+/// Answers a scan; the entries are sent as they are read.
 pub async fn answer(
     thread: &Arc<ThreadState>,
     name: &str,

@@ -247,7 +247,7 @@ impl Server {
         Ok(Server { address, state: server, stop, threads })
     }
 
-    /// Where it listens.
+    /// The socket address, with the port that the system has chosen for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

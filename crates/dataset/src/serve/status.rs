@@ -22,12 +22,12 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// `GET /`.
+/// Answers `GET /`: the status of all datasets.
 pub async fn home(thread: &ThreadState, parts: &Parts) -> Result<Response<Bytes>, Refusal> {
     shown(thread, parts, None).await
 }
 
-/// `GET /<dataset>`.
+/// Answers `GET /<dataset>`: the status of one dataset.
 pub async fn dataset(thread: &ThreadState, name: &str, parts: &Parts) -> Result<Response<Bytes>, Refusal> {
     let is_known = thread.server.datasets().contains_key(name);
     if !is_known && !thread.server.catalogue.troubles().datasets.contains_key(name) {

@@ -83,7 +83,7 @@ impl Source {
 }
 
 impl Download {
-    /// What ends it.
+    /// A handle that ends the download when it is dropped, from another task.
     pub fn stopper(&self) -> Stopper {
         let task = match &self.bytes {
             ByteSource::Disk { .. } => None,

@@ -13,12 +13,12 @@ use crate::limits::{SOURCE_ENTRIES, SYMLINKS};
 pub struct SourceError {
     /// The file or folder, without what secrets there may be.
     pub url: String,
-    /// What is wrong.
+    /// What is wrong there, with the way out.
     pub kind: SourceErrorKind,
 }
 
 impl SourceError {
-    /// At this URL.
+    /// An error at this URL, from which the caller has taken secrets.
     pub fn new(url: impl Into<String>, kind: SourceErrorKind) -> SourceError {
         SourceError { url: url.into(), kind }
     }
@@ -36,7 +36,7 @@ pub enum SourceErrorKind {
     /// An option of the URL, or a setting of the environment.
     #[error("{name}: {why}")]
     Setting {
-        /// Its name.
+        /// The name of the option, cut to 64 characters.
         name: String,
         /// What is wrong with it.
         why: String,
@@ -47,13 +47,13 @@ pub enum SourceErrorKind {
     /// 403, or no right to read.
     #[error("reading it is not allowed (403); check the rights of {0}")]
     Denied(&'static str),
-    /// 401.
+    /// The source answered 401: it does not accept the credentials.
     #[error("the source does not know us (401); check the credentials")]
     Unknown,
     /// No answer within the time-out, tried again and again.
     #[error("too slow: no answer, or no next byte, in time; tried again in vain: {0}")]
     Slow(String),
-    /// No connection.
+    /// The source cannot be reached; the text says why.
     #[error("not reachable: {0}")]
     Unreachable(String),
     /// 5xx and whatever else is answered that is no answer.
@@ -62,7 +62,7 @@ pub enum SourceErrorKind {
     /// A file ended before its length.
     #[error("{bytes} bytes came, and its length is {expected}; it has changed, or the transfer broke off")]
     Length {
-        /// How many came.
+        /// How many bytes of the file came.
         bytes: u64,
         /// How many were to come.
         expected: u64,
@@ -93,9 +93,9 @@ pub enum SourceErrorKind {
     /// A file that is read whole.
     #[error("{bytes} bytes, more than the {limit} that such a file may have")]
     TooLong {
-        /// Its length.
+        /// The length of the file in bytes, as the source states it.
         bytes: u64,
-        /// The limit.
+        /// The most bytes that a node reads of such a file.
         limit: u64,
     },
     /// A version that was to be written.

@@ -32,18 +32,18 @@ pub struct Files {
 /// A file of a version.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
-    /// Its name.
+    /// The name of the file in the folder of its version.
     pub name: String,
     /// Its URL, for errors.
     pub url: String,
-    /// Its length.
+    /// The length in bytes, as the source listed it; a download of another length fails.
     pub bytes: u64,
     pub(super) location: Path,
     pub(super) e_tag: Option<String>,
 }
 
 impl Files {
-    /// All their lengths.
+    /// The bytes of all files together, for progress.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }

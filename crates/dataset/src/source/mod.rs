@@ -43,13 +43,13 @@ pub type Settings = BTreeMap<String, String>;
 /// How long a source that is reached over HTTP is waited for, and how often a request to it is retried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceRetryPolicy {
-    /// For a connection.
+    /// How long a connection may take to open.
     pub connect_time: Duration,
-    /// For the next byte of an answer.
+    /// How long the next byte of an answer may take.
     pub answer_time: Duration,
     /// How often a request that failed is made again.
     pub retries: usize,
-    /// For how long.
+    /// How long after a request's beginning it may be made again.
     pub retry_time: Duration,
 }
 

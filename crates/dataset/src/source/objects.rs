@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Object {
     /// Its path below the root, with `/` between the parts.
     pub path: String,
-    /// Its length.
+    /// The length in bytes, as the store lists it.
     pub bytes: u64,
 }
 

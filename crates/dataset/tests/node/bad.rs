@@ -33,7 +33,7 @@ fn changed(name: &str, from: &[u8], to: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Of Hadoop's files.
+/// Cases of damaged SequenceFiles.
 fn sequence_files() -> Vec<Case> {
     let whole = vector("block-gzip.seq");
     let cut = whole[..whole.len() - 30].to_vec();

@@ -111,7 +111,7 @@ fn metrics_count_requests_by_what_became_of_them() {
     assert!(others >= by_hop[1] - failed && failed > 0.0, "partition 3 is nowhere");
 }
 
-/// What was ordered.
+/// The orders that the server has passed on.
 #[derive(Default)]
 struct Heard(Mutex<Vec<String>>);
 

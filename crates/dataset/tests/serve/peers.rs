@@ -30,7 +30,7 @@ fn stranger(says: &'static [u8]) -> (Arc<str>, Arc<AtomicUsize>) {
     (at, asked)
 }
 
-/// One key.
+/// The entry `key00000` with this value.
 fn one(value: &str) -> Entries {
     [(b"key00000".to_vec(), value.as_bytes().to_vec())].into()
 }

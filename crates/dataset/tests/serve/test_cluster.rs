@@ -180,7 +180,7 @@ pub fn ask(at: SocketAddr, request: &[u8]) -> Answer {
     line.answer(request.starts_with(b"HEAD "))
 }
 
-/// A connection.
+/// A connection that keeps what it has read beyond an answer.
 pub struct Line {
     stream: TcpStream,
     input: Vec<u8>,

@@ -46,12 +46,12 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// So much.
+    /// A budget of `limit` bytes for pages, and of as many for one row.
     pub fn new(limit: usize) -> Arc<MemoryBudget> {
         Arc::new(MemoryBudget { limit, held: AtomicUsize::new(0), row: AtomicUsize::new(0) })
     }
 
-    /// Another row begins.
+    /// Gives back what the values of the row before took.
     pub fn next_row(&self) {
         self.row.store(0, Ordering::Relaxed);
     }
@@ -98,7 +98,7 @@ pub struct BoundedFile {
 }
 
 impl BoundedFile {
-    /// Reads the footer.
+    /// Reads the footer, which may take a part of the memory: [`PARQUET_FOOTER_SHARE`].
     pub fn open(file: File, memory: Arc<MemoryBudget>) -> Result<BoundedFile> {
         let footer = Footer { most: memory.limit / PARQUET_FOOTER_SHARE, file };
         let metadata = ParquetMetaDataReader::new().parse_and_finish(&footer)?;

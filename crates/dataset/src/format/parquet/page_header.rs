@@ -10,9 +10,9 @@ use std::io::{self, Read};
 /// What a page takes, as its header states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stated {
-    /// Uncompressed.
+    /// The length of the page once it is uncompressed.
     pub bytes: u64,
-    /// As it lies in the file.
+    /// The length of the page in the file.
     pub compressed_bytes: u64,
 }
 

@@ -29,7 +29,7 @@ impl Blocks {
         Blocks { decoder, at: 0, left: 0, keys, values, most_bytes }
     }
 
-    /// The next record.
+    /// The next record; a block is uncompressed when its first record is asked for.
     pub fn next<'a>(
         &'a mut self,
         input: &'a mut Input,

@@ -14,13 +14,13 @@ pub enum Codec {
     Deflate,
     /// gzip (RFC 1952).
     Gzip,
-    /// bzip2.
+    /// bzip2, which has no RFC.
     Bzip2,
     /// Snappy in Hadoop's frame.
     Snappy,
     /// LZ4 in Hadoop's frame.
     Lz4,
-    /// Zstandard.
+    /// Zstandard (RFC 8878).
     Zstd,
 }
 
@@ -40,7 +40,6 @@ impl Codec {
         CLASSES.iter().find(|(name, _)| *name == class).map(|(_, codec)| *codec)
     }
 
-    /// What uncompresses it.
     pub fn decoder(self, most_bytes: usize) -> Decoder {
         Decoder { codec: self, zstd: None, window_log: window_log(most_bytes) }
     }

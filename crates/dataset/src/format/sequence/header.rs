@@ -26,7 +26,7 @@ pub struct Header {
 /// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// Keys and values lie in the file as they are.
     None,
     /// Each value by itself.
     Record(Codec),
@@ -35,7 +35,7 @@ pub enum Compression {
 }
 
 impl Header {
-    /// Reads it.
+    /// Reads the header, up to the first sync marker, which it holds.
     pub fn read(input: &mut Input) -> Result<Header, Failure> {
         if input.peek(3)? != b"SEQ" {
             return Err(input.failure(Reason::Foreign { format: Format::SequenceFile }));

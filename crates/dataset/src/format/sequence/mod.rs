@@ -44,7 +44,7 @@ enum Body {
 }
 
 impl SequenceFile {
-    /// Reads the header.
+    /// Reads the header, which says how the records after it are compressed.
     pub fn open(file: String, mut input: Input, most_bytes: usize) -> Result<SequenceFile, Failure> {
         let header = Header::read(&mut input)?;
         let body = match &header.compression {

@@ -21,7 +21,7 @@ impl Plain {
         Plain { decoder, value: Vec::new(), most_bytes }
     }
 
-    /// The next record.
+    /// The next record; none at the end of the file.
     pub fn next<'a>(
         &'a mut self,
         input: &'a mut Input,
