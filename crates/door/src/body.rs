@@ -59,7 +59,7 @@ pub struct RequestBody {
     /// The whole of it may use the share of small bodies.
     is_small: bool,
     is_h2: bool,
-    /// The unread rest of one that is counted whole.
+    /// The unread rest of a body that is counted whole.
     whole: Option<Remainder>,
     rate: BodyRate,
     failed: Option<Refusal>,
@@ -68,9 +68,9 @@ pub struct RequestBody {
 /// The counted part of a body that is not read yet.
 #[derive(Debug)]
 struct Remainder {
-    /// In bytes.
+    /// How many bytes have not come yet.
     bytes: u64,
-    /// When all must have come.
+    /// When all of them must have come.
     deadline: Pin<Box<Sleep>>,
 }
 
@@ -345,9 +345,9 @@ impl Framing {
 /// An answer's body; each piece is progress.
 #[derive(Debug)]
 pub(crate) enum ResponseBody<B> {
-    /// The door's own.
+    /// What the door itself answers, for a request that it refuses.
     Refused(Full<Bytes>),
-    /// The service's.
+    /// What the service answers; the request is open until the body is dropped.
     Served(B, Arc<InFlightRequest>),
 }
 

@@ -151,7 +151,7 @@ impl ReservedBytes {
         self.budget.give_back(bytes, large, self.address);
     }
 
-    /// Gives all back.
+    /// Gives all its bytes back to the budget; later calls give back nothing.
     pub(crate) fn give_back(&self) {
         let (bytes, large) = (self.bytes.swap(0, Ordering::Relaxed), self.large.swap(0, Ordering::Relaxed));
         self.budget.give_back(bytes, large, self.address);

@@ -30,9 +30,9 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
-/// What answers requests.
+/// A service behind a door: it answers each request that the door admits.
 pub trait Service: Clone + Send + Sync + 'static {
-    /// Its answers' body.
+    /// The body of its answers; the door watches how the client reads it.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
         + Unpin

@@ -106,7 +106,7 @@ pub enum Bodies {
     Kept,
     /// It is passed on piece by piece, unless it is no longer than `kept`.
     PassedOn {
-        /// In bytes.
+        /// The longest body, in bytes, that is kept in memory whole.
         kept: u64,
     },
 }
@@ -114,9 +114,9 @@ pub enum Bodies {
 /// How connections end when the listener does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// At once.
+    /// Each is closed at once, with the requests that are open on it.
     AtOnce,
-    /// When all requests are answered, but after this time at the latest.
+    /// Each is closed when its requests are answered, but after this time at the latest.
     After(Duration),
 }
 
@@ -141,15 +141,15 @@ pub struct Role {
     pub stalled: Option<Duration>,
     /// How long a client may read nothing of its answer.
     pub write: Duration,
-    /// Longest head.
+    /// The most bytes of a request's head, its line and headers together.
     pub head_bytes: usize,
     /// The rest before an HTTP/2 ping, and how long its answer may take.
     pub ping: Duration,
     /// Requests at a time on one connection of HTTP/2.
     pub streams: u32,
-    /// What comes on a connection of HTTP/2 before anybody reads it.
+    /// How much a client of HTTP/2 may send before the service reads it.
     pub windows: Windows,
-    /// How connections end.
+    /// What becomes of open connections when the listener ends.
     pub ending: Ending,
 }
 
@@ -178,9 +178,9 @@ impl Default for Role {
 /// role has large windows only if it needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
-    /// Of one request.
+    /// Bytes of one request (of one stream of HTTP/2).
     pub stream: u32,
-    /// Of all requests of a connection. While as many wait, no other body comes on it.
+    /// Bytes of all requests of a connection. While as many wait, no other body comes on it.
     pub connection: u32,
 }
 
@@ -257,7 +257,7 @@ impl Door {
         self.counts().refused(Reason::Stalled, &"a client takes nothing of what is answered");
     }
 
-    /// The refusals.
+    /// How often the door has refused something, by reason; all clones of the door share it.
     pub fn counts(&self) -> &Arc<Counts> {
         &self.0.counts
     }

@@ -70,7 +70,7 @@ impl Reason {
     }
 }
 
-/// A refused request.
+/// A refused request: why, and the way out that its client reads.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {way_out}")]
 pub struct Refusal {
@@ -86,7 +86,7 @@ impl Refusal {
         Refusal { reason, what: what.into(), way_out }
     }
 
-    /// The answer's.
+    /// The HTTP status that the door answers with.
     pub fn status(&self) -> StatusCode {
         match self.reason {
             Reason::Malformed => StatusCode::BAD_REQUEST,
@@ -114,7 +114,7 @@ impl Refusal {
         }
     }
 
-    /// The answer.
+    /// The answer to the client: JSON, and Retry-After where the client may try again.
     pub(crate) fn response(&self) -> Response<Full<Bytes>> {
         let body = ErrorBody::new(self.kind(), self.to_string(), self.way_out).bytes();
         let mut response = Response::new(Full::new(Bytes::from(body)));
@@ -128,7 +128,7 @@ impl Refusal {
     }
 }
 
-/// Refusals by reason.
+/// How often a door has refused something, by reason.
 #[derive(Debug)]
 pub struct Counts {
     began: Instant,
@@ -151,7 +151,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Refusals for `reason`.
+    /// How often the door has refused something for `reason` since it was made.
     pub fn of(&self, reason: Reason) -> u64 {
         self.each[reason as usize].count.load(Ordering::Relaxed)
     }
@@ -172,7 +172,7 @@ impl Counts {
         tracing::warn!(reason = reason.word(), count = since, "refused at the door: {message}");
     }
 
-    /// `refused`, by reason.
+    /// Adds the counter `door_refused`, with the reason as a label.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let family = Family::<[(&'static str, &'static str); 1], Counter>::default();
         for (reason, word) in WORDS {

@@ -14,12 +14,11 @@ use tokio::time::Sleep;
 pub struct TimeoutWriter<W> {
     inner: W,
     timeout: Duration,
-    /// Runs while bytes wait.
+    /// The end of the time-out, while a write waits for the client.
     until: Option<Pin<Box<Sleep>>>,
 }
 
 impl<W> TimeoutWriter<W> {
-    /// With that timeout.
     pub fn new(inner: W, timeout: Duration) -> TimeoutWriter<W> {
         TimeoutWriter { inner, timeout, until: None }
     }

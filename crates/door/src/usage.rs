@@ -19,9 +19,9 @@ pub(crate) struct Usage {
     began: Instant,
     /// Requests that have come.
     begun: AtomicU64,
-    /// Those without a complete answer.
+    /// Requests without a complete answer.
     open: AtomicU64,
-    /// The latest progress.
+    /// When the connection last made progress: a request began or ended, or a piece of a body went through.
     moved: AtomicU64,
     /// When the first byte of a request came whose head is not whole; 0 for none.
     head: AtomicU64,
@@ -30,22 +30,22 @@ pub(crate) struct Usage {
 /// How long a connection may be of no use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionTimeouts {
-    /// Without a request.
+    /// How long it may have no request.
     pub idle: Duration,
-    /// With the beginning of one.
+    /// How long the head of a request may take.
     pub head: Duration,
-    /// With a request without progress; none: no limit.
+    /// How long an open request may make no progress; none: no limit.
     pub stalled: Option<Duration>,
 }
 
 /// Why a connection is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// No request.
+    /// It has had no request for long.
     Idle,
-    /// A request begins, and does not go on.
+    /// The head of a request has begun, and does not end.
     Head,
-    /// A request without progress.
+    /// An open request makes no progress.
     Stalled,
 }
 
@@ -79,12 +79,12 @@ impl Usage {
         (self.begun.load(Ordering::Relaxed), self.open.load(Ordering::Relaxed))
     }
 
-    /// Notes progress.
+    /// Notes that the connection makes progress at this moment.
     pub(crate) fn touch(&self) {
         self.moved.store(self.now(), Ordering::Relaxed);
     }
 
-    /// Bytes have come.
+    /// Bytes have come: with no request open, they begin the head of one.
     fn heard(&self) {
         if self.open.load(Ordering::Relaxed) == 0 && self.head.load(Ordering::Relaxed) == 0 {
             self.head.store(self.now(), Ordering::Relaxed);

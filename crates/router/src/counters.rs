@@ -3,7 +3,7 @@
 use http::StatusCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The counts.
+/// What one thread has counted; any number of threads may read it.
 #[derive(Debug, Default)]
 pub struct Counters {
     asked: AtomicU64,
@@ -25,7 +25,7 @@ pub struct Counters {
 pub struct Counts {
     /// Requests that were begun.
     pub asked: u64,
-    /// Answers below 400.
+    /// Answers of a node below 400.
     pub good: u64,
     /// Answers from 400 to 499.
     pub client_errors: u64,

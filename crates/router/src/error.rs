@@ -29,7 +29,7 @@ pub enum CallError {
         node: Option<NodeId>,
         /// Why the router gave up.
         reason: Reason,
-        /// Tries, hedges too.
+        /// How often a node was asked, with retries and hedges.
         tries: u32,
         /// Whether a node may have carried it out.
         indefinite: bool,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// How requests are sent.
 #[derive(Debug, Clone)]
 pub struct CallOptions {
-    /// Deadline and tries.
+    /// How long a request may take, and how often it is tried.
     pub retry: RetryPolicy,
     /// The limit on retries and hedges.
     pub budget: BudgetPolicy,

@@ -54,7 +54,7 @@ impl Drop for Shared {
 pub struct Placed {
     /// The shard that holds it.
     pub shard: ShardId,
-    /// Its epoch.
+    /// The epoch of the shard, which grows with each change of its leader or bounds.
     pub epoch: Epoch,
     /// The map that says so.
     pub generation: Generation,
@@ -64,12 +64,12 @@ pub struct Placed {
     pub replicas: Vec<LiveReplica>,
 }
 
-/// A live replica.
+/// A replica that serves, with what the router must know to ask it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveReplica {
     /// Its node's address, zone and health.
     pub node: Arc<NodeAddress>,
-    /// Its role.
+    /// Whether it leads, so that it takes writes.
     pub role: Role,
 }
 
@@ -156,7 +156,7 @@ impl Router {
         self.shared.caller.request(request, keyspace, key, access).await
     }
 
-    /// Its maps' generations.
+    /// The generation of the newest map of each keyspace that the router has.
     pub fn generations(&self) -> BTreeMap<KeyspaceName, Generation> {
         let routes = self.shared.maps.cache().routes();
         routes.keyspaces().map(|keyspace| (keyspace.brief().name.clone(), keyspace.generation())).collect()

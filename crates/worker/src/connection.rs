@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-/// An open stream.
+/// An open stream to a coordinator; its first message was the registration.
 pub struct CoordinatorStream {
     out: mpsc::Sender<FromWorker>,
     from: Streaming<partage_wire::proto::ToWorker>,
@@ -202,7 +202,7 @@ impl CoordinatorConnection {
         matches!(&self.state, ConnectionState::Open(stream) if stream.out.capacity() > 0)
     }
 
-    /// Sends, if [`CoordinatorConnection::is_free`].
+    /// Sends the message if [`CoordinatorConnection::is_free`]; else drops it.
     pub fn send(&self, message: from_worker::Message) {
         if let ConnectionState::Open(stream) = &self.state {
             // A full or closed stream loses it: the next whole beat says it again.

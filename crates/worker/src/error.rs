@@ -27,19 +27,19 @@ pub enum StartError {
         "node {node} could not register at {coordinators} within {within:?}: check that a coordinator listens there, or wait longer (the log says why each attempt failed)"
     )]
     TimedOut {
-        /// The node.
+        /// The name of the node.
         node: String,
-        /// Who was tried.
+        /// The addresses that it has tried, divided by commas.
         coordinators: String,
-        /// For how long.
+        /// How long it has tried: what the builder was told.
         within: Duration,
     },
     /// The handler cannot say what is stored.
     #[error("node {node} cannot read what it has stored, so it does not register: {why}")]
     Stored {
-        /// The node.
+        /// The name of the node.
         node: String,
-        /// What the handler says.
+        /// What the handler gave as the reason.
         why: String,
     },
     /// The runtime is shutting down.
@@ -69,7 +69,7 @@ pub enum LeaveError {
     TimedOut {
         /// How long was waited.
         within: Duration,
-        /// What is left.
+        /// How many replicas are still on this node.
         held: usize,
     },
     /// No coordinator has answered until the lease was over: no node can take over what this one holds.
@@ -78,7 +78,7 @@ pub enum LeaveError {
         counted_with(*.held, "replica", ("was", "were"))
     )]
     NoCoordinator {
-        /// What is left.
+        /// How many replicas are still on this node.
         held: usize,
     },
     /// [`crate::Worker::stay`] was called meanwhile.

@@ -59,9 +59,9 @@ pub enum FenceError<E: std::error::Error + 'static> {
     /// Nothing was written: the shard has a later owner.
     #[error("the shard is owned in epoch {by} by now, this is epoch {epoch}: serve it no more")]
     Fenced {
-        /// Of the writer.
+        /// The epoch in which this writer leads the shard.
         epoch: Epoch,
-        /// Of the object.
+        /// The later epoch that the object begins with.
         by: Epoch,
     },
     /// Nothing was written: another writer uses the same epoch.
@@ -73,7 +73,7 @@ pub enum FenceError<E: std::error::Error + 'static> {
     /// A write before this one may or may not have been done: claim the object again and read it.
     #[error("an earlier write has an unknown outcome: claim the object again")]
     Unclear,
-    /// Others disturb it all the time.
+    /// Other writers changed the object before each try.
     #[error("the object could not be claimed, as it changed each time: try again")]
     Busy,
     /// The store failed; a write may have been done.

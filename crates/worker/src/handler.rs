@@ -75,7 +75,7 @@ pub struct Assignment {
     /// The state that it should have: in `Load` it has to catch up with those that are `Live`; one that is ordered to be `Live`
     /// at once counts as a copy of the shard already.
     pub state: ReplicaState,
-    /// The shard's epoch.
+    /// The epoch of the shard, which grows with each change of its leader or bounds; each write carries it.
     pub epoch: Epoch,
     /// Everybody else who has something of the shard, of its parents or its children.
     pub peers: Vec<Peer>,
@@ -124,12 +124,12 @@ impl Assignment {
         &self.scope
     }
 
-    /// The keyspace.
+    /// The name of the keyspace that the shard is in.
     pub fn keyspace(&self) -> &KeyspaceName {
         &self.replica.keyspace
     }
 
-    /// The shard.
+    /// The number of the shard in its keyspace.
     pub fn shard(&self) -> ShardId {
         self.replica.shard
     }
@@ -169,7 +169,7 @@ pub struct StoredReplicas {
     /// The cluster that the data is of ([`Assignment::cluster`] of its loads): the worker refuses coordinators of
     /// another one. None where nothing is stored.
     pub cluster: Option<ClusterId>,
-    /// The replicas.
+    /// What it has stored of each replica.
     pub replicas: Vec<Stored>,
 }
 
@@ -232,7 +232,7 @@ pub struct Closures<S, D> {
 }
 
 impl<S, D> Closures<S, D> {
-    /// See the type.
+    /// Calls `serve` when a shard comes, and `delete` when it goes.
     pub fn new(serve: S, delete: D) -> Closures<S, D> {
         Closures { serve, delete, served: Mutex::new(BTreeSet::new()) }
     }

@@ -20,7 +20,7 @@ struct Counter {
     error: u64,
 }
 
-/// Counts keys.
+/// Counters of the keys that are asked for most.
 #[derive(Debug, Default)]
 pub struct HeavyKeys {
     counters: Vec<Counter>,

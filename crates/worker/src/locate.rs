@@ -143,7 +143,7 @@ pub(crate) enum Locator {
     Maps(Arc<Finder>),
     /// What the service knows.
     Service(Arc<dyn Locate>),
-    /// No node.
+    /// No node: the answer says that this one does not know.
     Nobody,
 }
 

@@ -37,7 +37,7 @@ pub struct Membership {
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MembersError {
-    /// By the system.
+    /// The system refuses to read or write.
     #[error("{}: {source}", path.display())]
     Disk {
         /// What was read or written.
@@ -52,7 +52,7 @@ pub enum MembersError {
         path.display()
     )]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
@@ -64,7 +64,7 @@ pub enum MembersError {
         path.display()
     )]
     Full {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// How many bytes it was to grow by, or to have.
         bytes: u64,

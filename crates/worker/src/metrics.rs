@@ -19,7 +19,7 @@ use partage_core::node::exchange::Phase;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-/// All of it.
+/// The page that [`crate::http::router`] answers at [`crate::http::METRICS_PATH`].
 pub fn text(worker: &Worker) -> String {
     let mut page = Page(String::new());
     let replicas = worker.replicas();

@@ -86,7 +86,7 @@ pub struct Replica {
     pub assignment: Arc<Assignment>,
     /// How far it is.
     pub phase: Phase,
-    /// Requests in flight.
+    /// Requests that were let in and have not ended.
     pub in_flight: usize,
     /// Requests let in since it came.
     pub requests: u64,
@@ -282,7 +282,7 @@ impl Worker {
         builder.start(Closures::new(serve, delete)).await
     }
 
-    /// Its name.
+    /// The name under which the node registers.
     pub fn node(&self) -> &NodeId {
         &self.shared.node
     }
@@ -303,7 +303,7 @@ impl Worker {
         }
     }
 
-    /// What it has.
+    /// Each replica that the node holds, as it is at this moment.
     pub fn replicas(&self) -> Vec<Replica> {
         let published = self.shared.published.load();
         let replica = |held: &crate::admission::Held| Replica {

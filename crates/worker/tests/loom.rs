@@ -56,7 +56,7 @@ impl ReplicaModel {
         }
     }
 
-    /// As `InFlight::emptied` does.
+    /// Waits as `InFlight::emptied` does.
     fn emptied(&self) {
         self.counter.begin_to_wait();
         loop {
@@ -102,7 +102,7 @@ impl ReplicaModel {
         self.leave();
     }
 
-    /// As `InFlight::evict` does.
+    /// Ends requests as `InFlight::evict` does.
     fn evict(&self) {
         self.counter.evict();
         *self.evicted.lock().unwrap() += 1;

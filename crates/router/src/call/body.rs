@@ -13,22 +13,22 @@ use std::task::{Context, Poll};
 /// Whatever went wrong in a body.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request's body.
+/// What a request sends to a node, and whether it can be sent again.
 #[derive(Default)]
 pub enum Outgoing {
-    /// None.
+    /// The request has no body, so it can be sent again.
     #[default]
     Empty,
     /// All of it, at hand: it can be sent again.
     Whole(Bytes),
     /// As it comes in from a client of the proxy.
     Incoming(RequestBody),
-    /// Any other stream.
+    /// Any other stream; it is read once, so the request is not sent again.
     Stream(Pin<Box<dyn Body<Data = Bytes, Error = BodyError> + Send>>),
 }
 
 impl Outgoing {
-    /// A stream.
+    /// A body that is sent as it comes, and can be sent once.
     pub fn stream(body: impl Body<Data = Bytes, Error = BodyError> + Send + 'static) -> Outgoing {
         Outgoing::Stream(Box::pin(body))
     }
@@ -116,7 +116,7 @@ impl Body for Outgoing {
     }
 }
 
-/// An answer's body.
+/// The body of an answer: a node's, read as it comes, or one that the router has in memory.
 #[derive(Debug)]
 pub struct AnswerBody(Answer);
 

@@ -96,7 +96,6 @@ impl Caller {
         &self.cache
     }
 
-    /// Its time.
     pub fn now(&self) -> Millis {
         self.clock.now()
     }

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 /// The half of a connection that reads and writes while polled.
 type ConnectionFuture = Pin<Box<Connection<TokioIo<TcpStream>, Outgoing>>>;
 
-/// An open connection.
+/// An open connection; the request that uses it drives it, in its own task.
 pub struct Connected {
     send: SendRequest<Outgoing>,
     /// None once it has ended.
@@ -50,7 +50,7 @@ pub enum Unanswered {
 }
 
 impl Connected {
-    /// Opens one.
+    /// Dials, and shakes hands for HTTP/1.1; no request is sent.
     pub async fn open(address: &str) -> Result<Connected, String> {
         let stream = Dialer::PEER.tcp(address).await.map_err(|error| error.to_string())?;
         let (send, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;

@@ -26,7 +26,7 @@ pub use serve::{Proxy, ProxyError, serve};
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// A proxy's settings.
+/// Where a proxy listens, and how it finds the key of a request.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where it listens; port 0 = any free one.
@@ -40,7 +40,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// On loopback: `/<keyspace>/<key…>`.
+    /// Port 7440 of loopback, and the default [`Rule`].
     fn default() -> Config {
         Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7_440)),

@@ -22,7 +22,7 @@ pub enum KeyspaceFrom {
     Name(KeyspaceName),
     /// In this segment of the path, counted from 1.
     PathSegment(usize),
-    /// In this header.
+    /// In this header of the request.
     Header(HeaderName),
     /// In this parameter of the query.
     Query(String),
@@ -36,7 +36,7 @@ pub enum KeyFrom {
     /// All of the path after the segment of the keyspace and the slash behind it; else after the rule's prefix, and the
     /// slash behind that unless the prefix ends with one.
     Rest,
-    /// In this header.
+    /// In this header of the request.
     Header(HeaderName),
     /// In this parameter of the query.
     Query(String),
@@ -54,7 +54,7 @@ pub struct Rule {
 }
 
 impl Default for Rule {
-    /// `/<keyspace>/<key…>`.
+    /// The first segment of the path is the keyspace, the rest is the key: `/<keyspace>/<key…>`.
     fn default() -> Rule {
         Rule { prefix: String::new(), keyspace: KeyspaceFrom::PathSegment(1), key: KeyFrom::Rest }
     }
@@ -69,21 +69,21 @@ pub enum RuleError {
     /// The keyspace is known, but there is no key where the rule says.
     #[error("the request has no key: by the rule {rule}, it is expected in {place}")]
     NoKey {
-        /// The rule.
+        /// The rule that found the keyspace, in words.
         rule: String,
         /// Where the key should be.
         place: String,
     },
-    /// Longer than [`KEY_BYTES`].
+    /// The key is longer than [`KEY_BYTES`].
     #[error("the key has {bytes} bytes: the limit is {KEY_BYTES}")]
     KeyTooLong {
-        /// Its length.
+        /// The length of the key that was found.
         bytes: usize,
     },
     /// No rule is for such a request.
     #[error("no rule of this router fits the request: {rules}")]
     NoRule {
-        /// The rules.
+        /// All rules of the router in words, divided by semicolons.
         rules: String,
     },
 }

@@ -26,7 +26,7 @@ use tokio::time::sleep;
 /// A proxy that could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// It cannot listen.
+    /// The system refuses to listen on the address.
     #[error("cannot listen on {address}: {why}; choose another address or end who has it")]
     Listen {
         /// The address on which the proxy could not listen.
@@ -48,7 +48,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Where it listens.
+    /// The address that clients reach the proxy at, with the port that the system has chosen for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -175,7 +175,7 @@ async fn accept(
     proxy.door.listen_with(listener, client, stopped).await;
 }
 
-/// A client's connection.
+/// The service for the requests of one client's connection.
 #[derive(Clone)]
 struct Client {
     thread: Arc<ThreadState>,

@@ -109,7 +109,7 @@ impl Coordinator {
         self.state.lock().unwrap().streams.clear();
     }
 
-    /// Ends for good.
+    /// Ends all streams and the listener, and waits until nobody can connect.
     pub async fn stop(mut self) {
         self.cut();
         drop(self.stop.take());

@@ -21,7 +21,7 @@ pub enum Does {
     Answers,
     /// The same, after a while.
     Waits(Duration),
-    /// This status.
+    /// This status, with the same body as [`Does::Answers`].
     Says(u16),
     /// 421, the owner being that node at that address, by a map of that sequence.
     Misdirects { node: String, address: String, sequence: u64 },
@@ -38,7 +38,7 @@ pub enum Does {
 /// What the head of an answer says of the length of its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// What it is.
+    /// The true length, in `content-length`.
     Announced,
     /// Nothing: it comes in chunks.
     Chunked,

@@ -111,9 +111,9 @@ pub enum Admission {
     Elsewhere {
         /// Which shard holds the key there, if that is known.
         shard: Option<ShardId>,
-        /// The node.
+        /// The name of the node that serves the shard.
         node: NodeId,
-        /// Its address, `host:port`.
+        /// Where clients reach that node, as `host:port`.
         address: String,
     },
     /// Here, but not yet: hold the request for a moment. [`crate::Worker::enter_or_wait`] does.
@@ -300,17 +300,17 @@ impl Guard {
         poll_fn(|context| self.meter(|| future.as_mut().poll(context))).await
     }
 
-    /// In which epoch it was let in.
+    /// The epoch in which the request was let in.
     pub fn epoch(&self) -> Epoch {
         self.permit.epoch
     }
 
-    /// In which role.
+    /// The role that the replica had when the request was let in.
     pub fn role(&self) -> Role {
         self.permit.role
     }
 
-    /// The shard.
+    /// The shard that the key of the request is in.
     pub fn shard(&self) -> ShardId {
         self.permit.replica.shard
     }

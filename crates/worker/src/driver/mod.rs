@@ -46,7 +46,7 @@ const REFUSED: &str = "the coordinator refuses this node";
 pub enum Event {
     /// A callback has returned.
     Returned {
-        /// For which replica.
+        /// The replica that the callback was called for.
         replica: ReplicaKey,
         /// The number of the call; each call that this worker begins has a higher one.
         number: u64,
@@ -57,14 +57,14 @@ pub enum Event {
     },
     /// A `load` finds that what is stored is damaged; its return follows.
     Damaged {
-        /// Of which replica.
+        /// The replica that was being loaded.
         replica: ReplicaKey,
         /// The number of the call.
         number: u64,
     },
     /// No request is in flight in that replica.
     Emptied(ReplicaKey),
-    /// Newly measured loads.
+    /// Loads of replicas, newly measured, for the next beat.
     Measured(Vec<(ReplicaKey, Load)>),
     /// The service wants to leave; answered when it may end.
     Leave(oneshot::Sender<()>),

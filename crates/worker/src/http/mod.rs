@@ -75,7 +75,7 @@ use guarded_body::GuardedBody;
 use hop::{HopError, Hops};
 use repeats::{Repeats, Tried, is_short};
 
-/// Where [`router`] answers.
+/// The path at which [`router`] answers the coordinator's check-back.
 pub const WORKER_PATH: &str = "/partage/worker";
 
 /// Where [`router`] answers 204, with no look at what the node has: for one that asks whether the node answers at all.
@@ -104,7 +104,7 @@ pub struct Target {
 /// What the service's key extractor finds in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Aim {
-    /// A key.
+    /// The key whose shard the request is for.
     Key(Target),
     /// Not about a key: passed to the service as it is.
     Unsharded,

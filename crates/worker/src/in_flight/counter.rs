@@ -52,12 +52,12 @@ impl InFlightCounter {
         (self.count.load(Ordering::SeqCst) % WAITER) as usize
     }
 
-    /// One more waits: the gates are shut and published, so that the count says which requests entered before.
+    /// Counts a waiting driver: the gates are shut and published, so that the count says which requests entered before.
     pub fn begin_to_wait(&self) {
         self.count.fetch_add(WAITER, Ordering::SeqCst);
     }
 
-    /// One less waits.
+    /// Counts a waiting driver no more.
     pub fn end_to_wait(&self) {
         self.count.fetch_sub(WAITER, Ordering::SeqCst);
     }

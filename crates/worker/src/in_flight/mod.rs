@@ -39,7 +39,7 @@ pub struct InFlight {
     /// Notified at each eviction.
     evicted: watch::Sender<()>,
     requests: AtomicU64,
-    /// Nanoseconds.
+    /// Processor time of its requests, in nanoseconds.
     cpu: AtomicU64,
     heavy: Mutex<HeavyKeys>,
 }
@@ -72,7 +72,7 @@ impl InFlight {
         self.counter.enter()
     }
 
-    /// Counts one less.
+    /// Counts one request less, and wakes the drivers that wait if it was the last.
     pub fn leave(&self) {
         if self.counter.leave() {
             self.empty.notify_waiters();
