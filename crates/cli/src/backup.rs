@@ -122,7 +122,7 @@ pub fn read(path: &Path, bytes: &[u8]) -> Result<(Records, Contents), Failure> {
     Ok((records, contents))
 }
 
-/// Says what is in it.
+/// Prints what is in the backup.
 pub fn show(contents: &Contents, output: &mut Output) -> Result<(), Failure> {
     if output.is_json() {
         return output.json(contents);

@@ -61,7 +61,7 @@ struct Findings {
     problems: Vec<String>,
     /// What does no harm yet, with how much it matters: `risky` before `untidy`.
     remarks: Vec<RemarkFinding>,
-    /// Of a root in a backend.
+    /// The findings about a root in a backend.
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<RootFindings>,
     /// Every key, with `--show`.

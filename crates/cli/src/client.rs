@@ -33,7 +33,7 @@ pub struct ApiClient {
     pub who: String,
 }
 
-/// Only say what would happen.
+/// The flag `--dry-run`: the command only says what would happen.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct DryRun {
     /// Change nothing; print the plan

@@ -27,9 +27,9 @@ const SURE_AFTER_LINES: u64 = 10_000;
 
 /// The keys of a file, and what could not be used of it.
 pub struct Keys {
-    /// In the order of the file.
+    /// The keys in the order of the file.
     pub items: Vec<Item>,
-    /// The lines without which it was read.
+    /// The lines of the file that could not be used.
     pub left_out: LeftOut,
 }
 
@@ -90,7 +90,7 @@ pub struct Columns {
 /// The part of the input to read.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// Where the keys are.
+    /// The columns or fields with the keys and their weights.
     pub columns: Columns,
     /// Column or field with the bytes of a key.
     pub bytes: Option<String>,

@@ -202,7 +202,7 @@ pub fn ask(question: &str) -> io::Result<String> {
     Ok(line)
 }
 
-/// Where a command's data goes.
+/// Writes the data of a command to stdout.
 pub struct Output {
     json: bool,
     stdout: BufWriter<Stdout>,

@@ -59,7 +59,7 @@ impl Drawing {
         }
     }
 
-    /// As a terminal is given it.
+    /// The text with escape sequences for colours.
     pub fn painted(&self) -> String {
         let piece = |(text, colour): &(String, Option<u8>)| match colour {
             Some(colour) => format!("\x1b[38;5;{colour}m{}\x1b[0m", shown(text)),

@@ -203,7 +203,7 @@ struct Written {
     answers: [u64; 2],
 }
 
-/// Writes one number after the other, and reads each that was acknowledged back, until it is told to stop.
+/// Writes one number after the other, and reads each that was acknowledged back, until `stop` is set.
 fn write(router: &str, key: &str, stop: &AtomicBool) -> Written {
     let (mut written, path) = (Written::default(), format!("/kv/{key}"));
     while !stop.load(Ordering::Relaxed) {

@@ -26,7 +26,7 @@ async fn answer(
     Ok(Json(json!({ "dry_run": request["dry_run"], "summary": summary, "warnings": [] })))
 }
 
-/// Where three shards are set aside.
+/// A coordinator with this status, and the shards that commands ask it to release.
 async fn door(status: Value) -> (String, Asked) {
     let asked = Asked::default();
     let doors = Router::new()

@@ -14,7 +14,7 @@ const PARTAGE: &str = env!("CARGO_BIN_EXE_partage");
 /// Hides what follows, clears the screen, rings, and turns the direction of writing.
 const FOUL: &str = "gone\u{1b}[8m\u{1b}[2J\u{7}\u{9b}31m\u{202e}\u{7f}\rx";
 
-/// As it is printed.
+/// [`FOUL`] as the command prints it.
 const SHOWN: &str = "gone\\u{1b}[8m\\u{1b}[2J\\u{7}\\u{9b}31m\\u{202e}\\u{7f}\\rx";
 
 /// A process that ends with the test, also where that fails.

@@ -13,15 +13,15 @@ use partage_wire::config::{self, ConfigError, DatasetFile};
 /// The file of the settings, in the dataset's folder. Its name begins with `_`, so it is no version.
 pub const FILE: &str = "_dataset.toml";
 
-/// Of zstd, when nobody says.
+/// The level of zstd that settings without `level` mean.
 const LEVEL: i32 = 3;
 
-/// Everything that is said of a dataset.
+/// All that the settings of a dataset say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetSettings {
     /// How its files are read.
     pub read: Read,
-    /// The column of the key that says alone which partition a row is in, from 0, and of how many.
+    /// The column of the key that says alone which partition a row is in, from 0, and of how many; none: all columns do.
     pub partition_by: Option<(u8, u8)>,
     /// How many rows may be bad.
     pub tolerance: Tolerance,
@@ -43,7 +43,7 @@ pub struct DatasetSettings {
     pub guard: Guard,
 }
 
-/// How a dataset is spread over the nodes; what is not said here is as the node is told.
+/// How a dataset is spread over the nodes; what it leaves out is as the options of the node say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpreadSettings {
     /// See [`Replication::wanted`].
@@ -132,7 +132,7 @@ pub enum SettingsError {
         /// The name that was given, and the dealings that there are.
         why: UnknownDealing,
     },
-    /// Numbers of replicas that do not go together, whatever the node is told.
+    /// Numbers of replicas that do not go together, whatever the options of a node say.
     #[error("{file}: {why}")]
     Replication {
         /// The name of the settings file in error messages.
@@ -196,7 +196,7 @@ pub enum SettingsError {
         /// What was given instead of a number or a share.
         why: UnknownTolerance,
     },
-    /// It would break the header.
+    /// The content type would break the header of an answer.
     #[error("{file}: content_type = {value:?} is none: use visible ASCII, such as text/plain")]
     ContentType {
         /// The name of the settings file in error messages.

@@ -29,11 +29,11 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 /// Which changes need the mark against other sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
-    /// All: the listener is for commands.
+    /// All changes: the listener is for commands.
     All,
-    /// Those below this path; the service decides the form of all others.
+    /// Changes below this path; the service decides the form of all others.
     Below(&'static str),
-    /// None: all are requests of a service's clients.
+    /// No change: all are requests of a service's clients.
     None,
 }
 
@@ -44,7 +44,7 @@ pub struct AdmissionPolicy {
     pub hosts: Hosts,
     /// Origins of other sites whose pages may ask, as browsers send them; `*` for all.
     pub origins: Vec<String>,
-    /// Which changes must be marked.
+    /// The changes that other sites must not be able to send, and so need the mark.
     pub changes: Changes,
 }
 

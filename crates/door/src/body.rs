@@ -74,14 +74,14 @@ struct Remainder {
     deadline: Pin<Box<Sleep>>,
 }
 
-/// Until when read bytes count.
+/// How long the door counts bytes that the service has read.
 #[derive(Debug)]
 enum ReleaseAt {
-    /// The request is answered.
+    /// Until the request is answered.
     Answer,
-    /// The next piece is read.
+    /// Until the next piece is read.
     Piece,
-    /// The next message begins.
+    /// Until the next message begins.
     Message(Framing),
 }
 
@@ -267,9 +267,9 @@ fn beyond_budget(exceeded: Exceeded) -> Refusal {
 #[derive(Debug)]
 pub(crate) struct BodyRate {
     bytes_s: u64,
-    /// Over which that is measured.
+    /// The length of the window over which the rate is measured.
     length: Duration,
-    /// Bytes in this window.
+    /// Bytes that have come in this window.
     came: u64,
     /// The end of the window; none before the first wait.
     window: Option<Pin<Box<Sleep>>>,

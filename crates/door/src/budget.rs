@@ -25,12 +25,12 @@ impl Default for Budget {
     }
 }
 
-/// Which limit is exceeded.
+/// The limit that a reservation would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exceeded {
-    /// That of all requests.
+    /// The limit for all requests together.
     All,
-    /// That of one client address.
+    /// The limit for the requests of one client address.
     Address,
 }
 

@@ -106,7 +106,7 @@ pub struct DetachedConnection {
 }
 
 impl DetachedConnection {
-    /// To this thread's runtime.
+    /// Gives the connection to the runtime of this thread.
     pub fn attach(self) -> std::io::Result<AcceptedConnection> {
         let DetachedConnection { stream, peer, local, permit } = self;
         Ok(AcceptedConnection { stream: TcpStream::from_std(stream)?, peer, local, permit })
@@ -116,9 +116,9 @@ impl DetachedConnection {
 /// An accepted connection, before or after its first byte.
 #[derive(Debug)]
 pub struct AcceptedConnection {
-    /// Its stream, with unread bytes.
+    /// The stream, with the bytes that were not read yet.
     pub stream: TcpStream,
-    /// Where it comes from.
+    /// The address of the client.
     pub peer: SocketAddr,
     local: IpAddr,
     permit: ConnectionPermit,
@@ -134,7 +134,7 @@ impl AcceptedConnection {
         Ok(AcceptedConnection { stream, peer, local, permit })
     }
 
-    /// To the runtime of another thread.
+    /// Takes the connection from this runtime, so that another thread can attach it.
     pub fn detach(self) -> std::io::Result<DetachedConnection> {
         let AcceptedConnection { stream, peer, local, permit } = self;
         Ok(DetachedConnection { stream: stream.into_std()?, peer, local, permit })

@@ -8,10 +8,10 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The names, in small letters.
+/// The names by which a listener may be asked, in small letters.
 #[derive(Debug, Clone, Default)]
 pub struct Hosts {
-    /// With any port, or as `host:port`.
+    /// The names: alone, with any port, or as `host:port`.
     names: BTreeSet<String>,
     /// The operator configured `*`.
     any: bool,

@@ -125,7 +125,7 @@ pub enum Ending {
 pub struct Role {
     /// The addresses that others reach it at.
     pub announced: Vec<String>,
-    /// Which changes need the mark.
+    /// The changes that need the mark.
     pub changes: Changes,
     /// What becomes of bodies.
     pub bodies: Bodies,
@@ -216,7 +216,7 @@ struct Inner {
 }
 
 impl Door {
-    /// Of a listener with that role.
+    /// The door of a listener with that role.
     pub fn new(role: Role, settings: Settings) -> Door {
         let mut hosts = Hosts::new(settings.allowed_hosts.iter().map(String::as_str));
         role.announced.iter().for_each(|address| hosts.add_announced(address));

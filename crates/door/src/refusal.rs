@@ -33,11 +33,11 @@ pub enum Reason {
     SlowHead,
     /// No byte came in time.
     Silent,
-    /// Silent, and a newer connection took its place.
+    /// The connection was silent, and a newer one took its place.
     Displaced,
-    /// All places are taken.
+    /// As many connections are open as there may be.
     Connections,
-    /// One address has too many of the places.
+    /// One address has as many connections as it may have.
     Address,
     /// The process has no file left.
     Files,
@@ -64,7 +64,7 @@ const WORDS: [(Reason, &str); 14] = [
 ];
 
 impl Reason {
-    /// Its word in logs and metrics.
+    /// The word for the reason in logs and metrics.
     pub fn word(self) -> &'static str {
         WORDS[self as usize].1
     }

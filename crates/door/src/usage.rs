@@ -50,7 +50,7 @@ pub(crate) enum CloseReason {
 }
 
 impl Usage {
-    /// Of a connection that begins.
+    /// The use of a connection that begins.
     pub(crate) fn new() -> Arc<Usage> {
         Arc::new(Usage {
             began: Instant::now(),

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 /// A time-out of the door under test.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// One that must not run out.
+/// A time that must not run out.
 const LONG: Duration = Duration::from_secs(600);
 
 /// How long a client waits for the door on a busy machine.

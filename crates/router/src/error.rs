@@ -23,7 +23,7 @@ pub enum CallError {
     GaveUp {
         /// The keyspace that the request was for.
         keyspace: KeyspaceName,
-        /// Which shard, if one is known.
+        /// The shard of the key, if the router has found it.
         shard: Option<ShardId>,
         /// The node asked last.
         node: Option<NodeId>,

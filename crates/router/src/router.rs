@@ -67,7 +67,7 @@ pub struct Placed {
 /// A replica that serves, with what the router must know to ask it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveReplica {
-    /// Its node's address, zone and health.
+    /// The address, zone and health of its node.
     pub node: Arc<NodeAddress>,
     /// Whether it leads, so that it takes writes.
     pub role: Role,

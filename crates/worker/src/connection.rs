@@ -223,9 +223,9 @@ impl CoordinatorConnection {
 /// Why a coordinator refused us.
 struct Refused {
     why: String,
-    /// Who leads instead of it.
+    /// The coordinator that leads instead of it, if it has named one.
     leader: Option<String>,
-    /// It is not known whether it is there at all.
+    /// No answer came, so the coordinator may not be there at all.
     said_nothing: bool,
 }
 

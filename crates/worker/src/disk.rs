@@ -14,9 +14,9 @@ use tokio::time::{MissedTickBehavior, interval};
 pub struct DiskUse {
     /// The share that is used, 0 to 1.
     pub share: f64,
-    /// The limits that the disk was at before.
+    /// The limits that the disk was at when it was looked at before.
     pub before: AtLimits,
-    /// Those that it is at now.
+    /// The limits that the disk is at now.
     pub at: AtLimits,
 }
 

@@ -53,7 +53,7 @@ pub enum LayDownError {
     /// There is none, or no other replica could take it up. The worker goes on as before.
     #[error(transparent)]
     Refused(#[from] NoSuccessor),
-    /// It was not running any more.
+    /// The worker was not running any more.
     #[error("the worker has stopped already")]
     Stopped,
 }
@@ -84,7 +84,7 @@ pub enum LeaveError {
     /// [`crate::Worker::stay`] was called meanwhile.
     #[error("the worker stays: the leave was undone")]
     Undone,
-    /// It was not running any more.
+    /// The worker was not running any more.
     #[error("the worker has stopped already")]
     Stopped,
 }

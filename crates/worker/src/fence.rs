@@ -113,7 +113,7 @@ impl<S: ConditionalStore> FencedObject<S> {
         Err(FenceError::Busy)
     }
 
-    /// In which epoch it was claimed.
+    /// The epoch in which the object was claimed.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }

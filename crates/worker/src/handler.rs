@@ -154,7 +154,7 @@ impl Assignment {
         sources
     }
 
-    /// Who takes over: the replicas that serve the shard's keys from now on. Leaders first.
+    /// The replicas that serve the shard's keys from now on. Leaders first.
     pub fn successors(&self) -> Vec<Peer> {
         let serves = |peer: &&Peer| peer.state == ReplicaState::Live;
         let mut successors: Vec<_> = self.peers.iter().filter(serves).cloned().collect();
@@ -281,7 +281,7 @@ where
         self.delete(shard).await
     }
 
-    /// Only where `delete` failed before.
+    /// Deletes again where `delete` has failed before.
     async fn drop(&self, shard: &Assignment, _: DropReason) -> Result<(), Failure> {
         self.delete(shard).await
     }

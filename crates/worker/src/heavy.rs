@@ -28,7 +28,7 @@ pub struct HeavyKeys {
 }
 
 impl HeavyKeys {
-    /// One request for `key`.
+    /// Counts one request for `key`.
     pub fn count(&mut self, key: &[u8]) {
         self.seen += 1;
         if key.len() > HEAVY_KEY_BYTES {

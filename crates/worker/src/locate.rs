@@ -136,7 +136,7 @@ impl Finder {
     }
 }
 
-/// Who is asked where the worker does not know.
+/// How the worker finds the node of a key that it has no order for.
 #[derive(Clone)]
 pub(crate) enum Locator {
     /// The maps of the coordinator.

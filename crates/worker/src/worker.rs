@@ -58,13 +58,13 @@ pub struct Builder {
 /// How a worker is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// Not registered yet, or any more.
+    /// The worker is not registered yet, or any more.
     Joining,
-    /// The coordinator is heard.
+    /// The worker hears the coordinator.
     Up,
-    /// It is not heard, and exclusive shards are not served.
+    /// The worker does not hear the coordinator, and does not serve exclusive shards.
     Lapsed,
-    /// It is leaving, and serves until it may go.
+    /// The worker is leaving, and serves until it may go.
     Leaving,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Health {
 /// One replica as this worker has it.
 #[derive(Debug, Clone)]
 pub struct Replica {
-    /// As the newest order describes it.
+    /// The newest order for the replica.
     pub assignment: Arc<Assignment>,
     /// How far it is.
     pub phase: Phase,

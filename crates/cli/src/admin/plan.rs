@@ -218,7 +218,7 @@ fn change_line(change: &Change) -> String {
     }
 }
 
-/// Where a shard is cut.
+/// The keys or hashes at which a shard is cut, in words.
 fn cut(children: &[Child]) -> String {
     let begin = |child: &Child| match &child.bounds {
         Bounds::Keys { begin, .. } => format!("{:?}", key_text(begin)),

@@ -59,7 +59,7 @@ enum Rest {
         keyspace: String,
         holders: Vec<String>,
     },
-    /// It is done at once.
+    /// The command is done at once, so there is nothing to wait for.
     Nothing,
 }
 
@@ -67,9 +67,9 @@ enum Rest {
 enum Found {
     Done(String),
     Going(String),
-    /// Only if it stays so.
+    /// It is blocked; a reason to end only if it stays so.
     Blocked(String),
-    /// It will not be done.
+    /// It has ended, and will not be done.
     Over(String),
 }
 

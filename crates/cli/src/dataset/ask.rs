@@ -87,7 +87,7 @@ pub struct ScanArgs {
     client: NodeClient,
 }
 
-/// Who did not tell is told.
+/// Warns of the nodes that did not answer.
 pub(super) fn warn(unreachable: Option<&[String]>) {
     let unreachable = unreachable.unwrap_or_default();
     if !unreachable.is_empty() {

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Who asks, for the records of the coordinator.
+/// The author of this node's questions in the records of the coordinator.
 const WHO: &str = "dataset node";
 
 /// Between two looks at whether the coordinator has this node.
@@ -31,13 +31,13 @@ const LOOKS: usize = 100;
 const MEET: Duration = Duration::from_secs(15);
 
 /// Between two such questions after that. Of two nodes the later one to be answered hears of the other, so this is for what
-/// nobody foresaw; and a thousand nodes ask for a list of a thousand.
+/// no rule foresees; and a thousand nodes ask for a list of a thousand.
 const MEET_AGAIN: Duration = Duration::from_secs(600);
 
 /// Where peers reach this node, as soon as it listens.
 pub type OwnAddress = Arc<OnceLock<String>>;
 
-/// Where gossip of a node begins.
+/// What gossip of a node begins with.
 pub struct GossipConfig {
     /// The cluster of dataset nodes, the root of the gossip address.
     pub cluster: DatasetName,

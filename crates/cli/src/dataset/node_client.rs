@@ -9,7 +9,7 @@ use hyper::{HeaderMap, Method, StatusCode};
 use partage_wire::dataset::status::Health;
 use partage_wire::json::{ErrorBody, ErrorDetail};
 
-/// Which node is asked.
+/// The flag `--node`: the dataset nodes that a command asks.
 #[derive(Debug, Clone, Args)]
 pub struct NodeClient {
     /// Dataset nodes, as host:port separated by commas; the command asks the first one that answers

@@ -62,7 +62,7 @@ pub struct AddArgs {
     dry_run: bool,
 }
 
-/// Where versions come from.
+/// The source that versions come from.
 #[derive(Debug, Clone, Args)]
 pub struct From {
     /// A folder or URL with datasets: /data, s3://bucket/prefix?endpoint=http://host:9000 and others
@@ -187,7 +187,7 @@ impl AddArgs {
     }
 }
 
-/// As it lies in the source.
+/// The settings in the form of the file in the source.
 pub fn toml(file: &DatasetFile) -> Result<String, Failure> {
     toml::to_string(file).map_err(Failure::failed)
 }

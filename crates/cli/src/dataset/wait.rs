@@ -46,7 +46,7 @@ pub struct Wait {
     pub timeout: Timeout,
 }
 
-/// For how long to wait.
+/// The flag `--timeout`: for how long to wait.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Timeout {
     /// Maximum number of seconds to wait

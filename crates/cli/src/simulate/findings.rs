@@ -46,7 +46,7 @@ pub fn findings(answer: &Answer) -> Vec<String> {
     [evenness(answer), waste(answer), heat(answer)].into_iter().flatten().collect()
 }
 
-/// Who is even at the start, and who is not.
+/// The schemes that are the most and the least even at the start.
 fn evenness(answer: &Answer) -> Option<String> {
     let comparison = &answer.comparison;
     let max = |at: usize| comparison.outcomes[at].steps[0].balances.weight.max_over_mean;
@@ -71,7 +71,7 @@ fn evenness(answer: &Answer) -> Option<String> {
     ))
 }
 
-/// Who moves most beyond need.
+/// The scheme that moves the most beyond need.
 fn waste(answer: &Answer) -> Option<String> {
     let comparison = &answer.comparison;
     let moved = |outcome: usize, scene: usize| {

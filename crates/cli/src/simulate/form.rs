@@ -42,7 +42,7 @@ struct SceneForm {
 struct SchemeForm {
     name: String,
     lookups_per_s: Option<f64>,
-    /// One for each scene.
+    /// The steps of the scheme, one for each scene.
     steps: Vec<StepForm>,
 }
 

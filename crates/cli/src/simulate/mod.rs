@@ -74,7 +74,7 @@ pub struct Args {
 
 /// What was asked and what came out, for all three ways to show it.
 struct Answer {
-    /// Where the keys came from.
+    /// The file that the keys came from.
     keys: String,
     hash: HashFunction,
     seed: u64,

@@ -51,7 +51,7 @@ pub fn escape(text: &str) -> String {
     })
 }
 
-/// At most so many characters.
+/// `text` with at most so many characters.
 fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

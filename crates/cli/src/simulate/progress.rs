@@ -11,7 +11,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing is drawn yet.
     pub fn new(is_json: bool) -> Progress {
         Progress { line: spinner(is_json) }
     }

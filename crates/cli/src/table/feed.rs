@@ -36,10 +36,10 @@ pub struct FeedArgs {
     nodes: TableNodes,
 }
 
-/// Where a reader is.
+/// How far a reader of the feed is.
 struct Place {
     after: Option<String>,
-    /// Of one that does not follow: which parts of the table it has not read to their end; none: it has all.
+    /// Of a reader that does not follow: which parts of the table it has not read to their end; none: it has all.
     left: Option<String>,
 }
 

@@ -34,7 +34,7 @@ pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempote
 /// The kind of a failure after which a change may be done or not: the word that nodes have for it too.
 pub(super) const UNKNOWN_OUTCOME: &str = "unknown_outcome";
 
-/// Which node is asked.
+/// The flag `--node`: the nodes of tables that a command asks.
 #[derive(Debug, Clone, Args)]
 pub struct TableNodes {
     /// Nodes of tables, as host:port separated by commas; the command asks the first one that answers
@@ -68,7 +68,7 @@ pub(super) fn request_name() -> Result<HeaderValue, Failure> {
 }
 
 impl TableNodes {
-    /// These nodes, each as host:port.
+    /// The nodes with these addresses, each as host:port.
     pub fn at(node: Vec<String>) -> TableNodes {
         TableNodes { node }
     }

@@ -63,7 +63,7 @@ enum Service {
 }
 
 impl Drop for RunningNode {
-    /// In the background: whoever drops it may stand on a runtime, which must not wait.
+    /// In the background: the thread that drops the node may belong to a runtime, which must not wait.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -117,12 +117,12 @@ impl NodeManager {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All nodes that are alive.
+    /// The name and the address of each node that runs.
     pub fn nodes(&self) -> Vec<(String, SocketAddr)> {
         self.running().iter().map(|(id, node)| (id.clone(), node.address)).collect()
     }
 
-    /// Where the nodes of tables listen for clients of Redis.
+    /// The addresses on which nodes of tables listen to clients of Redis.
     pub fn redis(&self) -> Vec<String> {
         let running = self.running();
         let tables = running.values().filter_map(|node| match &node.service {
@@ -132,7 +132,7 @@ impl NodeManager {
         tables.map(|address| address.to_string()).collect()
     }
 
-    /// Where the dataset is.
+    /// The sample dataset that the dataset nodes serve.
     pub fn dataset(&self) -> &SampleDataset {
         &self.dataset
     }

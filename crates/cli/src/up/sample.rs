@@ -28,7 +28,7 @@ const CUTS: [&str; 5] = [
 /// The coordinator does not merge what a person has split, since all shards are small.
 const MIN_SHARDS: u32 = 64;
 
-/// Creates the keyspace that is not there from last time. Whoever runs one node may add more later.
+/// Creates the keyspace, unless it is there from last time. A person who runs one node may add more later.
 pub async fn create_notes(client: &ApiClient) -> Result<(), Failure> {
     let sharding = Sharding::HashRange { hash: "xxh3-64".to_owned() };
     let notes = Keyspace {

@@ -32,10 +32,10 @@ pub static PACKAGES: &[u8] = include_bytes!("../../../../samples/debian-bookworm
 /// How many that are.
 pub const ROWS: usize = 63_436;
 
-/// All in one process: nobody is on his way still.
+/// Short, as all nodes are in one process, and none is still on its way.
 const STABLE: Duration = Duration::from_millis(300);
 
-/// After so long a node that was killed is missed by the others.
+/// How long the others wait before they miss a node that was killed.
 const SESSION: Duration = Duration::from_secs(2);
 
 /// All hear of a partition that moved within the time in which a session ends.

@@ -20,7 +20,7 @@ const ONE_PROCESS: &str = "\n## In one process\n";
 /// How a page has the script of the example.
 const SCRIPT: &str = "python3 examples/shuffle-pyarrow/shuffle.py";
 
-/// That part, and all others.
+/// The part about one process, and the rest of the page.
 fn parts() -> (String, String) {
     let (before, rest) = SHUFFLES.split_once(ONE_PROCESS).unwrap();
     let (part, after) = rest.split_once("\n## ").unwrap();

@@ -56,7 +56,7 @@ fn partage(arguments: &[&str]) -> Command {
     command
 }
 
-/// Status, headers and body; an error when nobody answers.
+/// Status, headers and body; an error when no process answers.
 fn ask(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;

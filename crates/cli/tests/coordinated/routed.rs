@@ -208,8 +208,8 @@ fn no_read_through_the_router_goes_back_while_versions_switch() {
     assert!(reads > 500, "only {reads} reads");
 }
 
-/// A client that says what it has seen gets nothing that is behind it, from any node; and is told so where there is
-/// nothing else.
+/// A client that says what it has seen gets nothing that is behind it, from any node; where there is nothing else, the answer
+/// says so.
 #[test]
 fn a_client_that_says_what_it_has_seen_gets_nothing_behind_it() {
     let dir = tempfile::tempdir().unwrap();

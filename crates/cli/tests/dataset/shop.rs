@@ -49,7 +49,7 @@ impl Told {
     }
 }
 
-/// Without what the environment may say.
+/// The command, without settings from the environment.
 pub fn partage() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_partage"));
     for name in ["PARTAGE_DATASET_SOURCE", "PARTAGE_DATASET_NODE", "PARTAGE_CONFIG", "PARTAGE_DATA_DIR"] {

@@ -34,7 +34,7 @@ pub fn word_of(status: Status) -> Told {
     Told { kind: info.reason, message: status.message().to_owned(), help }
 }
 
-/// A node that beats when it is told to.
+/// A node that sends a heartbeat when the test asks for one.
 pub struct Taker {
     pub listener: TcpListener,
     welcome: Value,
@@ -124,7 +124,7 @@ impl Doors {
         self.post("/v1/worker/heartbeat?wait_ms=0", &beat).await.unwrap()
     }
 
-    /// Where the coordinator listens.
+    /// The address on which the coordinator listens.
     pub fn address(&self) -> String {
         self.coordinator.address().to_string()
     }
@@ -224,8 +224,8 @@ impl Doors {
         refused(answers.last()).map_or(Ok(()), Err)
     }
 
-    /// What a stream is told on which somebody speaks for node `a` who is not it: with these registrations before, and then a
-    /// heartbeat and a goodbye.
+    /// What the coordinator answers on a stream on which another process pretends to be node `a`: with these registrations
+    /// before, and then a heartbeat and a goodbye.
     pub async fn forged(&mut self, register: Option<proto::Register>) -> Vec<Option<Told>> {
         let (node, incarnation) = ("a".to_owned(), self.incarnation);
         let beat = proto::Beat { node: node.clone(), incarnation, sequence: 1, ..Default::default() };

@@ -18,7 +18,7 @@ impl Running {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count() as u64
     }
 
-    /// Lets it open that many files until it is told otherwise. The former limit comes back.
+    /// Lets the process open that many files until the next call. Returns the former limit.
     fn limit_files(&self, current: Option<u64>) -> Option<u64> {
         let process = Pid::from_raw(self.process.id().try_into().unwrap());
         let maximum = Some(4_096);

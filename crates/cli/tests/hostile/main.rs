@@ -110,7 +110,7 @@ fn say(address: &str, request: &str) -> (u16, String) {
     (status.unwrap_or_else(|| panic!("{request:?}: {text:?}")), text)
 }
 
-/// One question with these headers.
+/// The status of the answer to a request with these headers.
 fn ask(address: &str, line: &str, headers: &str) -> u16 {
     say(address, &format!("{line} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n")).0
 }
@@ -152,7 +152,7 @@ fn z4_a_page_of_another_site_changes_nothing_and_reads_nothing() {
     assert_eq!(ask(&control, "POST /kill/n1", &format!("{host}partage-request: 1\r\n")), 200);
 }
 
-/// Who tries a thousand times fills no log, and is seen in the numbers.
+/// A client that tries a thousand times does not fill the log, and shows in the metrics.
 #[test]
 fn z1_z4_an_attack_is_counted_each_time_and_logged_once() {
     let up = up();

@@ -22,7 +22,7 @@ fn coordinator(folder: &Path) -> Running {
     running(Command::new(PARTAGE).args(arguments).arg(folder))
 }
 
-/// It needs no coordinator to begin.
+/// A router, which needs no coordinator to begin.
 fn router(maps: &str, within: &Path) -> Running {
     let arguments = ["--json", "router", "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1", "--maps", maps];
     running(Command::new(PARTAGE).args(arguments).current_dir(within))

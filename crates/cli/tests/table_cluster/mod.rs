@@ -109,11 +109,11 @@ pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// A node of tables.
 pub struct Node {
     pub process: Process,
-    /// Over HTTP and gRPC.
+    /// The address for HTTP and gRPC.
     pub address: String,
-    /// Over Redis' protocol, if it listens for that.
+    /// The address for Redis' protocol, if it listens for that.
     pub resp: String,
-    /// Where it has its data.
+    /// The folder with its data.
     pub data_dir: PathBuf,
     flags: Vec<String>,
     environment: Vec<(String, PathBuf)>,

@@ -43,7 +43,7 @@ fn go_client() -> PathBuf {
     go_program(&script("go"), "go-redis")
 }
 
-/// A client that writes until it is told to end.
+/// A client that writes until the test ends it.
 struct Survivor {
     process: Child,
     said: BufReader<std::process::ChildStdout>,

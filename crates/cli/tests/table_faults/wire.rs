@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// than a chunk of a snapshot has.
 const BETWEEN: usize = 300_000;
 
-/// Passes connections on to a node, and flips a bit now and then in what goes to it, as often as it is told.
+/// Passes connections on to a node, and flips a bit now and then in what goes to it, until `flips` is used up.
 struct Proxy {
     address: String,
     flips: Arc<AtomicUsize>,

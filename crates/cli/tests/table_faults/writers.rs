@@ -76,7 +76,7 @@ pub fn are_there(cluster: &Cluster, table: &str, acknowledged: &Rows) {
     }
 }
 
-/// The table that nobody writes.
+/// The table that no writer writes.
 const QUIET: &str = "quiet";
 
 /// D9: a second table, beside the one that is written and ill-treated, and its rows as they were at first.

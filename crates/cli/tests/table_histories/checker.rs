@@ -22,11 +22,11 @@ struct Register<'a> {
     history: Vec<&'a Operation>,
     /// The operation that wrote a value.
     writers: BTreeMap<&'a str, &'a Operation>,
-    /// The version of a value, as a client was told it.
+    /// The version of a value, from the answers to clients.
     versions: BTreeMap<&'a str, Version>,
     /// What has changed the key, by version: none is a delete.
     changes: BTreeMap<Version, Option<&'a str>>,
-    /// Since when a client knew of this version or a later one, by time.
+    /// When a client first knew of this version or a later one, by time.
     known: Vec<(u64, Version)>,
     findings: Vec<String>,
 }
@@ -58,7 +58,7 @@ impl<'a> Register<'a> {
         }
     }
 
-    /// The value that an operation was told the version of.
+    /// The value whose version the answer to an operation gives.
     fn told(one: &Operation) -> Option<&str> {
         match (one.outcome, one.kind) {
             (Outcome::Ok, Kind::Get) => one.found.as_deref(),

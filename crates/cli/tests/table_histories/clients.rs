@@ -20,14 +20,14 @@ const AGAIN: Duration = Duration::from_secs(8);
 /// A rest after each operation, so that a key has hundreds of them in a round and not thousands.
 const REST: Duration = Duration::from_millis(15);
 
-/// Where a node is asked.
+/// The addresses of a node.
 #[derive(Debug, Clone)]
 pub struct At {
     pub http: String,
     pub resp: String,
 }
 
-/// What a client was told.
+/// What the answer to an operation says.
 struct Told {
     outcome: Outcome,
     found: Option<String>,
@@ -80,7 +80,7 @@ impl Recorder {
         history
     }
 
-    /// Reads a key over HTTP through a node, until it is told.
+    /// Reads a key over HTTP through a node, until the node answers.
     pub fn read(&self, at: &At, key: &str, client: u64) {
         let asked = Asked { kind: Kind::Get, key, value: None, version: None, name: None };
         crate::cluster::eventually("a row is read", || {

@@ -123,7 +123,7 @@ fn with_a_stale_read(mut history: Vec<Operation>) -> Vec<Operation> {
     history
 }
 
-/// A write that was acknowledged, and which the last reads found, is found by nobody.
+/// The last reads no longer find a write that was acknowledged and that they had found.
 fn with_a_lost_write(mut history: Vec<Operation>) -> Vec<Operation> {
     let (earlier, _, reads) = overwritten(&history, true);
     for at in reads {

@@ -70,12 +70,12 @@ fn expected(of: &str) -> Vec<String> {
     keys
 }
 
-/// Without what the writer does.
+/// The keys without those of [`writer`].
 fn of_beginning(keys: Vec<String>) -> Vec<String> {
     keys.into_iter().filter(|key| !key.starts_with('w')).collect()
 }
 
-/// Writes rows of its own until it is told to stop; says what each should have then.
+/// Writes rows of its own until `stops` is set; returns what each should have then.
 fn writer(
     nodes: Arc<Vec<String>>,
     stops: Arc<AtomicBool>,

@@ -82,19 +82,19 @@ pub enum Error {
          more", list.display()
     )]
     BadRows {
-        /// How many there are.
+        /// How many rows are no records, in words.
         found: String,
-        /// The last of them, or their file.
+        /// The place of the last bad row that was met, or its file.
         last: String,
         /// How many may be.
         limit: Tolerance,
-        /// Where they are listed.
+        /// The file in the folder of the version that lists the bad rows.
         list: PathBuf,
     },
     /// No room on the disk.
     #[error("{}: the disk is full; make room, or move the data directory: what is loaded already stays", path.display())]
     DiskFull {
-        /// The folder or file.
+        /// The folder or file that the system could not write.
         path: PathBuf,
     },
     /// A store file could not be written.
@@ -114,7 +114,7 @@ pub enum Error {
     /// A partition that the version does not have.
     #[error("partition {partition} of a version that has {partitions}, counted from 0")]
     NoPartition {
-        /// What was asked for.
+        /// The number that was asked for.
         partition: u32,
         /// How many there are.
         partitions: u32,
@@ -130,7 +130,7 @@ pub enum Error {
         /// Its number in the file, from 0.
         record: u64,
     },
-    /// Nobody waits for it any more.
+    /// The caller has stopped the load, or has dropped it.
     #[error("loading was stopped")]
     Cancelled,
     /// The system gives no more threads.
@@ -165,7 +165,7 @@ impl Error {
         matches!(self, Error::DiskFull { .. })
     }
 
-    /// Of a file that was read.
+    /// An error of a file that was read: of the source, of the disk, or of its format.
     pub fn of_format(error: FormatError) -> Error {
         match error.reason {
             Reason::Read(inner) => match of_source(inner) {

@@ -36,7 +36,7 @@ pub trait RecordSink: Send + 'static {
 }
 
 impl Builders {
-    /// Of so many partitions.
+    /// The builders of some partitions, each with the partition's number.
     pub fn new(layout: Layout, slots: impl IntoIterator<Item = (u32, Builder)>) -> Builders {
         let slots = slots.into_iter().map(|(partition, builder)| (partition, Mutex::new(builder)));
         Builders { layout, slots: slots.collect() }
@@ -49,7 +49,7 @@ impl Builders {
     }
 }
 
-/// Who reads alone waits for nobody: a lock for each record would also wait until the one before is all in memory.
+/// For a single reader, which needs no lock: a lock for each record would also wait until the record before is in memory.
 impl RecordSink for Builders {
     fn accept(
         &mut self,

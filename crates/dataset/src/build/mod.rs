@@ -51,18 +51,18 @@ pub struct Options {
     pub format: format::Options,
     /// The column of a key that says alone which partition it is in, from 0, and of how many; `None`: all of the key does.
     pub partition_by: Option<(u8, u8)>,
-    /// How many rows may be bad.
+    /// How many rows of a file may be no records.
     pub tolerance: Tolerance,
-    /// For lookups alone, or for scans too.
+    /// How the store files are laid out: for lookups alone, or for scans too.
     pub layout: Layout,
-    /// Of what is stored.
+    /// How the store files are compressed.
     pub compression: Compression,
     /// Whether files of one partition are recognised by a sample, and those of others not read.
     pub is_sampled: bool,
     /// Files that are read, and store files that are written, at once.
     pub at_once: usize,
     /// Whether store files that were built before, in a folder of the same file system, are given a second name instead of
-    /// being copied. Nobody may then write into them or cut them off.
+    /// being copied. No process may then write into them or cut them off.
     pub is_linked: bool,
     /// Memory of all builders together. What does not fit is spilled beside the store files.
     pub memory_bytes: usize,

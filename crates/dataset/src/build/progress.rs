@@ -17,12 +17,12 @@ pub struct Progress {
     rejected: AtomicU64,
 }
 
-/// What was seen of it at one moment. It may go back when files have to be read again.
+/// The progress of a load at one moment. It may go back when files have to be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProgressSnapshot {
-    /// Read from the source.
+    /// Bytes that were read from the source.
     pub bytes: u64,
-    /// To be read, all together.
+    /// Bytes that are to be read, of all files together.
     pub bytes_in_all: u64,
     /// Records that were read, also those of partitions that are not wanted here.
     pub records: u64,
@@ -35,7 +35,7 @@ pub struct ProgressSnapshot {
 }
 
 impl Progress {
-    /// As it is now.
+    /// The counters as they are now.
     pub fn snapshot(&self) -> ProgressSnapshot {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ProgressSnapshot {
@@ -83,7 +83,7 @@ impl<R: Read> Read for CountingReader<R> {
     }
 }
 
-/// The threads of a load. A task can be dropped, a thread ends by itself: whoever begins anew waits for that.
+/// The threads of a load. A task can be dropped, but a thread ends by itself: the next load waits for that.
 #[derive(Debug)]
 pub(super) struct ThreadGroup {
     alive: mpsc::Sender<()>,

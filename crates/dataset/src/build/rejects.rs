@@ -114,7 +114,7 @@ impl Rejects {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).rows
     }
 
-    /// Where they are listed.
+    /// The path of the file that lists them.
     pub fn path(&self) -> &Path {
         &self.path
     }

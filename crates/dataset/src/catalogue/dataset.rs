@@ -38,12 +38,12 @@ impl Options {
 /// A dataset or a version that cannot be taken up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotTaken {
-    /// It would break the header.
+    /// The content type would break the header of an answer.
     #[error("dataset {dataset}: {content_type:?} is no content type: use visible ASCII, such as text/plain")]
     ContentType {
         /// The dataset whose content type was refused.
         dataset: String,
-        /// As it was given.
+        /// The content type, as the settings of the dataset say it.
         content_type: String,
     },
     /// A version without partitions has no place for a key.

@@ -88,7 +88,7 @@ impl Meter {
         row.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// All that were not empty.
+    /// One series for each outcome and hop that a request has had.
     pub fn series(&self) -> Vec<Series> {
         let pairs = OUTCOMES.iter().flat_map(|outcome| HOPS.iter().map(move |hop| (outcome, hop)));
         pairs

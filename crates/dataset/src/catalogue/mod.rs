@@ -88,7 +88,7 @@ impl Catalogue {
         }
     }
 
-    /// The clock by which [`Version::last_request`] is told.
+    /// The clock that [`Version::last_request`] counts by.
     pub fn clock(&self) -> Clock {
         self.clock
     }
@@ -129,22 +129,22 @@ impl Catalogue {
         self.datasets.load()
     }
 
-    /// Who this node is, and who the others are.
+    /// The name and address of this node, and of the other nodes.
     pub fn neighbours(&self) -> Arc<Neighbours> {
         self.neighbours.load_full()
     }
 
-    /// What a node that was just started waits for, until it can tell that something is not there.
+    /// What a node that was just started waits for, until it can answer that something is not there; none: nothing.
     pub fn awaited(&self) -> Option<Arc<String>> {
         self.awaited.load_full()
     }
 
-    /// Says what is waited for, or that nothing is.
+    /// Sets what [`Catalogue::awaited`] returns.
     pub fn set_awaited(&self, what: Option<String>) {
         self.awaited.store(what.map(Arc::new));
     }
 
-    /// Says who the others are.
+    /// Replaces what [`Catalogue::neighbours`] returns.
     pub fn set_neighbours(&self, neighbours: Neighbours) {
         self.neighbours.store(Arc::new(neighbours));
     }

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
-/// More threads than columns share some.
+/// How many columns there are; if there are more threads, some share a column.
 pub const COLUMNS: usize = 8;
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -47,7 +47,7 @@ impl InFlightCounter {
         self.0[column].0.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// How many there are. Once nobody enters any more, 0 stays 0.
+    /// How many there are. If no thread enters any more, 0 stays 0.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|column| column.0.load(Ordering::SeqCst)).sum::<i64>().max(0) as u64
     }

@@ -12,18 +12,18 @@ const SAY_EVERY_S: u64 = 60;
 /// Something that does not work, however often it is tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// What it was the last time.
+    /// The reason of the last failure.
     pub reason: String,
-    /// Since when, in seconds since 1970.
+    /// When the first failure was, in seconds since 1970.
     pub since: u64,
-    /// How often since then.
+    /// How many failures there were since then.
     pub times: u64,
-    /// When the log said so last.
+    /// When the log had the last line about it, in seconds since 1970.
     said: u64,
 }
 
 impl Trouble {
-    /// It failed `now`, after this; and whether that is worth a line of the log: when it begins, and then now and then.
+    /// The trouble after one more failure at `now`; and whether that is worth a line of the log: the first is, then one a minute.
     pub fn again(before: Option<&Trouble>, reason: String, now: u64) -> (Trouble, bool) {
         let Some(before) = before else {
             return (Trouble { reason, since: now, times: 1, said: now }, true);
@@ -60,7 +60,7 @@ impl Link {
     }
 }
 
-/// All that does not work.
+/// All that does not work at this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Troubles {
     /// With the source as a whole; none: it can be read.

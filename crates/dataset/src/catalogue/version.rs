@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where one partition is.
+/// The nodes that have one partition.
 #[derive(Debug, Clone, Default)]
 pub struct Place {
     /// The open store file, if this node has the partition.
@@ -30,9 +30,9 @@ pub enum State {
     Building,
     /// Clients of this node get it.
     Active,
-    /// A later one is active; it goes when nobody asks for it any more.
+    /// A later version is active; this one is removed when no request for it comes any more.
     Removing,
-    /// It could not be loaded.
+    /// The node could not load it.
     Error {
         /// File, offset, reason, way out.
         reason: String,
@@ -74,7 +74,7 @@ pub struct LoadProgress {
     pub bytes_in_all: u64,
 }
 
-/// What is told of a version, beside where it is.
+/// How the version stands, beside the places of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct VersionStatus {
     state: State,
@@ -134,7 +134,7 @@ impl Version {
         &self.name
     }
 
-    /// Where it comes from.
+    /// Where the version comes from, for status pages.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -144,7 +144,7 @@ impl Version {
         self.places.load().len() as u32
     }
 
-    /// Which partition a key is in.
+    /// The function that says which partition a key is in.
     pub fn partitioner(&self) -> Partitioner {
         self.partitioner
     }
@@ -168,12 +168,12 @@ impl Version {
         fits
     }
 
-    /// A partition is no longer here.
+    /// This node has the partition no longer.
     pub fn let_go(&self, partition: u32) -> bool {
         self.change(partition, |place| place.here = None)
     }
 
-    /// Who else has a partition, as the mirror says now.
+    /// Sets the peers that have a partition, as the mirror says now.
     pub fn found_at(&self, partition: u32, peers: Arc<[Arc<str>]>) -> bool {
         self.change(partition, |place| place.peers = peers.clone())
     }
@@ -197,7 +197,7 @@ impl Version {
         self.status.load().state.clone()
     }
 
-    /// Says how it stands here.
+    /// Sets what [`Version::state`] returns; the first [`State::Active`] sets [`Version::active_at`].
     pub fn set_state(&self, state: State) {
         let now = partage_clock::unix_seconds();
         self.status.rcu(|status| {

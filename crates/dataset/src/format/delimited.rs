@@ -238,11 +238,11 @@ struct RowLimitReader {
 /// A row of its own after the last one: where a quoted field is open at the end of the file, it is read as a part of that.
 const END: &[u8] = b"\x01end of the file\x01";
 
-/// Of the row that is added.
+/// How much of [`END`] was given to the reader of rows.
 enum EndRow {
     /// The file goes on; whether one is added.
     Ahead(bool),
-    /// So much of it was given.
+    /// So many of its bytes were given.
     Given(usize),
 }
 

@@ -21,7 +21,7 @@ pub struct FormatError {
 /// A place in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In bytes, from 0.
+    /// The offset of a byte in the file, from 0.
     Offset(u64),
     /// A line of text, from 1; of a compressed file, uncompressed.
     Line(u64),
@@ -110,7 +110,7 @@ pub enum Reason {
     /// Not where the file says that there is one.
     #[error("no sync marker where one must be; the file is damaged, or two were mixed: write it again")]
     Sync,
-    /// More than a reader holds.
+    /// A part of the file is longer than a reader holds.
     #[error("{what} of {bytes} bytes, more than the limit of {limit}; {way_out}")]
     TooLong {
         /// The part of the file that is too long: a record, a block, a page.
@@ -122,7 +122,7 @@ pub enum Reason {
         /// How a person makes the part shorter, or the limit greater.
         way_out: &'static str,
     },
-    /// Columns are to be read, and nobody said which is the key.
+    /// The format has columns, and the settings of the dataset do not say which is the key.
     #[error("the dataset has no key column; name one")]
     NoKeyColumn,
     /// A column that is not in the file.
@@ -130,7 +130,7 @@ pub enum Reason {
     NoColumn {
         /// The name of the column, as the settings of the dataset say it.
         column: String,
-        /// Those that are there, or some.
+        /// The names of the columns that the file has, or of some.
         known: Vec<String>,
     },
     /// A row in which a column is not there.
@@ -207,7 +207,7 @@ fn list(columns: &[String]) -> String {
     if columns.is_empty() { "there are none".to_owned() } else { format!("there are {}", columns.join(", ")) }
 }
 
-/// An error of reading the bytes of a file, marked so that it is told from one of uncompressing them.
+/// An error of reading the bytes of a file, marked to distinguish it from one of uncompressing them.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct OfSource(io::Error);
@@ -242,7 +242,7 @@ impl Failure {
         Failure::new(Place::Offset(offset), reason)
     }
 
-    /// Of the file as a whole.
+    /// An error about the file as a whole.
     pub fn at_start(reason: Reason) -> Failure {
         Failure::at(0, reason)
     }

@@ -32,7 +32,7 @@ pub struct JsonLines {
     /// How many are the key's.
     key_columns: usize,
     key: Vec<u8>,
-    /// One column of it.
+    /// One column of the key, before it is added.
     part: Vec<u8>,
     value: Vec<u8>,
 }

@@ -34,7 +34,7 @@ impl Format {
     pub const ALL: [Format; 5] =
         [Format::SequenceFile, Format::Csv, Format::Tsv, Format::JsonLines, Format::Parquet];
 
-    /// Its name in options.
+    /// The name of the format in the settings of a dataset.
     pub fn name(self) -> &'static str {
         match self {
             Format::SequenceFile => "sequencefile",

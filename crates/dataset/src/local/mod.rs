@@ -52,9 +52,9 @@ pub struct StoredVersion {
     pub dataset: DatasetName,
     /// The name of the version.
     pub version: VersionName,
-    /// Which partition a key is in.
+    /// The partitions of the version, and which of them a key is in.
     pub layout: Layout,
-    /// Those that are here.
+    /// The partitions that are on this disk, by number.
     pub partitions: BTreeMap<u32, Arc<Reader>>,
 }
 
@@ -202,7 +202,7 @@ impl Store {
         })
     }
 
-    /// Removes a version. Who still reads from it does so to the end.
+    /// Removes a version. A reader that has a file of it open reads to its end.
     pub fn remove(&self, dataset: &DatasetName, version: &VersionName) -> Result<(), Error> {
         let folder = self.folder_of(dataset, version);
         // Out of the way first, so that a version is never half there.
@@ -218,7 +218,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes partitions of a version. Who still reads from them does so to the end.
+    /// Removes partitions of a version. A reader that has a file of them open reads to its end.
     pub fn remove_partitions(
         &self,
         (dataset, version): (&DatasetName, &VersionName),

@@ -29,7 +29,7 @@ type Waiting = oneshot::Sender<Result<(), String>>;
 /// What comes to the driver.
 #[derive(Debug)]
 pub enum Input {
-    /// For the machine, unchanged.
+    /// An event for the machine, which gets it unchanged.
     Core(Event),
     /// What a version is, or why that is unknown.
     Inspected(VersionId, Result<Arc<Inspected>, String>),
@@ -444,7 +444,7 @@ fn settings(options: &NodeOptions, address: Address, remembered: &Remembered) ->
     }
 }
 
-/// What the machine is told of the local store.
+/// The versions of the local store, in the form in which the machine takes them.
 fn stored(
     remembered: &Remembered,
     scan: &[local::StoredVersion],

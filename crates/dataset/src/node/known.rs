@@ -15,7 +15,7 @@ pub struct Known(Arc<Mutex<BTreeMap<DatasetName, KnownVersions>>>);
 
 #[derive(Debug, Default)]
 struct KnownVersions {
-    /// As the source listed them last.
+    /// The versions that the source had when it was last looked at.
     listed: BTreeSet<VersionName>,
     /// Those that the node shows; with the reason, where it cannot give them to clients.
     shown: BTreeMap<VersionName, Option<String>>,

@@ -72,7 +72,7 @@ pub struct Loading {
 /// Why a load ended without what was wanted.
 #[derive(Debug)]
 pub struct LoadFailure {
-    /// As it is told.
+    /// The reason, as status pages and the log show it.
     pub reason: String,
     /// Whether it was for want of room on the disk.
     pub is_disk_full: bool,

@@ -55,13 +55,13 @@ use tokio::task::JoinHandle;
 /// What a node is to do.
 #[derive(Debug, Clone)]
 pub struct NodeOptions {
-    /// Which cluster it belongs to: nodes of another one do not see it.
+    /// The name of its cluster: nodes of other clusters do not see it.
     pub cluster: DatasetName,
-    /// Where it listens to clients and peers.
+    /// The address on which it listens to clients and peers.
     pub listen: SocketAddr,
-    /// Where peers reach it, if that is elsewhere.
+    /// The address at which peers reach it, if that is another one.
     pub address: Option<Address>,
-    /// Where its store files are.
+    /// The folder for its store files and what it remembers.
     pub data_dir: PathBuf,
     /// The datasets it takes part in; none named: all that the source has.
     pub datasets: BTreeSet<DatasetName>,
@@ -145,7 +145,7 @@ pub enum StartError {
     /// The server for requests cannot listen, or cannot begin its threads.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// Its local store cannot be used.
+    /// The local store cannot be used.
     #[error(transparent)]
     Store(#[from] local::Error),
 }

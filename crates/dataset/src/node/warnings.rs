@@ -26,7 +26,7 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// Of a node with these options.
+    /// The warnings of a node with these options; none is due yet.
     pub fn new(options: &NodeOptions) -> Warnings {
         let unlisted_ms = u64::try_from(options.unlisted.as_millis()).unwrap_or(u64::MAX);
         let (overdue, unlisted, differing) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());

@@ -58,7 +58,7 @@ pub fn chosen(accept: &[u8], length: usize) -> Option<Encoding> {
     }
 }
 
-/// In thousandths; 1,000 without `q`.
+/// The weight of a coding in thousandths; 1,000 without `q`. None: `item` names another coding.
 fn weight_of(item: &str, name: &str) -> Option<u32> {
     let (coding, parameter) = item.split_once(';').unwrap_or((item, "q=1"));
     if !coding.trim().eq_ignore_ascii_case(name) {

@@ -40,9 +40,9 @@ pub enum End {
 pub enum Parsed<'a> {
     /// A request for the fast path, for this host, of so many bytes.
     Request(Request<'a>, &'a [u8], usize),
-    /// The beginning of something.
+    /// The beginning of a request.
     Incomplete,
-    /// Not for the fast path.
+    /// A request that the fast path leaves to hyper.
     Other,
 }
 

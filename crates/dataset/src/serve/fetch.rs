@@ -30,7 +30,7 @@ impl PeerRequest {
         PeerRequest::new(&method, &path, version, &request.wants, &[])
     }
 
-    /// Any, with a body.
+    /// Any request to a peer, with a body.
     pub fn new(method: &Method, path: &str, version: &str, wants: &Wants<'_>, body: &[u8]) -> PeerRequest {
         let mut bytes = Vec::with_capacity(path.len() + body.len() + 128);
         bytes.extend_from_slice(method.as_str().as_bytes());
@@ -77,12 +77,12 @@ impl PeerRequest {
     }
 }
 
-/// Nobody who was asked has answered.
+/// No peer that was asked has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unanswered {
-    /// As far as time and peers go.
+    /// The reason, as far as time and peers go.
     pub failure: Failure,
-    /// Whether one of them would have answered with more than is taken at a time.
+    /// Whether a peer would have answered with more than this node takes at a time.
     pub is_too_long: bool,
 }
 
@@ -139,7 +139,7 @@ impl ThreadState {
         }
     }
 
-    /// These have let a stage pass.
+    /// Notes that these peers have let a stage of the request pass without an answer.
     fn were_slow(&self, peers: &[&Arc<str>]) {
         let rest_ms = u64::try_from(self.server.settings.slow_rest.as_millis()).unwrap_or(u64::MAX);
         let until = self.server.clock.now() + rest_ms;

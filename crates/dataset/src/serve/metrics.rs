@@ -16,7 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-/// All of this node.
+/// Answers `/-/metrics`: all metrics of this node, in the form of OpenMetrics.
 pub fn answer(server: &ServerState) -> Result<Response<Bytes>, Refusal> {
     let mut written = String::new();
     encode(&mut written, &registry(server))

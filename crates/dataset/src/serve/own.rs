@@ -149,7 +149,7 @@ fn orders(thread: &ThreadState) -> Result<&dyn Orders, Refusal> {
     })
 }
 
-/// Who is here, for the coordinator that checks back.
+/// What the worker of this node says of itself, for the coordinator that checks back.
 fn worker(thread: &ThreadState) -> Result<Response<Bytes>, Refusal> {
     let told = thread.server.settings.orders.as_deref().and_then(Orders::worker).ok_or_else(|| {
         let what = "this node is under no coordinator";

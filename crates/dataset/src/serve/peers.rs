@@ -110,7 +110,7 @@ impl SlowPeers {
         slow.insert(peer.clone(), until);
     }
 
-    /// It has answered again.
+    /// Notes that the peer has answered in time again.
     pub fn forget(&self, peer: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(peer);
     }
@@ -122,7 +122,7 @@ fn for_host(request: &[u8], peer: &str) -> Vec<u8> {
     [&request[..line], b"host: ", peer.as_bytes(), b"\r\n", &request[line..]].concat()
 }
 
-/// How the end of a body is told.
+/// How an answer says where its body ends.
 enum Framing {
     Length(usize),
     Chunked,

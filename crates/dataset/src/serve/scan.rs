@@ -214,7 +214,7 @@ enum EntrySource {
 struct Cursor {
     source: EntrySource,
     held: VecDeque<Pair>,
-    /// After which nothing was read yet.
+    /// The place in the keys after which nothing was read yet.
     from: Bound<Vec<u8>>,
     is_over: bool,
 }

@@ -37,7 +37,7 @@ pub struct Settings {
     pub idle: Duration,
     /// Requests at a time that wait for peers; further ones are answered 503.
     pub waiting: usize,
-    /// Who carries out what an operator says at `/-/`; without it that is a 404.
+    /// The node that carries out orders of an operator at `/-/`; none: those pages are 404.
     pub orders: Option<Arc<dyn Orders>>,
     /// Who may connect, and what that may cost.
     pub door: partage_door::Settings,
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Settings {
 #[derive(Debug, thiserror::Error)]
 #[error("the door for dataset requests at {at} cannot be opened: {source}")]
 pub struct ServeError {
-    /// Where it should listen.
+    /// The address on which it should listen.
     pub at: String,
     /// What the system said.
     pub source: std::io::Error,
@@ -110,7 +110,7 @@ impl ServerState {
         self.catalogue.snapshot()
     }
 
-    /// Nobody should take for absent what a node that was just started has not heard of yet.
+    /// The refusal for something that is not there; of a node that was just started, one that says it does not know yet.
     pub fn not_there(&self, refusal: Refusal) -> Refusal {
         self.catalogue.awaited().map_or(refusal, |awaited| Refusal::starting(&awaited))
     }

@@ -52,7 +52,7 @@ impl Drop for Stopper {
     }
 }
 
-/// Nobody waits for the bytes any more.
+/// The download was stopped, as no caller needs the bytes any more.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped")]
 pub struct Stopped;

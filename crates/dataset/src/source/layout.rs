@@ -21,7 +21,7 @@ pub struct Folders<N> {
 /// The files of a version: file number i is where partition i would be, were the keys dealt out by the hash.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// In the order of their names.
+    /// The files in the order of their names.
     pub files: Vec<SourceFile>,
     /// The version in whose folder they lie: another one after a `_SYMLINK`.
     pub version: VersionName,

@@ -78,7 +78,7 @@ pub struct Source {
 impl Source {
     /// A path or URL: `/data`, `file:///data`, `s3://bucket/prefix?endpoint=http://host:9000&region=eu-west-1`,
     /// `gs://bucket/prefix`, `az://container/prefix?account=name`, `http://host/prefix`, `hdfs://namenode:8020/prefix`.
-    /// Nobody is asked yet, but a local folder must be there.
+    /// No request is made yet, but a local folder must be there.
     pub fn open(url: &str, settings: &Settings) -> Result<Source, SourceError> {
         open::open(url, settings, &SourceRetryPolicy::default())
     }
@@ -98,7 +98,7 @@ impl Source {
         open::open(url, settings, policy)
     }
 
-    /// As it may be shown.
+    /// The URL without its options, among which there may be secrets.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -14,7 +14,7 @@ use url::Url;
 use super::error::{SourceError, SourceErrorKind};
 use super::{Settings, Source, SourceRetryPolicy};
 
-/// Options of a URL: the name there, the library's name, and how the value is told.
+/// Options of a URL: the name there, the library's name, and the library's form of the value.
 #[cfg(feature = "cloud")]
 type Known = (&'static str, &'static str, fn(&str) -> String);
 

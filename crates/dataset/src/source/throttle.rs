@@ -8,7 +8,7 @@ use partage_core::plan::throttle::Meter;
 
 use partage_clock::Clock;
 
-/// So many bytes in a second, whoever reads them. A copy shares them.
+/// A limit on bytes in a second, for all readers together. A copy shares it.
 #[derive(Debug, Clone)]
 pub struct Throttle(Arc<Shared>);
 

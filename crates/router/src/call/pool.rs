@@ -30,7 +30,7 @@ type ConnectionFuture = Pin<Box<Connection<TokioIo<TcpStream>, Outgoing>>>;
 /// An open connection; the request that uses it drives it, in its own task.
 pub struct Connected {
     send: SendRequest<Outgoing>,
-    /// None once it has ended.
+    /// None once the connection has ended.
     connection: Option<ConnectionFuture>,
     idle_since: Instant,
 }

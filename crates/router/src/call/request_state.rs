@@ -15,7 +15,7 @@ use partage_core::routing::pace::Hedging;
 use partage_core::routing::retry::{Attempts, Reason, RequestTraits};
 use partage_wire::request::headers::{EPOCH, IDEMPOTENCY_KEY, drop_hop_by_hop};
 
-/// One request on its way.
+/// A request while the router tries to have it answered.
 pub struct RequestState<'a> {
     pub keyspace: &'a str,
     pub key: &'a [u8],
@@ -117,7 +117,7 @@ impl<'a> RequestState<'a> {
         Some(Request::from_parts(self.parts.clone(), body))
     }
 
-    /// It was not sent after all.
+    /// Takes the body back from a request that was not sent after all.
     pub fn put_back(&mut self, request: Request<Outgoing>) {
         if self.body.is_none() {
             self.body = Some(request.into_body());

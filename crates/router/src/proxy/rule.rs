@@ -18,7 +18,7 @@ use std::fmt;
 /// Where the name of the keyspace is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyspaceFrom {
-    /// It is always this one.
+    /// The keyspace is this one for all requests.
     Name(KeyspaceName),
     /// In this segment of the path, counted from 1.
     PathSegment(usize),
@@ -63,7 +63,7 @@ impl Default for Rule {
 /// Why no rule gives keyspace and key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// Not a known keyspace.
+    /// The request names a keyspace that the router does not know.
     #[error("{0}")]
     Keyspace(NoRoute),
     /// The keyspace is known, but there is no key where the rule says.
@@ -71,7 +71,7 @@ pub enum RuleError {
     NoKey {
         /// The rule that found the keyspace, in words.
         rule: String,
-        /// Where the key should be.
+        /// The place of the key by that rule, in words.
         place: String,
     },
     /// The key is longer than [`KEY_BYTES`].

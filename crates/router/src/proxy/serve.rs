@@ -71,7 +71,7 @@ pub(super) struct ProxyState {
     pub config: Config,
     pub router: Router,
     pub door: Door,
-    /// One for each thread.
+    /// The caller of each thread, whose counts the metrics sum.
     pub callers: Vec<Arc<Caller>>,
     /// How far datasets have come.
     pub seen: SeenVersions,

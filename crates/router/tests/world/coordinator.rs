@@ -84,7 +84,7 @@ impl Coordinator {
         self.change(change, true);
     }
 
-    /// Changes the map, and tells nobody.
+    /// Changes the map, and pushes it to no stream.
     pub fn change_silently(&self, change: impl FnOnce(&mut Maps)) {
         self.change(change, false);
     }
@@ -109,7 +109,7 @@ impl Coordinator {
         self.state.lock().unwrap().streams.clear();
     }
 
-    /// Ends all streams and the listener, and waits until nobody can connect.
+    /// Ends all streams and the listener, and waits until no client can connect.
     pub async fn stop(mut self) {
         self.cut();
         drop(self.stop.take());

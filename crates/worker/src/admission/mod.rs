@@ -48,7 +48,7 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub node: NodeId,
-    /// Where it may register, `host:port` each.
+    /// The coordinators that it may register at, as `host:port`.
     pub coordinators: Vec<String>,
     pub clock: Clock,
     pub published: ArcSwap<Published>,

@@ -13,7 +13,7 @@ fn handed_over() -> axum::Error {
 }
 
 /// A long answer's body: it may read the shard to its end, so its request stays in flight until then, or until
-/// it is told to go. A client that reads slowly stops the reading, not the telling: a task waits for that.
+/// the guard is cancelled. A client that reads slowly stops the reading, but not the task that waits for the cancelling.
 pub(super) struct GuardedBody {
     body: Body,
     guard: Weak<Guard>,

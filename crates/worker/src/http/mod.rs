@@ -133,7 +133,7 @@ pub fn router_with(worker: &Worker, more: impl Fn() -> String + Clone + Send + S
         .route(METRICS_PATH, get(move || async move { (form, measured.metrics() + &more()) }))
 }
 
-/// Who is here, how it is, and what it has: for services with a server of their own to answer with.
+/// The node's name, its health and its replicas: for services with a server of their own to answer with.
 pub fn about(worker: &Worker) -> serde_json::Value {
     let replica = |replica: &crate::worker::Replica| {
         let shard = &replica.assignment;
@@ -181,7 +181,7 @@ pub struct Sharded {
 }
 
 impl Sharded {
-    /// With [`limits::HOLD`] of patience.
+    /// A layer that holds a request of a shard that is about to come for [`limits::HOLD`].
     pub fn new(worker: &Worker, key_of: impl KeyOf) -> Sharded {
         let finder = Finder::new(worker.node().clone(), worker.shared().coordinators.clone());
         let locator = Locator::Maps(Arc::new(finder));

@@ -21,11 +21,11 @@ const FILE_BYTES: u64 = (HEAD_BYTES + chunk::CONTENT_BYTES) as u64;
 /// Level of compression: the fastest one, as a backup should be bound by disks and networks.
 const LEVEL: i32 = 1;
 
-/// Where manifests and chunks are.
+/// The folders with manifests and with chunks.
 const TABLES: &str = "tables";
 const CHUNKS: &str = "chunks";
 
-/// Where commands say that they are at work.
+/// The folder in which commands leave markers while they work.
 const MARKERS: &str = "markers";
 
 /// Bytes of a marker.
@@ -83,7 +83,7 @@ impl FileError {
         }
     }
 
-    /// As the command ends with it.
+    /// The failure that the command ends with.
     pub fn failure(&self) -> Failure {
         match self.is_of_file() {
             true => Failure::refused(self).kind("damaged").help(
@@ -137,7 +137,7 @@ impl Location {
         Location { steps: Some(steps), ..self.clone() }
     }
 
-    /// Where a request goes to.
+    /// The store that a request goes to.
     #[cfg_attr(not(test), expect(clippy::unused_async, reason = "a test stops a command here"))]
     async fn source(&self) -> &Source {
         #[cfg(test)]

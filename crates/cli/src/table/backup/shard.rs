@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub enum Interrupted {
     /// It may be read anew: it was split, moved, or its leader does not answer.
     Again(String),
-    /// It will not be otherwise.
+    /// Reading it anew would end in the same way.
     Failed(Failure),
 }
 

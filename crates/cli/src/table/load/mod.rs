@@ -218,7 +218,7 @@ impl LoadArgs {
     }
 }
 
-/// Where rows go, and how.
+/// The table that rows go to, and how they are sent.
 #[derive(Debug, Clone)]
 struct Destination {
     table: String,

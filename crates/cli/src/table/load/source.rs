@@ -25,14 +25,14 @@ pub enum Format {
     Tsv,
 }
 
-/// Which fields are what.
+/// The fields of a row that are its key and its value.
 #[derive(Debug, Clone)]
 pub struct Fields {
-    /// Whose texts are the key, one behind the other; none: `key` is the key and `value` the value, as `scan --json` has them.
+    /// The fields whose texts joined are the key; none: `key` is the key and `value` the value, as `scan --json` has them.
     pub key: Vec<String>,
-    /// What is between them.
+    /// What stands between the texts of the key.
     pub separator: String,
-    /// Whose text is the value; none: the whole row, as a JSON object.
+    /// The field whose text is the value; none: the whole row, as a JSON object.
     pub value: Option<String>,
     /// Fields of CSV and TSV that are numbers in that object.
     pub number: Vec<String>,

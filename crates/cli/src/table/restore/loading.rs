@@ -52,7 +52,7 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Into that table, over these nodes.
+    /// Loads into that table, through these nodes.
     pub fn new(location: Location, table: String, nodes: Vec<String>, parallel: usize) -> Loading {
         Loading { location, table, nodes: Arc::new(nodes), parallel }
     }

@@ -82,7 +82,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of the restore of a table.
+    /// The progress of restoring a table.
     pub fn new(client: &ApiClient, table: &str) -> Progress {
         let (table, name) = (table.to_owned(), progress_table(table));
         Progress { client: client.clone(), table, name, lock: Mutex::default(), nodes: Mutex::default() }

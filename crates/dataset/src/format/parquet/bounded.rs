@@ -23,7 +23,7 @@ use parquet::schema::types::Type;
 use super::{footer, page_header};
 use crate::limits::{PARQUET_BATCH, PARQUET_FIELD_BYTES, PARQUET_FOOTER_SHARE};
 
-/// More than there is memory for.
+/// A part of the file needs more memory than there is for it.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} of {bytes} bytes, more than the limit of {limit}")]
 pub struct TooLarge {

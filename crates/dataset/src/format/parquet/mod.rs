@@ -39,7 +39,7 @@ use paths::SchemaColumns;
 pub struct Parquet {
     file: String,
     rows: RowIter<'static>,
-    /// Those that are read.
+    /// The columns that are read: those of the key and of the value.
     columns: SchemaColumns,
     key: Vec<usize>,
     values: Selection,
@@ -47,7 +47,7 @@ pub struct Parquet {
     memory: Arc<MemoryBudget>,
     most_bytes: usize,
     key_bytes: Vec<u8>,
-    /// One column of it.
+    /// One column of the key, before it is added.
     part: Vec<u8>,
     value_bytes: Vec<u8>,
 }

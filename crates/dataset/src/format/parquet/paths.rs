@@ -18,15 +18,15 @@ static NULL: Field = Field::Null;
 
 /// The columns of a schema.
 pub struct SchemaColumns {
-    /// Those at the top first, in the order of the file.
+    /// The names at the top first, in the order of the file.
     pub names: Vec<String>,
     paths: Vec<Path>,
-    /// How many are at the top.
+    /// How many of them are at the top.
     pub top: usize,
 }
 
 impl SchemaColumns {
-    /// All that can be named.
+    /// All columns of the schema that a dataset can name.
     pub fn of(schema: &Type) -> SchemaColumns {
         let fields = schema.get_fields();
         let mut columns = SchemaColumns { names: Vec::new(), paths: Vec::new(), top: fields.len() };

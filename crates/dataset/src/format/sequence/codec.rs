@@ -35,7 +35,7 @@ const CLASSES: [(&str, Codec); 7] = [
 ];
 
 impl Codec {
-    /// By the name of the class.
+    /// The codec of a Java class, by the name of the class.
     pub fn of_class(class: &str) -> Option<Codec> {
         CLASSES.iter().find(|(name, _)| *name == class).map(|(_, codec)| *codec)
     }
@@ -61,19 +61,19 @@ pub fn window_log(most_bytes: usize) -> u32 {
 /// Why something was not uncompressed.
 #[derive(Debug)]
 pub enum Undecodable {
-    /// It would be longer than allowed.
+    /// The uncompressed bytes would be more than the reader holds.
     TooLong,
     /// It is not what its codec writes.
     Damaged(String),
 }
 
 impl Undecodable {
-    /// That it ends too soon.
+    /// The compressed bytes end too soon.
     pub fn cut_off() -> Undecodable {
         Undecodable::Damaged("compressed bytes that end too soon".to_owned())
     }
 
-    /// As the reason of an error about `what`.
+    /// The reason of an error about `what`.
     pub fn reason(self, what: &'static str, too_long: impl FnOnce() -> Reason) -> Reason {
         match self {
             Undecodable::TooLong => too_long(),
