@@ -87,7 +87,7 @@ pub fn find(columns: &Columns, known: &[String]) -> Result<(Vec<usize>, Selectio
     Ok((key, values))
 }
 
-/// So many columns an error names: a person reads it.
+/// How many columns an error names, as a person reads it.
 const KNOWN_SHOWN: usize = 32;
 
 /// Writes a JSON object of fields whose values are JSON already.
