@@ -37,7 +37,7 @@ pub struct CoordinationArgs {
 }
 
 impl CoordinationArgs {
-    /// With what the file says where nothing is said here.
+    /// The flags, and what the file says where a flag is not given.
     pub fn or(self, file: CoordinationFile) -> CoordinationArgs {
         CoordinationArgs {
             coordination: self.coordination.or(file.address),

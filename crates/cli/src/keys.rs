@@ -56,7 +56,7 @@ impl LeftOut {
         self.lines.saturating_mul(LEFT_OUT_ONE_IN) > self.of
     }
 
-    /// That so many are left out that nothing can be said about the keys.
+    /// The failure that so many lines are left out that nothing can be said about the keys.
     fn failure(&mut self) -> Option<Failure> {
         let LeftOut { lines, of, .. } = *self;
         let first = self.first.take()?;
@@ -144,7 +144,7 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// By what was asked for, and else by the name of the file.
+/// The format that the flags say, else that of the file's name.
 fn format(path: &Path, wanted: &Wanted) -> Result<Format, Failure> {
     let name = path.to_string_lossy().to_lowercase();
     let name = name.strip_suffix(".gz").unwrap_or(&name).to_owned();
@@ -250,7 +250,7 @@ impl Items {
         Ok(())
     }
 
-    /// Without its end. False at the end of the file.
+    /// Reads a line without its end. False at the end of the file.
     fn next_line(&self, reader: &mut dyn BufRead, line: &mut Vec<u8>, number: u64) -> Result<bool, Failure> {
         line.clear();
         let read = reader.take(LINE_BYTES as u64 + 1).read_until(b'\n', line);
@@ -351,7 +351,7 @@ impl Items {
             if let Ok(object) = &object
                 && self.items.is_empty()
             {
-                // In the first usable line a name that is not there is a slip of whoever typed it.
+                // In the first usable line a name that is not there is a slip of the person who typed it.
                 let named = [Some(key), wanted.columns.weight.as_deref(), wanted.bytes.as_deref()];
                 let unknown = named.into_iter().flatten().find(|name| !object.contains_key(*name));
                 unknown.map_or(Ok(()), |name| {

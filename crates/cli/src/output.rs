@@ -148,7 +148,7 @@ impl Failure {
         } else {
             shown(&self.to_string()).into_owned()
         };
-        // A terminal that is gone cannot be told.
+        // A terminal that is gone shows nothing.
         let _ = writeln!(io::stderr(), "{text}");
         ExitCode::from(self.exit as u8)
     }
@@ -168,7 +168,7 @@ pub fn usage(error: &clap::Error, json: bool) -> ExitCode {
     if json && error.use_stderr() {
         return mistake(&error.to_string()).report(true);
     }
-    // A terminal that is gone cannot be told.
+    // A terminal that is gone shows nothing.
     let _ = error.print();
     ExitCode::from(error.exit_code() as u8)
 }
@@ -184,7 +184,7 @@ fn mistake(text: &str) -> Failure {
     if help.is_empty() { failure } else { failure.help(help.join("; ")) }
 }
 
-/// One line to stderr, for people. A terminal that is gone cannot be told, so nothing can fail.
+/// One line to stderr, for people. A terminal that is gone shows nothing, and that is no failure.
 pub fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{}", shown(text));
 }

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 
 fn partage(arguments: &[&str]) -> Output {
-    // Nobody listens there: whatever is refused is refused before anybody is asked.
+    // No process listens there: what is refused is refused before a node is asked.
     Command::new(env!("CARGO_BIN_EXE_partage"))
         .args(arguments)
         .env("PARTAGE_COORDINATOR", "127.0.0.1:9")

@@ -132,7 +132,7 @@ pub const LEAST_RECORD_BYTES: usize = 4 << 20;
 /// writers cut off.
 pub const PARQUET_HEADER_BYTES: u64 = 1 << 20;
 
-/// Of the memory of a Parquet file, a footer may be this part at most: what it says takes a few times its length.
+/// A footer may take this part at most of the memory of a Parquet file: what it says takes a few times its length.
 pub const PARQUET_FOOTER_SHARE: usize = 6;
 
 /// Memory of a value of a list, or of a dictionary, beside its bytes.
@@ -150,10 +150,10 @@ pub const SEQUENCE_METADATA: usize = 1_024;
 /// Bytes of a dataset's settings: a page of text, and far from what would hurt.
 pub const SETTINGS_BYTES: usize = 64 << 10;
 
-/// So many folders of a dataset are named that are no versions: who sees some looks at the others.
+/// How many folders of a dataset are named that are no versions: a person who sees some looks at the others.
 pub const REFUSED_SHOWN: usize = 16;
 
-/// So many peers are named in one line of the log whose files differ from those of the own source; the status names all.
+/// How many peers with other files than the own source one line of the log names; the status names all.
 pub const PEERS_LOGGED: usize = 8;
 
 /// Most entries of one folder of a source: a version has one file for each partition, and thousands are many.
@@ -174,13 +174,13 @@ pub const ANSWER_TIME: Duration = Duration::from_secs(20);
 /// How often a request to a source is tried again, with growing pauses.
 pub const RETRIES: usize = 5;
 
-/// For how long a request to a source is tried again; then the version waits for the next refresh.
+/// How long a request to a source is tried again; then the version waits for the next refresh.
 pub const RETRY_TIME: Duration = Duration::from_secs(60);
 
 /// How often the rest of a file is asked for without a byte having come.
 pub const RESUMES: usize = 3;
 
-/// How long a thread that reads may take to notice that nobody waits for it any more.
+/// How long a thread that reads may take to notice that no task waits for it any more.
 pub const STOP_TIME: Duration = Duration::from_millis(50);
 
 /// Pieces of a file that are fetched ahead of who reads it, of some ten KiB each.
@@ -255,5 +255,5 @@ pub const UPLOADS_AT_ONCE: usize = 4;
 /// and one that hangs costs one request in as many.
 pub const SLOW_REST: Duration = Duration::from_secs(10);
 
-/// For how long a node gathers the shards that it is ordered to load before it begins: those of one plan come within it.
+/// How long a node gathers the shards that it is ordered to load before it begins: those of one plan come within it.
 pub const ORDERS_GATHER: Duration = Duration::from_millis(20);

@@ -284,7 +284,7 @@ impl DatasetSettings {
     }
 }
 
-/// Of the key's columns the one that decides about the partition, from 0, and of how many.
+/// The column of the key that decides about the partition, from 0, and of how many.
 type PartitionColumn = Option<(u8, u8)>;
 
 /// The columns of the key, and which of them decides about the partition, if not all do.

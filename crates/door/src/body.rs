@@ -312,7 +312,7 @@ impl BodyRate {
 #[derive(Debug, Default)]
 struct Framing {
     head: Vec<u8>,
-    /// Of the message that is being read.
+    /// The length of the message that is being read.
     length: u64,
     left: u64,
 }

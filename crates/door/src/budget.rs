@@ -15,7 +15,7 @@ pub struct Budget {
     /// What the large bodies of one address may use of that.
     per_address: u64,
     used: AtomicU64,
-    /// Of large bodies, by the client's address; only those that have some.
+    /// Bytes of large bodies, by the client's address; only addresses that have some.
     large_of: Mutex<BTreeMap<IpAddr, u64>>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct ReservedBytes {
     budget: Arc<Budget>,
     address: IpAddr,
     bytes: AtomicU64,
-    /// Those of them that count for the address.
+    /// The bytes among them that count for the address.
     large: AtomicU64,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct ConnectionLimiter {
     silent: usize,
     reserve: usize,
     state: Mutex<State>,
-    /// As in `state`, to be read without it.
+    /// The number of open connections, as in `state`, to be read without its lock.
     open: AtomicUsize,
 }
 

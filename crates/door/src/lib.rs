@@ -56,7 +56,7 @@ pub struct Settings {
     pub allowed_origins: Vec<String>,
     /// Connections at a time; none = as many as the listener's role has.
     pub connections: Option<usize>,
-    /// Of them from one address; none = half.
+    /// Connections from one address; none = half of all.
     pub connections_per_address: Option<usize>,
     /// Files that connections may take.
     pub files: usize,

@@ -37,7 +37,7 @@ pub fn make_private(folder: &Path) {
     }
 }
 
-/// By a handle, so that it changes the folder that it checked.
+/// Closes the folder to other users, by a handle, so that it changes the folder that it checked.
 fn closed(folder: &Path) -> Result<(), PrivacyError> {
     let folder = match open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
         // The caller reports a file where it needs a folder.

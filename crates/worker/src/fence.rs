@@ -49,7 +49,7 @@ pub trait ConditionalStore: Send + Sync {
 pub struct FencedObject<S: ConditionalStore> {
     store: S,
     epoch: Epoch,
-    /// As it was written last; none = a write failed and may have been done.
+    /// The version that was written last; none = a write failed and may have been done.
     version: Option<S::Version>,
 }
 

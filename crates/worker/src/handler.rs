@@ -21,7 +21,7 @@
 //! which it does not know that their `load` has not begun; while it is in `Unload` itself and lets the last requests out,
 //! those in `Unload`, too. (It asks for its assignment after it has stored the write itself;
 //! a peer says whether it has begun.) `load` copies from the leader, and only in that order: first take writes, then copy.
-//! The coordinator lets `load` begin when the leader has been told of it; so a replica in `Live` has all that was acknowledged,
+//! The coordinator lets `load` begin when the leader knows of it; so a replica in `Live` has all that was acknowledged,
 //! whichever processes have ended, and may lead.
 //!
 //! Other workers may ask for stored data before it is ordered, or though it is never loaded again: after a split or merge that
@@ -77,7 +77,7 @@ pub struct Assignment {
     pub state: ReplicaState,
     /// The epoch of the shard, which grows with each change of its leader or bounds; each write carries it.
     pub epoch: Epoch,
-    /// Everybody else who has something of the shard, of its parents or its children.
+    /// The other nodes that have something of the shard, of its parents or its children.
     pub peers: Vec<Peer>,
     /// How the keyspace is sharded. Of a replica that [`Handler::stored`] named and no order did, only the keyspace's
     /// name can be relied upon.

@@ -29,7 +29,7 @@ pub const OUTGOING: usize = 4;
 /// How long opening a connection may take, the answer to the registration included.
 pub const CONNECT: Duration = Duration::from_secs(5);
 
-/// For how long it is not said again that no coordinator has us, in milliseconds: longer than the next leader takes.
+/// How long the worker does not log again that no coordinator has it, in milliseconds: longer than the next leader takes.
 pub const WARN_AGAIN_MS: u64 = 30_000;
 
 /// Beats without an answer, in heartbeats, after which the connection is given up and another one is opened; half of the lease

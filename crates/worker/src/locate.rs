@@ -1,7 +1,7 @@
 //! Where a key is that this worker has no order for.
 //!
 //! A worker hears only of the shards that it has, gets, or had a moment ago. So that it can send any request
-//! on (K19), it follows the maps as a router does, but not before somebody asks it for a key that it
+//! on (K19), it follows the maps as a router does, but not before a request asks it for a key that it
 //! does not know: in a cluster where clients or routers know their way, no worker ever opens that second
 //! connection. When no request has asked for [`partage_maps::limits::IDLE`], the worker closes it again.
 //!
@@ -41,7 +41,7 @@ pub(crate) enum Located {
     Unknown,
 }
 
-/// Follows the maps while somebody needs them.
+/// Follows the maps while requests need them.
 #[derive(Debug)]
 pub(crate) struct Finder {
     own: NodeId,
@@ -55,7 +55,7 @@ impl Finder {
         Finder { own, maps: MapsOnDemand::new(coordinators), waiters }
     }
 
-    /// Who has the key, as far as the maps tell before `until`. For a request that was sent on already
+    /// The node that has the key, as far as the maps tell before `until`. For a request that was sent on already
     /// (`hopped`) following does not begin, and nothing is waited for: its sender has a map and patience.
     pub(crate) async fn find(
         &self,

@@ -45,7 +45,7 @@ struct Meter {
 }
 
 impl Meter {
-    /// Of a replica that has just come: the period that it came in is not measured. Taken for a whole one it
+    /// The meter of a replica that has just come: the period that it came in is not measured. Taken for a whole one it
     /// would say less than is true, and something else would be moved here at once.
     fn begin(in_flight: &InFlight) -> Meter {
         in_flight.heavy().take(HOT_KEYS);

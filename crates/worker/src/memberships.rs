@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The file is written anew when it is larger than this, and four times what it was then.
 const MEMBERS_BYTES: u64 = 1 << 20;
 
-/// By so many bytes the file grows.
+/// How many bytes the file grows by at a time.
 const MEMBERS_STEP: u32 = 64 << 10;
 
 /// What is known of one stored replica.
@@ -318,7 +318,7 @@ impl Memberships {
         true
     }
 
-    /// The number of the store, by which a disk is told from another.
+    /// The number of the store, which distinguishes one disk from another.
     pub fn store(&self) -> u64 {
         self.0.store
     }
@@ -349,7 +349,7 @@ impl Memberships {
         }
     }
 
-    /// That is known of the replica from now on. When this returns, it is on disk.
+    /// Sets what is known of the replica. When this returns, it is on disk.
     ///
     /// # Errors
     /// It is not.

@@ -24,7 +24,7 @@ pub struct Scope {
     work: TaskTracker,
 }
 
-/// Of assignments that are not passed to a callback: never cancelled.
+/// The scope of assignments that are not passed to a callback: never cancelled.
 static IDLE: LazyLock<Scope> = LazyLock::new(Scope::new);
 
 impl Scope {
@@ -32,8 +32,8 @@ impl Scope {
         IDLE.clone()
     }
 
-    /// Of a callback that the worker has not given up. The worker makes one for each callback; a test of a service, where it
-    /// calls that part of it that takes a scope.
+    /// The scope of a callback that the worker has not given up. The worker makes one for each callback; a test of a service,
+    /// where it calls that part of it that takes a scope.
     pub fn new() -> Scope {
         let work = TaskTracker::new();
         // A closed tracker still takes work on; it says at once when there is none.

@@ -11,7 +11,7 @@ use partage_worker::{Epoch, async_trait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The object of one shard. `loses_answers`: writes are done, but nobody hears of it.
+/// The object of one shard. `loses_answers`: writes are done, but their callers do not hear of it.
 #[derive(Clone)]
 struct ShardObject {
     store: Arc<dyn ObjectStore>,

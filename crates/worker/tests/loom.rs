@@ -90,7 +90,7 @@ impl ReplicaModel {
         self.leave();
     }
 
-    /// A request that goes only when it is told to.
+    /// A request that ends only when it is evicted.
     fn stay(&self) {
         let entered_at = self.counter.enter();
         if self.is_open.load(Ordering::Acquire) {

@@ -33,7 +33,7 @@ impl ConstraintArgs {
     }
 }
 
-/// The flag with which somebody says that the cluster will grow.
+/// The flag with which a person says that the cluster will grow.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Ahead {
     /// Accept more replicas than the nodes that have joined can hold; more nodes are about to join

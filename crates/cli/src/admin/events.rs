@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Rest between two questions of `--follow`.
 const FOLLOW: Duration = Duration::from_secs(1);
 
-/// As many as the coordinator gives at once.
+/// The most events that the coordinator gives at once.
 const MOST: usize = 10_000;
 
 /// The arguments of `partage events`.

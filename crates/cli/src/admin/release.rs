@@ -95,7 +95,7 @@ impl ReleaseArgs {
     }
 }
 
-/// Those of a keyspace, or of all, whose reason contains a text.
+/// The shards of a keyspace, or of all, whose reason contains a text.
 fn chosen<'a>(
     set_aside: &'a [SetAside],
     keyspace: Option<&str>,

@@ -130,7 +130,7 @@ impl Begun {
         Begun { plan: None, drains: vec![], rest: Rest::Cluster }
     }
 
-    /// That these nodes drop their replicas of a keyspace.
+    /// The wait until these nodes drop their replicas of a keyspace.
     pub fn of_deletion(keyspace: String, holders: Vec<String>) -> Begun {
         Begun { plan: None, drains: vec![], rest: Rest::Deletion { keyspace, holders } }
     }

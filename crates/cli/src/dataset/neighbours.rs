@@ -1,4 +1,4 @@
-//! Where the other dataset nodes are, for a node that was told of nothing but its coordinator: they find each other by
+//! Where the other dataset nodes are, for a node that knows nothing but its coordinator: they find each other by
 //! gossip, which has to begin somewhere, and the coordinator knows who has registered.
 //!
 //! A node registers first and then asks, so of two that start at a time one at least hears of the other. While the
@@ -78,12 +78,12 @@ async fn meet(finder: Arc<PeerFinder>, late: Weak<Late>) {
     loop {
         sleep(rest).await;
         let Some(late) = late.upgrade() else { return };
-        // A coordinator that is away is told of by the worker.
+        // The worker reports a coordinator that is away.
         let Ok((_, others)) = finder.registered().await else { continue };
         rest = MEET_AGAIN;
         let mut there = Vec::new();
         for other in others {
-            // Who cannot be resolved cannot be met.
+            // A node whose address cannot be resolved cannot be met.
             there.extend(resolved(&other.address).await.ok());
         }
         if let Err(error) = late.add_peers(&there).await {
@@ -119,7 +119,7 @@ impl PeerFinder {
         Err(unavailable(format!("the coordinator does not register node {id}: its log says why")))
     }
 
-    /// Without a coordinator: whom it saw last.
+    /// Where no coordinator answers: the peers that the node saw last.
     async fn as_before(&self, away: Error) -> Result<Target, Error> {
         let GossipConfig { data_dir, here, .. } = &self.config;
         let data_dir = data_dir.clone();
@@ -131,7 +131,7 @@ impl PeerFinder {
 
     async fn target(&self, mine: &str, others: Vec<String>) -> Result<Target, Error> {
         let GossipConfig { cluster, listen, ip, key_file, .. } = &self.config;
-        // An address has one host at least; who is alone talks to nobody.
+        // An address has one host at least; a node that is alone has its own, and talks to no other.
         let is_alone = others.is_empty();
         let hosts = if is_alone { vec![mine.to_owned()] } else { others };
         let mut target = Target::parse(&format!("gossip://{}/{cluster}", hosts.join(",")))?;

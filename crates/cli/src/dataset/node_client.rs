@@ -24,7 +24,7 @@ pub struct NodeClient {
 }
 
 impl NodeClient {
-    /// Of the first node that answers; a refusal is a failure.
+    /// The answer of the first node that gives one; a refusal is a failure.
     pub async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, Failure> {
         let reply = self.answer(method, path, body).await?;
         if reply.status.is_success() { Ok(reply) } else { Err(self.refusal(&reply).await) }
@@ -45,7 +45,7 @@ impl NodeClient {
         }
     }
 
-    /// Of the first node that answers, whatever it says.
+    /// The answer of the first node that gives one, whatever it says.
     pub async fn answer(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, Failure> {
         // Every question and order to a node may be said twice.
         let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);

@@ -148,7 +148,7 @@ impl AddArgs {
             return Err(Failure::refused(what).help("give --replace to put these in their place"));
         }
         if !source.url().contains("://") {
-            // In a folder somebody has made it; of buckets a folder is there only with its first file.
+            // In a file system a person has made the folder; in a bucket a folder is there only with its first file.
             let make = |failure: Failure| failure.help(format!("make {}/{dataset} first", source.url()));
             there(source, dataset).await.map_err(make)?;
         }

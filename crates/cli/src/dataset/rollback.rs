@@ -18,7 +18,7 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// For so long a node may think about whether it can give a version. The status says it, too.
+/// How long a node may check whether it can give a version. The status says it, too.
 const CHECK: Duration = Duration::from_secs(5);
 
 /// The word of a node that has failed to load the version.

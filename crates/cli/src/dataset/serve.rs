@@ -28,7 +28,7 @@ use tokio::signal::unix::{Signal, SignalKind};
 /// Where a node listens without a flag or key: the port of Sequins.
 pub const LISTEN: &str = "127.0.0.1:9599";
 
-/// Where store files are kept unless somebody says.
+/// The folder for store files if no flag names another.
 const DATA_DIR: &str = "partage-datasets";
 
 /// The role of `partage dataset serve`
@@ -111,7 +111,7 @@ impl ServeArgs {
         options.is_alone = options.coordinator.is_none() && self.target(&file)?.is_none();
         let here = OwnAddress::default();
         let coordination = self.coordination(&file, &options, here.clone())?;
-        // Where the data directory is somebody else's, the store in it is this node's still.
+        // Where the data directory belongs to another user, the store in it is this node's still.
         make_private(&options.data_dir);
         make_private(&Store::folder_in(&options.data_dir));
         let announced = options.address.as_ref().map(Address::to_string);
@@ -146,7 +146,7 @@ impl ServeArgs {
         let gossip = self.gossip.clone().or(file.gossip.clone());
         let key_file = self.gossip_key_file.clone().or(file.gossip_key_file.clone());
         if let Some(path) = &key_file {
-            // Now, while somebody looks: gossip reads it when it begins.
+            // Now, while a person looks: gossip reads it when it begins.
             Keys::read(path).map_err(Failure::usage)?;
         }
         match (self.target(file)?, &options.coordinator) {

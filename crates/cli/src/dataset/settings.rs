@@ -52,7 +52,7 @@ pub struct SettingsArgs {
 }
 
 impl SettingsArgs {
-    /// With what the file says where nothing is said here.
+    /// The flags, and what the file says where a flag is not given.
     pub fn over(self, file: DatasetFile) -> DatasetFile {
         DatasetFile {
             format: self.format.or(file.format),
@@ -95,7 +95,7 @@ pub fn open(url: &str) -> Result<Source, Failure> {
         )));
     }
     if !url.contains("://") && !Path::new(url).exists() {
-        // Somebody may have meant a URL.
+        // A person may have meant a URL.
         let or_url = if url.contains(":/") || url.contains("//") {
             "; a URL has :// after its scheme, such as s3://bucket/prefix"
         } else {

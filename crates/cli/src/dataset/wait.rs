@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 /// Between two looks at how far it is.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// So many looks in a row find that a node cannot load a version, before it is said: some three seconds.
+/// How many looks in a row find that a node cannot load a version, before the command says so: some three seconds.
 const FAILING_LOOKS: u32 = 10;
 
 /// The path by which a command asks a node to look at its source now.
@@ -250,7 +250,7 @@ async fn is_served(
             }
             continue;
         }
-        // A later version that goes from every node is one that somebody has deleted from the source.
+        // A later version that goes from every node is one that was deleted from the source.
         let goes = |at: &Version| at.in_state(State::Removing).count() == at.nodes.len();
         let Some((version, at)) = dataset.versions.iter().rev().find(|(_, at)| !goes(at)) else { continue };
         fails(version, at)?;

@@ -115,7 +115,7 @@ impl RuleArgs {
 }
 
 /// The folder of the file with the maps, if it is for them alone. What else is in a folder, others may be meant to read; the
-/// same holds for the folder in which somebody has started the router.
+/// same holds for the folder in which a person has started the router.
 fn folder_of_maps(maps: &Path) -> Option<&Path> {
     let folder = maps.parent()?;
     let resolved = folder.canonicalize().ok()?;

@@ -83,7 +83,7 @@ struct Answer {
     /// Whether bytes were given, so that what moves is counted in them.
     bytes: Option<String>,
     comparison: Comparison,
-    /// Of each scheme; none when not timed.
+    /// Lookups in a second by each scheme; none when not timed.
     lookups_per_s: Vec<Option<f64>>,
     /// Lines of the keys that could not be used.
     left_out: LeftOut,
@@ -97,7 +97,7 @@ pub fn run(args: &Args, output: &mut Output) -> Result<(), Failure> {
     let mut progress = Progress::new(output.is_json());
     progress.on("reads the keys");
     let Keys { items, left_out } = keys::read(&args.keys, &wanted)?;
-    // In plain lines nobody says whether there are weights; they show.
+    // No flag says whether plain lines have weights; the lines show it.
     let weight = args.columns.weight.clone().or_else(|| weighs(&items).then(|| "weight".to_owned()));
     let events = if events.is_empty() {
         events::events(&events::usual(args.nodes, weight.is_some()), args.nodes, args.zones)?

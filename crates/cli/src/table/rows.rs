@@ -246,7 +246,7 @@ struct Found {
 }
 
 impl Found {
-    /// As of when it is, for people.
+    /// The version and the age of the row, for people.
     fn as_of(&self) -> String {
         let version = self.version.iter().map(|version| format!("version {version}"));
         let applied = self.applied.iter().map(|applied| format!("read as of {applied}"));

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 /// Where a node listens without a flag or key.
 pub const LISTEN: &str = "127.0.0.1:7600";
 
-/// Where replicas are stored unless somebody says.
+/// The folder for replicas if no flag names another.
 const DATA_DIR: &str = "partage-tables";
 
 /// The role of `partage table serve`

@@ -123,7 +123,7 @@ struct Parts {
     manager: NodeManager,
     proxy: proxy::Proxy,
     addresses: Addresses,
-    /// With the table and shuffles, where they are not kept; removed in the end.
+    /// The folder of the table and shuffles, where they are not kept; removed in the end.
     _temporary: Option<TempDir>,
 }
 

@@ -1,5 +1,5 @@
 //! The nodes of `up`, of all four kinds, each with a runtime of its own, so that one can be killed as if its machine had lost
-//! power: its tasks, connections and listener are gone at once, and nobody is told.
+//! power: its tasks, connections and listener are gone at once, and no peer hears of it before.
 
 use super::sample_dataset::SampleDataset;
 use crate::output::Failure;
@@ -41,7 +41,7 @@ const THREADS: usize = 1;
 /// Rest between two looks whether a folder is free.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// For how long all nodes may take to stop.
+/// How long all nodes may take to stop.
 const STOP: Duration = Duration::from_secs(3);
 
 struct RunningNode {
@@ -93,7 +93,7 @@ pub fn is_of_shuffles(id: &str) -> bool {
 pub struct NodeManager {
     coordinator: String,
     dataset: Arc<SampleDataset>,
-    /// With folders `tables` and `shuffles`, which have a folder for each node.
+    /// The folder with `tables` and `shuffles`, which have a folder for each node.
     data: Arc<FilePath>,
     /// On how many nodes shuffles store each record, if their pool is created now.
     replicas: u32,

@@ -44,7 +44,7 @@ fn sorted(pool: &Pool, file: &Path, arguments: &[&str], read: impl Fn(&Path) -> 
     said
 }
 
-/// The checker in Python, which anybody can run.
+/// The checker in Python, which users can run too.
 fn check_in_python(file: &Path, out: &Path) -> Said {
     let mut check = Command::new("python3");
     check.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/check_shuffle.py")).arg(file);

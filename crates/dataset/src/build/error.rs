@@ -150,7 +150,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the next try may succeed without anybody doing anything.
+    /// Whether the next try may succeed without a person's doing.
     pub fn may_pass(&self) -> bool {
         matches!(self, Error::Source(error) if error.kind.may_pass())
     }
@@ -176,7 +176,7 @@ impl Error {
         }
     }
 
-    /// Of a store file that is written.
+    /// An error of writing a store file: [`Error::DiskFull`] if the disk has no more room.
     pub fn of_build(error: BuildError) -> Error {
         match error {
             BuildError::Io { path, source, .. } if is_full(&source) => Error::DiskFull { path },

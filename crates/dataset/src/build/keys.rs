@@ -77,7 +77,7 @@ impl RecordSink for Arc<Builders> {
     ) -> Result<RecordOutcome, BuildError> {
         let Some(place) = place(self.layout, of, key) else { return Ok(RecordOutcome::Stray) };
         if let Some(builder) = self.slots.get(&place) {
-            // A thread that panicked has left a builder behind that nobody finishes.
+            // A thread that panicked has left a builder behind that no job finishes.
             builder.lock().unwrap_or_else(PoisonError::into_inner).add_at(order, key, value)?;
         }
         Ok(RecordOutcome::Kept)

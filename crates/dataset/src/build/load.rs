@@ -53,7 +53,7 @@ struct Work<'a> {
     alive: &'a Alive,
 }
 
-/// Told of each partition that can be read from now on, and of one that had to be made anew once more.
+/// Called with each partition that can be read from now on, and of one that had to be made anew once more.
 pub type Ready<'a> = &'a (dyn Fn(u32, Arc<Reader>) + Send + Sync);
 
 impl Load {
@@ -71,9 +71,9 @@ impl Load {
         let whole = if self.options.is_sampled { &self.inspection.whole } else { &BTreeMap::new() };
         let rejects = Arc::new(Rejects::new(self.options.tolerance, &self.folder));
         let built = match self.build(whole, &lacking, &rejects, ready).await {
-            // Who makes only some partitions cannot help: others have made theirs without looking into this file.
+            // A node that makes only some partitions cannot help: others have made theirs without looking into this file.
             Err(Error::Stray { .. }) if wanted.len() as u32 == partitions => {
-                // What was made so far may lack keys that lie in files nobody looked into.
+                // What was made so far may lack keys that lie in files which no job has read.
                 for partition in wanted {
                     remove(&self.folder.join(file_name(*partition)))?;
                 }

@@ -1,4 +1,4 @@
-//! How far loading is: counters that threads add to and anybody may look at.
+//! How far loading is: counters that threads add to and any task may read.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl ThreadGroup {
     pub async fn join(self) {
         let ThreadGroup { alive, mut gone } = self;
         drop(alive);
-        // Nobody sends: it ends when the last sender is dropped.
+        // No thread sends: it ends when the last sender is dropped.
         gone.recv().await;
     }
 }

@@ -1,6 +1,6 @@
 //! Store files that were built in a folder, brought to a source where others look for versions.
 //!
-//! An object store has no folder that could be renamed when all is in it. So the files are put where nobody looks for a
+//! An object store has no folder that could be renamed when all is in it. So the files are put where no node looks for a
 //! version, `<dataset>/_built-<version>-<checksum>/`, and at last the version itself appears, whole, with one
 //! object: `<dataset>/<version>/_SYMLINK`, which names that folder (S5). An upload that breaks off leaves no version.
 

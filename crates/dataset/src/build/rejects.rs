@@ -24,9 +24,9 @@ pub const REJECTS: &str = "_rejects.jsonl";
 /// How many rows may be bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tolerance {
-    /// So many of all the files that are read.
+    /// So many rows of all the files that are read together.
     Rows(u64),
-    /// So many in a million of each file that is read, 1 to 1,000,000.
+    /// So many rows in a million of each file that is read, 1 to 1,000,000.
     PerMillion(u32),
 }
 
@@ -95,7 +95,7 @@ pub struct Rejects {
 
 #[derive(Debug, Default)]
 struct RejectList {
-    /// By file, the most that one reading of it has found.
+    /// The most bad rows that one reading of a file has found, by the file's number.
     files: BTreeMap<u32, u64>,
     rows: u64,
     bytes: usize,
@@ -104,7 +104,7 @@ struct RejectList {
 }
 
 impl Rejects {
-    /// Of one load, listed in a folder when there are any.
+    /// The bad rows of one load, listed in a folder when there are any.
     pub fn new(tolerance: Tolerance, folder: &Path) -> Rejects {
         Rejects { tolerance, path: folder.join(REJECTS), listed: Mutex::default() }
     }

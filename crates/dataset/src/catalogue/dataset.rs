@@ -133,7 +133,7 @@ impl Dataset {
         self.versions.load().options.clone()
     }
 
-    /// From the next request on it is served so. A request that has begun ends as it began.
+    /// Sets how requests are answered from the next one on. A request that has begun ends as it began.
     pub fn set_options(&self, options: Options) -> Result<(), NotTaken> {
         let options = Arc::new(options.checked(&self.name)?);
         self.versions.rcu(|versions| {
@@ -148,7 +148,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// From now on peers that ask for this version by name get it, as far as it is here. Clients do not.
+    /// Gives this version to peers that ask for it by name, as far as it is here. Clients do not get it.
     pub fn prepare(&self, version: Version) -> Result<Arc<Version>, NotTaken> {
         let version = Arc::new(version);
         let before = self.versions.rcu(|versions| {
@@ -164,7 +164,7 @@ impl Dataset {
         Ok(version)
     }
 
-    /// From now on clients get this version, and no other.
+    /// Gives clients this version from now on, and no other.
     pub fn upgrade(&self, version: &str) -> Result<(), UnknownVersion> {
         self.upgrade_by(0, version)
     }
@@ -184,7 +184,7 @@ impl Dataset {
         }
     }
 
-    /// From now on no request gets this version. Those that have it keep it: [`Version::in_flight`] tells how many.
+    /// Takes this version from all further requests. Those that have it keep it: [`Version::in_flight`] tells how many.
     /// What they read stays readable until they end, also when its file is deleted.
     pub fn retire(&self, version: &str) -> Option<Arc<Version>> {
         let before = self.versions.rcu(|versions| {

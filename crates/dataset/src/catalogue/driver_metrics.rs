@@ -50,7 +50,7 @@ impl DriverMetrics {
         self.loads.get_or_create(&labels).inc();
     }
 
-    /// So many bytes more were read from the source.
+    /// Counts bytes that were read from the source.
     pub fn read(&self, dataset: &DatasetName, bytes: u64) {
         self.read.get_or_create(&of(dataset)).inc_by(bytes);
     }
@@ -76,7 +76,7 @@ impl DriverMetrics {
         self.refreshes.inc();
     }
 
-    /// So many messages of others were not listened to, by reason.
+    /// Sets how many messages of other nodes were not listened to, by reason.
     pub fn unheard(&self, counts: Vec<(&'static str, u64)>) {
         for (reason, count) in counts {
             let counter = self.unheard.get_or_create(&vec![("reason", reason.to_owned())]);
@@ -84,12 +84,12 @@ impl DriverMetrics {
         }
     }
 
-    /// So many versions that peers have are not listed by the own source.
+    /// Sets how many versions peers have that this node's source does not list.
     pub fn unlisted(&self, dataset: &DatasetName, versions: usize) {
         self.unlisted.get_or_create(&of(dataset)).set(versions as i64);
     }
 
-    /// So many keys are published in the coordination service.
+    /// Sets how many keys the node publishes in the coordination service.
     pub fn published(&self, keys: usize) {
         self.published.set(keys as i64);
     }

@@ -16,7 +16,7 @@ pub enum Outcome {
     Failed,
 }
 
-/// Whose request it was, and who answered.
+/// The origin of a request, and the node that answered it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hop {
     /// A client asked, and this node answered.

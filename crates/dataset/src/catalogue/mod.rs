@@ -124,7 +124,7 @@ impl Catalogue {
         self.datasets.load().values().cloned().collect()
     }
 
-    /// All of one moment, without counting anybody: for the way of a request.
+    /// All datasets of one moment, without counting the reader: for the way of a request.
     pub(crate) fn snapshot(&self) -> Guard<Arc<DatasetMap>> {
         self.datasets.load()
     }

@@ -1,6 +1,6 @@
 //! Counters that threads do not fight for.
 //!
-//! Each thread counts in one of a few columns; the sum is only made when somebody asks.
+//! Each thread counts in one of a few columns; the sum is only made when it is read.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};

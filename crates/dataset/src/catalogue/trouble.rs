@@ -63,9 +63,9 @@ impl Link {
 /// All that does not work at this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Troubles {
-    /// With the source as a whole; none: it can be read.
+    /// The trouble with the source as a whole; none: it can be read.
     pub source: Option<Trouble>,
-    /// With a dataset in it, also one that is not in the catalogue.
+    /// The trouble with a dataset in it, also with one that is not in the catalogue.
     pub datasets: BTreeMap<DatasetName, Trouble>,
     /// Folders of a dataset that are no versions, for their names; some of them, and why.
     pub refused: BTreeMap<DatasetName, Vec<String>>,

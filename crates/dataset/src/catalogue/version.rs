@@ -214,12 +214,12 @@ impl Version {
         self.status.load().progress
     }
 
-    /// So many partitions are to be here in the end.
+    /// Sets how many partitions this node is to have in the end.
     pub fn set_partitions_to_load(&self, partitions_in_all: u32) {
         self.change_progress(|progress| LoadProgress { partitions_in_all, ..progress });
     }
 
-    /// So many bytes have been read from the source, of so many.
+    /// Sets how many bytes have been read from the source, and of how many.
     pub fn set_bytes_loaded(&self, bytes: u64, bytes_in_all: u64) {
         self.change_progress(|progress| LoadProgress { bytes, bytes_in_all, ..progress });
     }
@@ -262,7 +262,7 @@ impl Version {
         self.differing.load_full()
     }
 
-    /// These peers have another version under its name.
+    /// Sets the peers that have another version under its name.
     pub fn set_differing(&self, peers: Vec<String>) {
         self.differing.store(Arc::new(peers));
     }

@@ -172,7 +172,7 @@ impl Reason {
         }
     }
 
-    /// That a record is longer than a reader holds.
+    /// The reason that a record is longer than a reader holds.
     pub fn record_too_long(bytes: u64, limit: usize) -> Reason {
         Reason::TooLong {
             what: "a record",
@@ -182,7 +182,7 @@ impl Reason {
         }
     }
 
-    /// That a part of a SequenceFile's block is longer than a reader holds.
+    /// The reason that a part of a SequenceFile's block is longer than a reader holds.
     pub fn block_too_long(bytes: u64, limit: usize) -> Reason {
         Reason::TooLong {
             what: "a block",

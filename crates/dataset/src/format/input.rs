@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use super::error::{Failure, Reason, of_source};
 use crate::limits::READ_BYTES;
 
-/// A stream of bytes. Memory grows with the bytes that arrive, never with a length that somebody claims.
+/// A stream of bytes. Memory grows with the bytes that arrive, never with a length that the file states.
 pub struct Input {
     stream: Box<dyn Read + Send>,
     buffer: Vec<u8>,
@@ -18,7 +18,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Of a stream that has not been read.
+    /// The input of a stream that has not been read.
     pub fn new(stream: Box<dyn Read + Send>) -> Input {
         Input { stream, buffer: vec![0; READ_BYTES], taken: 0, filled: 0, base: 0 }
     }

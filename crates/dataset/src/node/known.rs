@@ -17,7 +17,7 @@ pub struct Known(Arc<Mutex<BTreeMap<DatasetName, KnownVersions>>>);
 struct KnownVersions {
     /// The versions that the source had when it was last looked at.
     listed: BTreeSet<VersionName>,
-    /// Those that the node shows; with the reason, where it cannot give them to clients.
+    /// The versions that the node shows; with the reason, where it cannot give one to clients.
     shown: BTreeMap<VersionName, Option<String>>,
 }
 

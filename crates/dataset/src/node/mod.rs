@@ -347,7 +347,7 @@ impl Node {
             self.driver.abort();
         }
         let server = self.server;
-        // A panic of a thread of the server is told by the server.
+        // The server reports a panic of its threads.
         let _ = tokio::task::spawn_blocking(move || server.stop()).await;
     }
 }

@@ -49,7 +49,7 @@ impl Outbox {
         pending.iter().take(count).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
-    /// These were written. What has changed meanwhile stays queued.
+    /// Notes that these keys were written. What has changed meanwhile stays queued.
     fn said(&self, said: &[(Key, Option<Bytes>)]) {
         let mut pending = self.pending();
         for (key, value) in said {

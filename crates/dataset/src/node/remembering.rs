@@ -6,7 +6,7 @@ use partage_wire::dataset::presence::Remembered;
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// Beside the datasets of the local store, of which none has a dot in its name.
+/// The name of the file beside the datasets of the local store, of which none has a dot in its name.
 const FILE: &str = "_node.txt";
 
 /// What was written, or nothing, as at a first start.

@@ -15,7 +15,7 @@ type Since = (Millis, bool);
 /// The warnings of a node about versions that its own source lacks: each is logged once while it lasts.
 #[derive(Debug)]
 pub struct Warnings {
-    /// For how long the node logs nothing of a version that only peers have, or have with other files.
+    /// How long the node logs nothing of a version that only peers have, or have with other files.
     unlisted_ms: u64,
     /// Orders that are not followed.
     overdue: BTreeMap<DatasetName, VersionName>,

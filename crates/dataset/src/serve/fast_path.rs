@@ -199,7 +199,7 @@ pub async fn serve(thread: &ThreadState, accepted: AcceptedConnection) -> std::i
                     None => return Ok(End::Closed),
                 }
             }
-            // Who has begun a request must end it in time; who has not may take its time.
+            // A client that has begun a request must end it in time; one that has not may take its time.
             false => {
                 let limit = thread.server.door.head_limit();
                 let until = *until.get_or_insert_with(|| tokio::time::Instant::now() + limit);

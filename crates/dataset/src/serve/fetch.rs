@@ -23,7 +23,7 @@ pub struct PeerRequest {
 }
 
 impl PeerRequest {
-    /// For one key, with what the client wants of it.
+    /// A request for one key, with what the client wants of it.
     pub fn key(request: &KeyRequest<'_>, version: &str) -> PeerRequest {
         let method = if request.is_head { Method::HEAD } else { Method::GET };
         let path = format!("/{}/{}?proxy={version}", request.dataset, encoded(&request.key));
@@ -87,7 +87,7 @@ pub struct Unanswered {
 }
 
 impl ThreadState {
-    /// The first answer of those who are asked; it says who gave it. The others are dropped, and their connections
+    /// The first answer of the peers that are asked; it says which peer gave it. The others are dropped, and their connections
     /// with them.
     pub async fn fetch(
         &self,
@@ -99,7 +99,7 @@ impl ThreadState {
         let fetch = Fetch::new(peers.len(), self.draw(), self.server.settings.fetch, clock.now());
         let mut fetch = fetch.with_last(is_slow);
         let mut asked = FuturesUnordered::new();
-        // Who has not answered yet.
+        // The peers that have not answered yet.
         let mut open: Vec<&Arc<str>> = Vec::new();
         let mut is_too_long = false;
         loop {
@@ -121,7 +121,7 @@ impl ThreadState {
                     };
                     match answered {
                         Ok((peer, response)) => {
-                            // Who answers within the first stage is not slow any more.
+                            // A peer that answers within the first stage is not slow any more.
                             if open.len() == 1 {
                                 self.slow.forget(peer);
                             }

@@ -3,7 +3,7 @@
 //! ```text
 //! application/x-partage-keys     for each key: its length u32 little-endian, the key
 //! application/x-partage-values   for each, in the same order: the length u32 of its value, the value;
-//!                                or ffffffff: it is not there; or fffffffe: nobody could tell;
+//!                                or ffffffff: it is not there; or fffffffe: no node could tell;
 //!                                or fffffffd: the values of one peer are too much at a time
 //! ```
 //!

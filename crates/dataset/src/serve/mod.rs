@@ -43,11 +43,11 @@ mod status;
 pub use own::{OrderError, Orders};
 pub use server::{ServeError, Server, Settings};
 
-/// Of an answer: the version it is from.
+/// The header of an answer with the version that it is from.
 pub const VERSION: &str = "partage-version";
 /// The same, as Sequins names it.
 pub const SEQUINS_VERSION: &str = "x-sequins-version";
-/// Of an answer: the peer that gave it.
+/// The header of an answer with the peer that gave it.
 pub const SEQUINS_PROXIED_TO: &str = "x-sequins-proxied-to";
 /// The number from which a node's share is computed, at `/healthz`, as Sequins calls it.
 pub const SEQUINS_SHARD_ID: &str = "x-sequins-shard-id";

@@ -26,7 +26,7 @@ pub fn render(status: &Datasets, dataset: Option<&str>) -> String {
     );
     let versions = || status.dbs.values().flat_map(|one| one.versions.values());
     let mut nodes = versions().flat_map(|version| version.nodes.values());
-    // Who watches it need not press a key, and sees what is loaded go on.
+    // A person who watches it need not press a key, and sees what is loaded go on.
     let again_s = if nodes.any(is_loading) { 2 } else { REFRESH_S };
     add(&mut page, format_args!("<meta http-equiv=\"refresh\" content=\"{again_s}\">"));
     add(&mut page, format_args!("<header><h1>{}</h1>", Escaped(&title)));
@@ -211,7 +211,7 @@ fn of_version(page: &mut String, (dataset, name): (&str, &str), version: &Versio
     fact(page, "partitions", version.num_partitions.to_string(), "");
     let average = format!("{:.2} of {}", version.average_replication, version.target_replication);
     fact(page, "replicas on average", average, "");
-    // What nobody serves yet lacks nothing that anybody would miss.
+    // A version that no node serves yet lacks nothing that a client would miss.
     let class = |count: u32, class| if count > 0 && is_served(version) { class } else { "" };
     fact(page, "missing", missing.to_string(), class(missing, "bad"));
     fact(page, "too few replicas", few.to_string(), class(few, "warn"));

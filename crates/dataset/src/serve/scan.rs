@@ -37,7 +37,7 @@ struct ScanQuery {
     /// What all keys begin with, where that was asked for.
     prefix: Option<Vec<u8>>,
     limit: usize,
-    /// Of which partitions: of all, unless a peer says.
+    /// The partitions to read: all, unless a peer asks for some.
     partitions: Option<Vec<u32>>,
     by_peer: Option<String>,
 }

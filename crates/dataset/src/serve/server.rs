@@ -29,7 +29,7 @@ pub struct Settings {
     pub threads: usize,
     /// When peers are asked, and for how long.
     pub fetch: FetchSettings,
-    /// For how long a peer that was slow is asked after the others.
+    /// How long a peer that was slow is asked after the others.
     pub slow_rest: Duration,
     /// Connections at a time.
     pub connections: usize,
@@ -90,7 +90,7 @@ pub struct ServerState {
     pub stopping: AtomicBool,
     pub door: Door,
     pub waiting: Semaphore,
-    /// As `date` writes it, not more than a second or two ago.
+    /// The time for the header `date`, at most a second or two old.
     date: ArcSwap<String>,
 }
 
@@ -330,7 +330,7 @@ async fn connection(thread: Arc<ThreadState>, detached: DetachedConnection, stop
         let Some(accepted) = thread.server.door.wait_for_first_byte(detached.attach()?).await else {
             return Ok(());
         };
-        // Who is in the reserve may ask once; the fast path lets each ask on.
+        // A client in the reserve may ask once; the fast path lets each ask on.
         if accepted.is_in_reserve() {
             return full::serve(thread, accepted, Bytes::new(), stopped).await;
         }

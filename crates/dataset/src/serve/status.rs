@@ -130,7 +130,7 @@ fn here(server: &ServerState, only: Option<&str>) -> Datasets {
         .collect();
     let troubles = server.catalogue.troubles();
     for name in troubles.datasets.keys().filter(|name| is_asked(name.as_str())) {
-        // One that never could be looked at is told of, too.
+        // The status names a dataset that never could be looked at, too.
         dbs.entry(name.to_string()).or_default();
     }
     for (name, one) in &mut dbs {

@@ -127,7 +127,7 @@ impl Download {
                 while !self.stopped.load(Ordering::Relaxed)
                     && let Some(wait) = throttle.try_take(count)
                 {
-                    // In short pieces, to hear that nobody waits any more.
+                    // In short pieces, to hear that no task waits any more.
                     runtime.block_on(tokio::time::sleep(wait.min(STOP_TIME)));
                 }
                 Ok(count)
@@ -206,7 +206,7 @@ impl FetchTask {
                 Some(Err(error)) => match self.resume(SourceErrorKind::of(error), at, &mut resumes).await {
                     Ok(again) => stream = again,
                     Err(kind) => {
-                        // Who has gone away needs no reason.
+                        // A reader that has gone away needs no reason.
                         let _ = sender.send(Err(kind)).await;
                         return;
                     }

@@ -107,7 +107,7 @@ pub enum SourceErrorKind {
 }
 
 impl SourceErrorKind {
-    /// Whether asking again later may help without anybody doing anything.
+    /// Whether asking again later may help without a person's doing.
     pub fn may_pass(&self) -> bool {
         matches!(
             self,
@@ -172,7 +172,7 @@ impl SourceErrorKind {
             }
         }
         let said = error.to_string();
-        // A list that is refused is told with its status in words only.
+        // The library gives the status of a refused list in words only.
         match said.split_once("status code: ").and_then(|(_, status)| status.get(..3)) {
             Some("401") => return SourceErrorKind::Unknown,
             Some("403") => return SourceErrorKind::Denied("these credentials"),

@@ -14,7 +14,7 @@ use crate::limits::{SOURCE_ENTRIES, SYMLINK_BYTES, SYMLINKS};
 pub struct Folders<N> {
     /// In the order of their bytes: of versions, the latest is the last.
     pub names: Vec<N>,
-    /// Those that are passed over, unless they begin with `_` or `.`.
+    /// The folders that are passed over for their names, but for those that begin with `_` or `.`.
     pub refused: Vec<DatasetNameError>,
 }
 

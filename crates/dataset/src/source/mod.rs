@@ -67,7 +67,7 @@ impl Default for SourceRetryPolicy {
 /// A place with datasets in it.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// As it is shown: without what follows a `?`.
+    /// The URL as it is shown: without what follows a `?`.
     url: String,
     store: Arc<dyn ObjectStore>,
     root: Path,

@@ -103,7 +103,7 @@ impl Source {
         got.bytes().await.map_err(|error| self.failed(path, error))
     }
 
-    /// So many bytes of an object, from that one on.
+    /// Reads so many bytes of an object, from byte `from` on.
     ///
     /// # Errors
     /// It is not there, or shorter, or cannot be read.

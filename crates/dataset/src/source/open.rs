@@ -1,6 +1,6 @@
 //! From a URL to a store.
 //!
-//! What stands in a URL is seen by everybody who sees the URL, so that only what is no secret may stand there;
+//! What stands in a URL is seen by each reader of the URL, so that only what is no secret may stand there;
 //! credentials come from the settings, under the names that the tools of each cloud use.
 
 use std::path::PathBuf;
@@ -274,7 +274,7 @@ mod cloud {
     /// A file is read as slowly as it is built: only silence is timed, not the whole.
     fn client(policy: &SourceRetryPolicy, is_plain: bool) -> ClientOptions {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Somebody else may have been quicker, which is as good.
+            // Another thread may have been quicker, which is as good.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         ClientOptions::new()

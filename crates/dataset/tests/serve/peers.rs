@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Somebody at a port who reads a request and says this; counts them.
+/// A peer that reads each request and answers these bytes; it counts the requests.
 fn stranger(says: &'static [u8]) -> (Arc<str>, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string().into();
@@ -35,7 +35,7 @@ fn one(value: &str) -> Entries {
     [(b"key00000".to_vec(), value.as_bytes().to_vec())].into()
 }
 
-/// Nobody at a port.
+/// An address at which no process listens.
 fn nobody() -> Arc<str> {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string().into()
 }

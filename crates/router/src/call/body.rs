@@ -21,7 +21,7 @@ pub enum Outgoing {
     Empty,
     /// All of it, at hand: it can be sent again.
     Whole(Bytes),
-    /// As it comes in from a client of the proxy.
+    /// The body as it comes in from a client of the proxy.
     Incoming(RequestBody),
     /// Any other stream; it is read once, so the request is not sent again.
     Stream(Pin<Box<dyn Body<Data = Bytes, Error = BodyError> + Send>>),

@@ -79,7 +79,7 @@ impl Coordinator {
         Coordinator { address, state, stop: Some(stop) }
     }
 
-    /// Changes the map, and tells everybody.
+    /// Changes the map, and pushes it to all streams.
     pub fn push(&self, change: impl FnOnce(&mut Maps)) {
         self.change(change, true);
     }

@@ -279,7 +279,7 @@ impl Shared {
 }
 
 impl Guard {
-    /// By which replica, in which role and epoch. Send the epoch with every write to storage.
+    /// The replica, the role and the epoch that the request was let in by. Send the epoch with every write to storage.
     pub fn permit(&self) -> &Permit {
         &self.permit
     }
@@ -382,7 +382,7 @@ impl OwnershipHandle {
         self.permit.epoch
     }
 
-    /// By which replica, in which role and epoch.
+    /// The replica, the role and the epoch that it was given by.
     pub fn permit(&self) -> &Permit {
         &self.permit
     }

@@ -117,7 +117,7 @@ pub struct Driver {
 #[derive(Default)]
 pub struct State {
     in_flight: BTreeMap<ReplicaKey, Arc<InFlight>>,
-    /// Of the present coordinator; none while there is none.
+    /// What the present coordinator has answered to the registration; none while there is no such coordinator.
     welcome: Option<Welcome>,
     /// Proves that this is the process that registered; given by the first welcome of an incarnation.
     token: String,
@@ -195,7 +195,7 @@ impl Driver {
         if self.state.welcome.is_some()
             && let Some(starter) = self.starter.take()
         {
-            // Who started it may have given up; then the worker ends with its last handle.
+            // The caller that started it may have given up; then the worker ends with its last handle.
             let _ = starter.send(Ok(()));
         }
     }
@@ -518,7 +518,7 @@ impl Driver {
                     }
                 });
             }
-            // Who waits for the replica to be empty waits on: the next owner may not begin before.
+            // A callback that waits for the replica to be empty waits on: the next owner may not begin before.
             Task::CancelRequests => {
                 if let Some(in_flight) = self.state.in_flight.get(&replica) {
                     let (shard, count) = (replica.shard, in_flight.count());

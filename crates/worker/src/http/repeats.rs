@@ -98,17 +98,17 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    /// With an answer that goes to the client.
+    /// A try with an answer that goes to the client.
     pub(super) fn answered(response: Response) -> Tried {
         Tried { response, event: Event::Answer { good: true } }
     }
 
-    /// Without a node or a replica that was asked, which costs no token.
+    /// A try in which no node or replica was asked, which costs no token.
     pub(super) fn not_sent(response: Response) -> Tried {
         Tried { response, event: Event::Nobody }
     }
 
-    /// Without an outcome: the request may have been carried out.
+    /// A try without an outcome: the request may have been carried out.
     pub(super) fn unknown(response: Response) -> Tried {
         Tried { response, event: Event::Broken }
     }

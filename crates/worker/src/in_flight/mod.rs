@@ -103,7 +103,7 @@ impl InFlight {
         self.evicted.send_replace(());
     }
 
-    /// Whether one that entered at that epoch has been told to end.
+    /// Whether a request that entered at that epoch was evicted.
     pub fn is_evicted(&self, entered_at: EvictionEpoch) -> bool {
         self.counter.is_evicted(entered_at)
     }
@@ -131,7 +131,7 @@ impl InFlight {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// So much processor time went into requests.
+    /// Counts processor time that went into requests.
     pub fn spend(&self, cpu: Duration) {
         self.cpu.fetch_add(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }

@@ -179,7 +179,7 @@ impl TestCoordinator {
         self.call(|cluster, _| cluster.keyspaces()[KS].map.clone())
     }
 
-    /// Who leads the only shard.
+    /// The node that leads the only shard.
     pub fn leader(&self) -> Option<String> {
         let map = self.map();
         let shard = map.shards().next()?;
@@ -312,7 +312,7 @@ pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// An address that nobody listens on for as long as the listener is kept.
+/// An address that no other process takes for as long as the listener is kept.
 pub async fn address() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

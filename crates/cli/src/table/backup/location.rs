@@ -35,7 +35,7 @@ const MARKER_BYTES: u64 = 64;
 #[derive(Debug, Clone)]
 pub struct Location {
     source: Arc<Source>,
-    /// Of a test: each request takes one, so that the command stops in between.
+    /// Permits of a test: each request takes one, so that the command stops in between.
     #[cfg(test)]
     steps: Option<Arc<tokio::sync::Semaphore>>,
 }

@@ -1,5 +1,5 @@
-//! Who writes to a location or prunes it at this moment: markers, so that a prune removes no chunk that a backup under way counts
-//! on.
+//! Which commands write to a location or prune it at this moment: markers, so that a prune removes no chunk that a backup
+//! under way counts on.
 //!
 //! ```text
 //!  LOCATION/markers/writer-<id>    Unix time in milliseconds, as text: when its command renewed it last

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `backup` | table, id and began of the backup: another one is not mixed into the same table |
 //! | `lock` | who restores; it ends by itself a while after its owner has |
-//! | `created` | the table was created by the restore, not by anybody else |
+//! | `created` | the restore has created the table, and no other command |
 //! | `done/<chunk>` | the chunk is loaded |
 
 use super::super::backup::cluster;
@@ -251,7 +251,7 @@ impl Progress {
         self.lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Renews the lock as long as some work goes on, and gives that up if the lock is somebody else's.
+    /// Renews the lock as long as some work goes on, and gives that up if another command has the lock.
     pub async fn while_locked<T>(
         &self,
         work: impl Future<Output = Result<T, Failure>>,

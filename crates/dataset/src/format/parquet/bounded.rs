@@ -41,7 +41,7 @@ fn too_large(what: &'static str, bytes: u64, limit: usize) -> ParquetError {
 pub struct MemoryBudget {
     limit: usize,
     held: AtomicUsize,
-    /// Of the row that is being read: what the values of its lists may take.
+    /// Bytes that the values of lists take, of the row that is being read.
     row: AtomicUsize,
 }
 

@@ -15,7 +15,7 @@ pub enum Writable {
 }
 
 impl Writable {
-    /// By the name of the class.
+    /// The type of a Java class, by the name of the class.
     pub fn of_class(class: &str) -> Writable {
         match class {
             "org.apache.hadoop.io.BytesWritable" => Writable::Bytes,
