@@ -28,7 +28,7 @@ use partage_core::keyspace::map::{MapDiff, ShardMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What servers are asked to store.
+/// What a client asks servers to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// On a map that they have: the operation, with its base and its new transaction.
@@ -47,7 +47,7 @@ impl Change {
     }
 }
 
-/// What servers are told of a change.
+/// What a client tells servers of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     /// It counts: the head is there, or beyond.
@@ -59,20 +59,20 @@ pub enum Notice {
 /// How the swap of a head ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Swapped {
-    /// It is done.
+    /// The head is written.
     Done,
     /// The head was not as it was seen: nothing has happened, nor will.
     Refused,
-    /// It may be done, or be done yet.
+    /// No answer came: the head may have been written, or may be written yet.
     Unknown,
 }
 
 /// Why a server has not stored a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unstored {
-    /// In words.
+    /// The reason in words, for people: [`Failed::TooFew`] repeats it.
     pub why: String,
-    /// Whether its disk does not take it: with room there it would.
+    /// Whether the disk refused it: the server would store it with room there.
     pub is_disk: bool,
 }
 
@@ -97,15 +97,15 @@ pub enum Failed {
     /// Too few servers have stored it.
     #[error("only {stored} of {servers} metadata servers stored it, {needed} are needed: {why}")]
     TooFew {
-        /// How many did.
+        /// Servers that have stored the change.
         stored: usize,
-        /// How many there are.
+        /// Servers in the list of the head that the change makes.
         servers: usize,
-        /// How many it takes.
+        /// The majority of these: so many had to store it.
         needed: usize,
-        /// What one of the others said.
+        /// The last refusal, after the name of its server; `no answer` when none refused.
         why: String,
-        /// What those said whose disks do not take it, where it would have been stored with room there.
+        /// What the servers said whose disks refused it; absent unless they would have completed the majority.
         disks: Option<String>,
     },
     /// It may have happened.
@@ -113,16 +113,16 @@ pub enum Failed {
     Unknown,
 }
 
-/// What has come.
+/// What the driver hands to a change on its way ([`Changing::take`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A server has it on disk, or says why not.
     Stored(NodeId, Result<(), Unstored>),
-    /// No more answers are waited for.
+    /// The driver waits for no more answers.
     TimeUp,
-    /// The swap's outcome.
+    /// The swap of [`Effect::Swap`] has ended.
     Swapped(Swapped),
-    /// The head was read; none when it could not be.
+    /// The driver has read the head: the outer none when it could not, the inner one when there is no head.
     Read(Option<Option<Seen>>),
 }
 
@@ -131,20 +131,20 @@ pub enum Event {
 pub enum Effect {
     /// Ask each of these to store it; for a new list of servers, whether they have the head's map on disk.
     Store(Vec<NodeId>),
-    /// Write this head if it is as it was seen; absent when none was.
+    /// Write this head if the key still has the expected version.
     Swap {
-        /// The version that was seen.
+        /// The version that the change has seen; absent when there was no head, and then there must still be none.
         expected: Option<u64>,
-        /// What to write.
+        /// The head that the swap writes.
         head: Head,
     },
-    /// Read the head.
+    /// Read the head, as the outcome of the swap is not known.
     Read,
     /// Write the head again as it is, at that version; then read it.
     Seal(Seen),
-    /// Tell these, until they have heard it or something later.
+    /// Tell these servers, until each has heard it or something later.
     Tell(Vec<NodeId>, Notice),
-    /// It is over.
+    /// The change has ended: the map of its head counts, or this is why it failed.
     Done(Result<Generation, Failed>),
 }
 

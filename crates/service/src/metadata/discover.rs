@@ -23,43 +23,43 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Status {
     /// Prepare or catch up; do not serve.
     Load,
-    /// Serve.
+    /// Answer clients, and push data to the targets.
     Serve,
     /// Hand over, then go.
     Unload,
 }
 
-/// Where data must be pushed.
+/// A replica to which a node must push data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The node that receives it.
     pub node: NodeId,
     /// The node's process that receives it.
     pub incarnation: Incarnation,
-    /// By which it acknowledges.
+    /// The placement under which it acknowledges what it has received (T10).
     pub placement: PlacementId,
-    /// Into which shard: another one in a split or merge.
+    /// The shard of that replica: another one than the node's in a split or merge.
     pub shard: ShardId,
-    /// Which part of the data it takes.
+    /// The part of the data that it takes: the keys of its shard.
     pub bounds: Bounds,
     /// Whether it leads that shard.
     pub leads: bool,
 }
 
-/// What a node is told of one of its partitions.
+/// What a metadata server tells a node of one of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Discovery {
-    /// By which map.
+    /// The map from which this was read.
     pub at: Generation,
     /// The partition that was asked about.
     pub shard: ShardId,
     /// What it should be there.
     pub status: Status,
-    /// That of its replica on that node; none when the map has none.
+    /// The placement of the node's replica; none when the map has none there.
     pub placement: Option<PlacementId>,
     /// The shard's epoch; none when the shard is gone.
     pub epoch: Option<Epoch>,
-    /// Where its data must be pushed.
+    /// The replicas to which the node must push its data; none while it loads.
     pub targets: Vec<Target>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Discoverer<'a> {
         Discoverer { map, children }
     }
 
-    /// What the process of `node` with that incarnation is told of `shard`.
+    /// What a metadata server tells the process of `node` with that incarnation of `shard`.
     pub fn tell(&self, shard: ShardId, node: &NodeId, incarnation: Incarnation) -> Discovery {
         let found = self.map.shard(shard);
         // The newest replica counts: an older one on the same node is being removed.

@@ -34,7 +34,7 @@ pub const SERVERS_MOST: usize = 15;
 /// What the coordination service has of a map: everything else is in the files (T6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Which map counts.
+    /// The map that counts: servers answer with this one alone.
     pub at: Generation,
     /// The servers that keep it, in the order of their names.
     pub servers: Vec<NodeId>,
@@ -43,9 +43,9 @@ pub struct Head {
 /// A head as it was read: the version changes with every write of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// What it says.
+    /// The head that the key held at that read.
     pub head: Head,
-    /// When it was written, in the coordination service's own count.
+    /// The key's version at that read, in the coordination service's own count: a swap requires it.
     pub version: u64,
 }
 
@@ -73,7 +73,7 @@ pub fn choose(candidates: &[NodeId], count: usize, seed: u64) -> Vec<NodeId> {
 /// A change of a map that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeRefused {
-    /// It is not for this map.
+    /// The change belongs to another keyspace, or builds on another map.
     #[error(transparent)]
     Diff(#[from] DiffError),
     /// It does not lead to the next map.

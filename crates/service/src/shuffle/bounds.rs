@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Range {
     /// Its identity, by which it has a slot.
     pub id: RangeId,
-    /// Its first key.
+    /// Its first key. Each stash begins at the empty key.
     pub begins: Bytes,
 }
 
@@ -33,7 +33,7 @@ pub struct Bounds {
 pub struct Tag {
     /// The version of the bounds.
     pub version: u32,
-    /// The range.
+    /// The identity of a range in that version.
     pub range: RangeId,
 }
 
@@ -46,7 +46,7 @@ impl Bounds {
         Bounds { version: 0, ranges: (0..u64::from(count)).map(stash).collect() }
     }
 
-    /// The tag of a key. Of stashes that one is taken whose `turn` it is.
+    /// The tag of a key. Among stashes, `turn` chooses one.
     pub fn tag_of(&self, key: &[u8], turn: u64) -> Tag {
         let at = match self.version {
             0 => (turn % self.ranges.len().max(1) as u64) as usize,
@@ -56,7 +56,7 @@ impl Bounds {
         Tag { version: self.version, range }
     }
 
-    /// Into how many parts so many records of one frame are divided at most.
+    /// The most parts into which these bounds divide so many records of one frame.
     pub fn most_parts(&self, records: usize) -> u64 {
         let ranges = if self.version == 0 { 1 } else { self.ranges.len() };
         records.min(ranges) as u64

@@ -29,7 +29,7 @@ pub enum Durability {
 pub struct BadDurability(pub String);
 
 impl Durability {
-    /// All of them.
+    /// Every durability that a text can name.
     pub const ALL: [Durability; 2] = [Durability::Disk, Durability::Memory];
 
     /// Its name, as handles and commands have it.

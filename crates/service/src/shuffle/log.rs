@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct Superseded {
     /// The slot in which it lay.
     pub slot: PoolSlot,
-    /// The tags.
+    /// The tags under which it lay.
     pub tags: Vec<Tag>,
     /// Up to which batch of each writer it counts no more.
     pub upto: BTreeMap<Writer, u64>,
@@ -33,17 +33,17 @@ pub struct Superseded {
 /// A decision on a shuffle.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// It begins.
+    /// The shuffle begins, with these terms and options.
     Start(Terms, Arc<ShuffleOptions>),
     /// The next version of its bounds.
     Bounds(Arc<Bounds>),
-    /// Something was divided.
+    /// A division replaces what it has read by what it has written.
     Superseded(Arc<Superseded>),
     /// Its winners and counts are final.
     Sealed(Arc<Plan>),
-    /// It is served to nobody.
+    /// It has failed: no node serves it.
     Failed(Failure),
-    /// It is over.
+    /// The shuffle has ended: its other decisions go.
     Ended(Ended),
 }
 
@@ -61,7 +61,7 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// One more. Of those that have ended so many are kept.
+    /// Adds a decision. Of the shuffles that have ended, the last `ended_kept` are kept.
     pub fn push(&mut self, shuffle: ShuffleId, decision: Decision, ended_kept: usize) {
         self.sequence += 1;
         match decision {
@@ -82,11 +82,11 @@ impl Decisions {
 /// What a leader sends to a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Append {
-    /// The slot.
+    /// The slot whose decisions these are.
     pub slot: PoolSlot,
-    /// Of the leader.
+    /// The epoch of the leader that sends it.
     pub epoch: Epoch,
-    /// What it carries.
+    /// The whole copy, or what follows.
     pub what: What,
 }
 
@@ -111,7 +111,7 @@ pub enum Refused {
 /// What a node has on disk of the decisions of slots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Replicas {
-    /// By their slots.
+    /// The copy of each slot, by the slot.
     pub copies: BTreeMap<PoolSlot, Decisions>,
 }
 

@@ -16,9 +16,9 @@ use std::sync::Arc;
 pub enum Word {
     /// It takes records, by these bounds, which are to be stored so.
     Open(Arc<Bounds>, Durability),
-    /// It is sealed.
+    /// It is sealed, by this plan.
     Sealed(Arc<Plan>),
-    /// It has failed, and is read by nobody.
+    /// It has failed: no client can read it.
     Failed(Failure),
     /// It has ended: all that it has goes.
     Ended(Ended),
@@ -27,7 +27,7 @@ pub enum Word {
 /// What one node says to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Store it.
+    /// Store this batch, and say when it is stored.
     Batch(Arc<Batch>),
     /// It is stored, as its [`Durability`] says.
     Stored(BatchKey),
@@ -35,7 +35,7 @@ pub enum Message {
     Refused(BatchKey, Ended),
     /// What the sender has on disk of a slot.
     Inventory {
-        /// The slot.
+        /// The slot that the batches belong to.
         slot: PoolSlot,
         /// The round of the one that asked.
         round: u64,
@@ -44,7 +44,7 @@ pub enum Message {
         /// The batches, by their streams.
         has: BTreeMap<Stream, Numbers>,
     },
-    /// Send these batches.
+    /// Send these batches, which the sender lacks.
     Fetch(Vec<BatchKey>),
     /// Put what the slot has of the shuffle into the object store: the disk of the sender fills. To the leader of the slot.
     MakeRoom(ShuffleId, PoolSlot),
@@ -54,35 +54,35 @@ pub enum Message {
     Appended(PoolSlot, Epoch, u64),
     /// A replica has not taken decisions.
     NotAppended(PoolSlot, Epoch, Refused),
-    /// What is the state of this shuffle? To the leader of its home.
+    /// Asks the leader of its home for the state of this shuffle.
     Ask(ShuffleId),
     /// The state of a shuffle. From a leader.
     Word(ShuffleId, Word),
     /// The node has dropped all that it had of the shuffle that has ended.
     Dropped(ShuffleId),
-    /// Which end marks are there, behind that of this attempt? From a leader.
+    /// A leader asks which end marks the node has behind that of this attempt; none: from the first one on.
     AskMarks(ShuffleId, Option<AttemptKey>),
     /// Those that the node has, in the order of their attempts, as many as one message may have. Or one that it has just stored.
     Marks {
-        /// The shuffle.
+        /// The shuffle of the attempts.
         shuffle: ShuffleId,
         /// Behind which they were asked for.
         after: Option<AttemptKey>,
-        /// The marks.
+        /// The marks, in the order of their attempts.
         marks: Vec<EndMark>,
         /// Whether others come behind them, which are to be asked for.
         has_more: bool,
     },
     /// The keys that a buffer has sampled so far.
     Sample(ShuffleId, NodeId, Incarnation, Arc<Sketch>),
-    /// Divide.
+    /// The leader orders this division.
     Divide(Arc<Division>),
-    /// It is done, by that process: its last batch in each slot, all of them on R nodes.
+    /// That process has done the division: its last batch in each slot, all of them on R nodes.
     Divided(ShuffleId, TaskId, BufferId, BTreeMap<PoolSlot, u64>),
     /// Count records and bytes of the ranges in this slot, by what is said of it in the one plan without counts that the leader
     /// has under that epoch.
     Count(Epoch, Arc<Plan>, PoolSlot),
-    /// They are these.
+    /// The records and bytes of each range, as [`Message::Count`] asked.
     Counted(ShuffleId, Epoch, PoolSlot, BTreeMap<RangeId, (u64, u64)>),
     /// A replica of the slot was asked to divide or to count, and has not all that is needed for it. It asks other nodes.
     Lacks(ShuffleId, PoolSlot),

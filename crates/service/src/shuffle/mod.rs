@@ -101,9 +101,9 @@ pub struct PoolSlot(pub u32);
 /// A process that buffers. Its numbers of batches and attempts end with it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferId {
-    /// Its node.
+    /// The node on which the process runs.
     pub node: NodeId,
-    /// Which start of it.
+    /// The incarnation of the process: each start has another one.
     pub incarnation: Incarnation,
 }
 
@@ -114,16 +114,16 @@ pub struct AttemptId(pub u128);
 /// What a buffer calls an attempt, for it and only for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptKey {
-    /// The buffer.
+    /// The buffer that the client wrote to.
     pub buffer: BufferId,
-    /// Counts its attempts.
+    /// Counts the attempts that this buffer has opened, from 1.
     pub number: u64,
 }
 
 /// A division that a leader has ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
-    /// Under which epoch.
+    /// The epoch under which the leader ordered it.
     pub epoch: Epoch,
     /// Counts the divisions under it.
     pub number: u64,
@@ -132,7 +132,7 @@ pub struct TaskId {
 /// Who numbers the batches of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Writer {
-    /// A buffer.
+    /// A buffer: records of clients, and end marks of their attempts.
     Buffer(BufferId),
     /// A division, by a process: another that was asked for the same may put the same records into other batches.
     Division(TaskId, BufferId),
@@ -176,14 +176,15 @@ impl Terms {
         Terms { stashes, ranges, weight: 1, combine: None, durability: Durability::Disk }
     }
 
-    /// Whether the ranges are within [`limits::SHUFFLE_RANGES`], and the weight within [`limits::SHUFFLE_WEIGHT`]: who takes
-    /// terms from a client refuses others.
+    /// Whether the ranges are within [`limits::SHUFFLE_RANGES`], and the weight within [`limits::SHUFFLE_WEIGHT`]: a
+    /// server that
+    /// takes terms from a client refuses others.
     pub fn are_within_limits(&self) -> bool {
         self.stashes.max(self.ranges) <= limits::SHUFFLE_RANGES
             && (1..=limits::SHUFFLE_WEIGHT).contains(&self.weight)
     }
 
-    /// The terms that a machine goes by, whatever it was told, or a log says: each number is 1 at least, and within its limit.
+    /// The terms that a machine goes by, whatever a message or a log says: each number is 1 at least, and within its limit.
     pub fn bounded(self) -> Terms {
         let within = |count: u32| count.clamp(1, limits::SHUFFLE_RANGES);
         let weight = self.weight.clamp(1, limits::SHUFFLE_WEIGHT);
@@ -194,10 +195,10 @@ impl Terms {
 /// Why there is nothing of a shuffle any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Ended {
-    /// Somebody deleted it.
+    /// A client deleted the shuffle.
     #[error("the shuffle was deleted: start another one")]
     Deleted,
-    /// Nobody asked for it for its time to live.
+    /// No client asked for it during its time to live.
     #[error("the shuffle has expired, as no client has asked for it: start another one, and keep it alive")]
     Expired,
     /// Its home knows nothing of it.
@@ -205,7 +206,7 @@ pub enum Ended {
     Unknown,
 }
 
-/// Why a shuffle is read by nobody.
+/// Why no client can read a shuffle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum Failure {
     /// D6: what was counted is not what was acknowledged.
@@ -215,14 +216,14 @@ pub enum Failure {
     Differs {
         /// Records that the holders have.
         found: u64,
-        /// Their bytes.
+        /// Keys and values of these records, in bytes.
         found_bytes: u64,
         /// Records of the winners.
         acknowledged: u64,
-        /// Their bytes.
+        /// Keys and values of these records, in bytes.
         acknowledged_bytes: u64,
     },
-    /// Records that were acknowledged in memory are nowhere.
+    /// No node has some records that were acknowledged in memory.
     #[error(
         "no node gives some records of the shuffle that were acknowledged: it has durability memory, and their machines have ended at once, or one soon after the other: start another shuffle, with durability disk if this must not happen"
     )]

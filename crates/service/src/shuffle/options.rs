@@ -47,7 +47,7 @@ pub struct SortColumn {
 pub struct CombinedColumn {
     /// Its place in the schema.
     pub column: u32,
-    /// What they become.
+    /// What the numbers in it become.
     pub by: ColumnCombine,
 }
 
@@ -56,7 +56,7 @@ pub struct CombinedColumn {
 pub enum ColumnCombine {
     /// How many rows have a value.
     Count,
-    /// Their sum.
+    /// The sum of all of them.
     Sum,
     /// The smallest of them.
     Min,
@@ -65,7 +65,7 @@ pub enum ColumnCombine {
 }
 
 impl ColumnCombine {
-    /// All of them.
+    /// Every way, in the order of its code in the stored form of options.
     pub const ALL: [ColumnCombine; 4] =
         [ColumnCombine::Count, ColumnCombine::Sum, ColumnCombine::Min, ColumnCombine::Max];
 
@@ -85,11 +85,13 @@ impl ColumnCombine {
 pub struct ShuffleOptions {
     /// What its records are.
     pub kind: RecordKind,
-    /// It ends when it is not sealed and nobody has asked for it for so long; none: what the settings of its leader say.
+    /// It ends when it is not sealed and no client has asked for it for so many milliseconds; none: what the settings of
+    /// its leader
+    /// say.
     pub unsealed_ttl_ms: Option<u64>,
     /// The same of the sealed shuffle.
     pub sealed_ttl_ms: Option<u64>,
-    /// Whose it is, for people and for quotas; empty: nobody's.
+    /// The name of its owner, for people and for quotas; empty: it has none.
     pub owner: String,
 }
 
@@ -142,7 +144,7 @@ pub enum OptionDifference {
     UnsealedTtl,
     /// In the time to live afterwards.
     SealedTtl,
-    /// In the owner.
+    /// In the name of the owner.
     Owner,
     /// In how records of equal keys are combined.
     Combine,
@@ -193,7 +195,9 @@ impl ArrowKind {
 }
 
 impl ShuffleOptions {
-    /// Looks whether a shuffle may be started with them. Who takes them from a client asks; machines and logs believe them.
+    /// Looks whether a shuffle may be started with them. A server that takes them from a client calls this; machines and
+    /// logs trust
+    /// them.
     ///
     /// # Errors
     /// One is outside of its limits, or malformed.

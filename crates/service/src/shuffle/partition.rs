@@ -27,9 +27,9 @@ pub enum CutBy {
 pub struct Piece {
     /// The range, by its place.
     pub range: usize,
-    /// The first record.
+    /// The first record, by its place in the range.
     pub from: u64,
-    /// The one after the last.
+    /// The record after the last one.
     pub to: u64,
 }
 
@@ -63,11 +63,11 @@ pub struct CutAt {
 /// A key that alone is more than a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HeavyKey {
-    /// The key.
+    /// The key that all these records have.
     pub key: Bytes,
     /// Where its first record is: in the order of its range, or of all records.
     pub first: u64,
-    /// Its records.
+    /// How many records have the key.
     pub records: u64,
 }
 

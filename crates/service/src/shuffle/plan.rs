@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// An attempt that is read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Winner {
-    /// Its input partition.
+    /// The input partition that it wins: no other winner has it.
     pub partition: u32,
-    /// Its records.
+    /// Its records, as its end mark counts them: after they were combined.
     pub records: u64,
     /// Their keys and values, in bytes.
     pub bytes: u64,
@@ -22,13 +22,13 @@ pub struct Winner {
 /// A range of a sealed shuffle.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlanRange {
-    /// Its identity.
+    /// Its identity, by which the pool gives it a slot.
     pub id: RangeId,
     /// What was written by this version of the bounds or a later one lies in it.
     pub since: u32,
-    /// Its first key.
+    /// Its first key: the range ends before the first key of the next one.
     pub begins: Bytes,
-    /// Its slot.
+    /// The slot whose replicas have its records.
     pub slot: PoolSlot,
     /// Records of winners in it.
     pub records: u64,
@@ -39,10 +39,10 @@ pub struct PlanRange {
 /// How far each stream of a slot is needed.
 pub type Needed = BTreeMap<PoolSlot, BTreeMap<Writer, u64>>;
 
-/// What a sealed shuffle is read by. It is final, and everybody who has it may serve or read.
+/// What a sealed shuffle is read by. It is final: any node that has it may serve, and any client may read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// The shuffle.
+    /// The shuffle that this plan seals.
     pub shuffle: ShuffleId,
     /// The attempts that are read: one for each input partition. What a plan says of one slot shares them with the whole plan.
     pub winners: Arc<BTreeMap<AttemptKey, Winner>>,
@@ -55,15 +55,15 @@ pub struct Plan {
 /// A record with its place in the order of a range.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Placed {
-    /// Its key.
+    /// The client's key: records are in order of it first.
     pub key: Bytes,
-    /// Its input partition.
+    /// The input partition of its attempt: second in the order.
     pub partition: u32,
-    /// The frame of the attempt.
+    /// The number of its frame in the attempt: third in the order.
     pub frame: u64,
     /// Its place among those of that frame that lie together.
     pub index: usize,
-    /// Its value.
+    /// The value, as the client sent it or combining left it.
     pub value: Bytes,
 }
 
@@ -88,7 +88,7 @@ impl Placed {
     "range {range:?} has {found:?} records and bytes, and the plan counts {counted:?}: ask another replica, and tell an operator"
 )]
 pub struct Differs {
-    /// The range.
+    /// The range of which the holder has other records.
     pub range: RangeId,
     /// Records and bytes that were found.
     pub found: (u64, u64),
@@ -97,7 +97,7 @@ pub struct Differs {
 }
 
 impl Plan {
-    /// All records.
+    /// The records of all winners: those of the whole shuffle.
     pub fn records(&self) -> u64 {
         self.winners.values().map(|winner| winner.records).sum()
     }
@@ -143,12 +143,12 @@ impl Plan {
                 }
             }
         }
-        // By key first: whoever cuts a slice out of it goes by that.
+        // By key first: what cuts a slice out of it relies on that.
         placed.sort();
         placed
     }
 
-    /// The same, and compares it with what is counted.
+    /// Compares the records of a range with what the plan counts.
     pub fn check(&self, range: &PlanRange, placed: &[Placed]) -> Result<(), Differs> {
         self.check_sizes(range, sizes(placed))
     }
@@ -160,7 +160,7 @@ impl Plan {
     }
 }
 
-/// Records and bytes.
+/// The number of records, and the bytes of their keys and values.
 pub fn sizes(placed: &[Placed]) -> (u64, u64) {
     let bytes = placed.iter().map(|one| (one.key.len() + one.value.len()) as u64).sum();
     (placed.len() as u64, bytes)
@@ -182,9 +182,9 @@ fn place(segment: &Segment) -> impl Iterator<Item = Placed> {
 pub struct Division {
     /// The task; what it writes is a stream of its own.
     pub task: TaskId,
-    /// The shuffle.
+    /// The shuffle whose records are divided.
     pub shuffle: ShuffleId,
-    /// The slot.
+    /// The slot whose batches the holder reads for it.
     pub slot: PoolSlot,
     /// The tags, and up to which batch of each writer they were divided before.
     pub tags: BTreeMap<Tag, BTreeMap<Writer, u64>>,

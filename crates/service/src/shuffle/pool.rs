@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// The nodes of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotPlace {
-    /// Of its leader: each process that leads a slot has one of its own.
+    /// The epoch of its leader: each process that leads a slot has one of its own.
     pub epoch: Epoch,
     /// The replicas in `Live`; the first one leads.
     pub live: Vec<NodeId>,
@@ -22,9 +22,9 @@ pub struct SlotPlace {
 pub struct PoolMap {
     /// Grows with each change.
     pub generation: u64,
-    /// R: on so many nodes everything is stored.
+    /// R: so many nodes store everything.
     pub replicas: usize,
-    /// Of each slot.
+    /// The nodes of each slot, by its number.
     pub places: Vec<SlotPlace>,
     /// The nodes that the pool may use.
     pub nodes: Vec<NodeId>,
@@ -53,7 +53,7 @@ impl PoolMap {
         self.slot(&shuffle.0.to_be_bytes())
     }
 
-    /// The same among so many slots.
+    /// The slot of a shuffle's id in a pool of so many slots.
     pub fn home_among(shuffle: ShuffleId, slots: u32) -> PoolSlot {
         PoolSlot(HashFunction::Xxh3_64.slot(&shuffle.0.to_be_bytes(), slots.max(1)))
     }

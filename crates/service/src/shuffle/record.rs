@@ -53,13 +53,13 @@ impl Record {
 /// Records of one frame of an attempt that lie together, in the order in which they came.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Segment {
-    /// The attempt.
+    /// The attempt that the records belong to.
     pub attempt: AttemptKey,
-    /// Its input partition.
+    /// The input partition of that attempt: equal keys are in its order.
     pub partition: u32,
     /// The number of the frame in the attempt.
     pub frame: u64,
-    /// The records.
+    /// The records: their places here are their order.
     pub records: Vec<Record>,
 }
 
@@ -90,13 +90,13 @@ pub fn segments_of(tagged: &Tagged) -> u64 {
 /// That an attempt is whole.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EndMark {
-    /// The attempt.
+    /// The attempt that is whole, and may win.
     pub attempt: AttemptKey,
-    /// Its input partition.
+    /// The input partition that it is an attempt of.
     pub partition: u32,
-    /// How the client calls it.
+    /// The name that the client gave it.
     pub id: AttemptId,
-    /// Its records.
+    /// Its records, as they are stored: after they were combined.
     pub records: u64,
     /// Their keys and values, in bytes.
     pub bytes: u64,
@@ -115,7 +115,7 @@ impl EndMark {
 /// What a batch carries.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// Records.
+    /// Records, by the tags that they were written by.
     Records(Tagged),
     /// An attempt is whole. It lies in the home of the shuffle.
     Mark(EndMark),
@@ -124,20 +124,20 @@ pub enum Body {
 /// The batches of one writer to one slot, numbered from 1 without gaps.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stream {
-    /// The shuffle.
+    /// The shuffle that the batches belong to.
     pub shuffle: ShuffleId,
-    /// The slot.
+    /// The slot whose replicas store the batches.
     pub slot: PoolSlot,
-    /// Who numbers them.
+    /// The writer that numbers them, and no other does.
     pub writer: Writer,
 }
 
 /// A batch of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchKey {
-    /// The stream.
+    /// The stream that it is a part of.
     pub stream: Stream,
-    /// Its number.
+    /// Its number in the stream, from 1.
     pub number: u64,
 }
 
@@ -148,7 +148,7 @@ pub struct Batch {
     pub key: BatchKey,
     /// Where it is when its holder says that it is stored.
     pub durability: Durability,
-    /// What it carries.
+    /// Records, or the mark of a whole attempt.
     pub body: Body,
 }
 
@@ -220,7 +220,7 @@ impl Numbers {
         (are_beyond && !beyond.contains(&u64::MAX)).then_some(Numbers { upto, beyond })
     }
 
-    /// One more. The answer is false if it was there.
+    /// Adds a number. The answer is false if it was there.
     pub fn insert(&mut self, number: u64) -> bool {
         if self.has(number) {
             return false;
@@ -232,7 +232,7 @@ impl Numbers {
         true
     }
 
-    /// One less: it turned out to be damaged.
+    /// Takes a number out: its batch turned out to be damaged.
     pub fn remove(&mut self, number: u64) {
         if !self.beyond.remove(&number) && (1..=self.upto).contains(&number) {
             self.beyond.extend(number + 1..=self.upto);

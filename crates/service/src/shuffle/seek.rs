@@ -44,7 +44,7 @@ pub enum Found {
     Cuts(Vec<CutAt>),
     /// Heavy keys, in order, each with the place of its first record in the range.
     HeavyKeys {
-        /// The keys.
+        /// The keys, the first ones if they are too many for an answer.
         keys: Vec<HeavyKey>,
         /// Whether others come behind them, which are to be asked for.
         has_more: bool,
@@ -80,8 +80,9 @@ impl Found {
         }
     }
 
-    /// The front of it: as much as one answer may have by the bytes of its keys, and one cut or key at least. Who asks goes on
-    /// behind it.
+    /// The front of it: as much as one answer may have by the bytes of its keys, and one cut or key at least. The reader
+    /// asks for
+    /// what is behind it.
     pub fn bounded(self, most_bytes: u64) -> Found {
         let mut bytes = 0;
         let mut is_within = |key: usize| {

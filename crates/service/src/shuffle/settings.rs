@@ -58,7 +58,7 @@ pub struct Settings {
     /// all replicas of a slot say that they lack it: R machines have ended. Long against the time that a machine takes to start
     /// again, whose disk may have it.
     pub lost_ms: u64,
-    /// A shuffle that is not sealed and nobody asks for ends after this time.
+    /// A shuffle that is not sealed and that no client asks for ends after this time.
     pub unsealed_ttl_ms: u64,
     /// A sealed one after this.
     pub sealed_ttl_ms: u64,

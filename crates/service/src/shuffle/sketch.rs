@@ -69,7 +69,7 @@ impl Sketch {
         self.levels.iter().map(Vec::len).sum()
     }
 
-    /// One more key.
+    /// Takes in one more key, cut to [`limits::SAMPLE_KEY_BYTES`].
     pub fn insert(&mut self, key: &[u8]) {
         let cut = key.get(..limits::SAMPLE_KEY_BYTES).unwrap_or(key);
         if let Some(lowest) = self.levels.first_mut() {
@@ -79,7 +79,7 @@ impl Sketch {
         self.compress();
     }
 
-    /// All that another sketch stands for.
+    /// Takes in all that another sketch stands for.
     pub fn merge(&mut self, other: &Sketch) {
         while self.levels.len() < other.levels.len() {
             self.levels.push(Vec::new());

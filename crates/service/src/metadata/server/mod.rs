@@ -89,7 +89,7 @@ pub const MAP_FILES: usize = 8;
 /// The number of a request that waits for an answer.
 pub type Request = u64;
 
-/// What has come.
+/// What the driver hands to a server ([`Server::take`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A client has a change to be stored.
@@ -98,28 +98,29 @@ pub enum Event {
     Ask(Request, u64),
     /// A client says what became of a change.
     Tell(Notice),
-    /// The server is to become one of the keyspace's.
+    /// A client asks the server to become one of the keyspace's.
     Join(Request),
-    /// The head was read, by the effect of that number; none when it could not be.
+    /// The driver has read the head for the effect of that number: the outer none when it could not, the inner one when
+    /// there is no head.
     Read(u64, Option<Option<Seen>>),
     /// A swap has ended. The head is read next.
     Swapped(Swapped),
     /// The write of that number is on disk, or is certainly not: the disk is full.
     Written(u64, Result<(), String>),
-    /// What was fetched, by the effect of that number.
+    /// The map that the effect of that number has fetched; none when it failed.
     Fetched(u64, Option<Arc<ShardMap>>),
     /// The head was written, and is this now; none when it was deleted.
     News(Option<Seen>),
-    /// Time has passed.
+    /// [`LOOK_MS`] have passed: the server refuses what is late, and looks at the head if it waits for something.
     Tick,
-    /// Much time has passed.
+    /// [`REFRESH_MS`] have passed: a server that is not idle looks at the head.
     Refresh,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Read the head.
+    /// Read the head, and hand it in under that number.
     Read(u64),
     /// Write the head again as it is, if it is still at that version. No caller waits for the outcome.
     Seal(Seen),
@@ -129,7 +130,7 @@ pub enum Effect {
     Begin(u64, Arc<ShardMap>),
     /// Add an operation to the file of that name.
     Append(u64, TransactionId, Arc<MapDiff>),
-    /// Note in the file of that name that this change never counts. Need not be on disk to go on.
+    /// Note in the file of that name that this change never counts. The server goes on before that is on disk.
     Drop(TransactionId, TransactionId),
     /// Remove the file of that name.
     Remove(TransactionId),
@@ -137,18 +138,18 @@ pub enum Effect {
     Settled(TransactionId),
     /// Ask that server for the map.
     Fetch(u64, NodeId),
-    /// Answer a request.
+    /// Give the client of that request its answer, or the refusal.
     Answer(Request, Result<Answer, Refused>),
 }
 
-/// What was asked for.
+/// What a server answers when it does not refuse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It is on disk.
+    /// The change is on disk.
     Stored,
     /// The head's map, which is on disk here.
     Map(Arc<ShardMap>),
-    /// It is in the list, and has the head's map.
+    /// The server is in the list, and has the head's map.
     Joined(Generation),
 }
 
@@ -478,7 +479,8 @@ impl Server {
         is_seen && self.files.values().any(|file| file.pending.contains_key(&generation.transaction))
     }
 
-    /// Whether a head that was heard of can be taken up without a look: it is that of the next map of the same servers,
+    /// Whether the server can take up a head that it heard of without a look: it is that of the next map of the same
+    /// servers,
     /// which is here, and nothing is under way that is judged by when a look began.
     fn follows(&self, now: &Seen) -> bool {
         let Some(Some(seen)) = &self.seen else { return false };
@@ -503,7 +505,7 @@ impl Server {
         }
     }
 
-    /// Whether something is to be found out: then it looks at the head now and then.
+    /// Whether the server waits for something: then it looks at the head with every tick.
     fn is_waiting(&self) -> bool {
         let asked = !self.waiting.is_empty() || !self.creating.is_empty() || self.joining.is_some();
         let is_listed = self.head().is_some_and(|head| head.servers.contains(&self.me));

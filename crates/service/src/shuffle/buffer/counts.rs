@@ -5,19 +5,19 @@
 pub struct BufferCounts {
     /// Records of clients that it has taken.
     pub taken_records: u64,
-    /// Their bytes.
+    /// Keys and values of these records, in bytes, as they came.
     pub taken_bytes: u64,
-    /// Records of these that others of the same keys have taken in, so that they are not sent.
+    /// Records of these that were combined into others of the same key, and so are not sent.
     pub combined_records: u64,
     /// Frames for which there was no room, each time that they came.
     pub held_back: u64,
-    /// How often what was held of a shuffle went out.
+    /// How often it sent what it held of a shuffle.
     pub flushes: u64,
     /// Divisions that it has begun to write.
     pub divisions: u64,
     /// Records that were sent to nodes that store them: to each of them, and each time.
     pub sent_records: u64,
-    /// Their bytes.
+    /// Keys and values of these records, in bytes, each time.
     pub sent_bytes: u64,
     /// Batches that went to a node which stands in for another one.
     pub stand_ins: u64,

@@ -11,8 +11,9 @@ use partage_core::base::time::Millis;
 use std::sync::Arc;
 
 impl Buffer {
-    /// The leader wants something to be divided that takes about so much memory. It is read when there is room for it, or ordered
-    /// again.
+    /// The leader has ordered a division that takes about so much memory. The buffer has it read if there is room for it;
+    /// else the
+    /// leader orders it again.
     pub(super) fn division_ordered(
         &mut self,
         now: Millis,

@@ -1,7 +1,10 @@
-//! How durable the batches of a shuffle are: its leader says so, as the shuffle was started. A client says so too, by its handle,
-//! which may be wrong. Until the leader has said it batches are written to disk, which is right for every shuffle. It is asked
-//! when an attempt is opened that need not be on disk. When such an attempt ends, its records wait for the answer as long as they
-//! would wait for other attempts.
+//! How durable the batches of a shuffle are: its leader says so, as the shuffle was started. A client says so too, by its
+//! handle,
+//! which may be wrong. Until the leader has said it batches are written to disk, which is right for every shuffle. The
+//! buffer asks
+//! the leader when an attempt is opened that need not be on disk. When such an attempt ends, its records wait for the
+//! answer as
+//! long as they would wait for other attempts.
 
 use super::{Attempt, Buffer, Failed, Open};
 use crate::shuffle::message::Message;
@@ -20,7 +23,8 @@ impl Buffer {
         }
     }
 
-    /// The leader has said it. Attempts that were opened by a wrong handle fail; what others have written stays.
+    /// The leader has said the durability. Attempts that were opened by a wrong handle fail; what others have written
+    /// stays.
     pub(super) fn learn_durability(&mut self, now: Millis, shuffle: ShuffleId, durability: Durability) {
         let Some(open) = self.shuffles.get_mut(&shuffle).filter(|open| open.durability.is_none()) else {
             return;

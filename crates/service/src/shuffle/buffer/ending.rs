@@ -1,4 +1,4 @@
-//! What an attempt waits for that has ended.
+//! What an attempt that has ended waits for.
 
 use super::Buffer;
 use crate::shuffle::ShuffleId;

@@ -18,12 +18,12 @@ pub enum Failed {
         /// That of the one that came.
         found: u64,
     },
-    /// The end does not count what came.
+    /// The client's count at the end differs from what came.
     #[error("the attempt ends with {said} records and bytes by its client's count and {seen} came: run the attempt again", said = pair(.said), seen = pair(.seen))]
     CountDiffers {
         /// Records and bytes by the client.
         said: (u64, u64),
-        /// Those that came.
+        /// Records and bytes that the buffer has taken of it.
         seen: (u64, u64),
     },
     /// A record is too large.
@@ -70,13 +70,13 @@ pub enum Failed {
         "fewer nodes than {replicas} have stored the attempt in time: run it again when more nodes are there"
     )]
     TooFewNodes {
-        /// R.
+        /// R: so many nodes had to store each of its batches.
         replicas: usize,
     },
     /// Its client sends nothing.
     #[error("the client of the attempt has sent nothing for {silent_ms} ms: run the attempt again")]
     Silent {
-        /// For so many milliseconds.
+        /// The limit that the silence has reached, in milliseconds.
         silent_ms: u64,
     },
     /// The shuffle is sealed without its partition.
@@ -85,7 +85,7 @@ pub enum Failed {
     /// There is no shuffle any more.
     #[error("{0}")]
     Over(Ended),
-    /// It has failed.
+    /// The shuffle has failed: no client can read it.
     #[error("the shuffle has failed: start another one")]
     ShuffleFailed,
 }

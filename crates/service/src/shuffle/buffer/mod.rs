@@ -7,13 +7,14 @@
 //! | writing | frame that follows | writing; one that came before is ignored, one that is ahead fails the attempt |
 //! | writing | end, with the count that was seen | ended: its records go out in batches, at once if no other attempt is being written, else after a while with what others have by then |
 //! | ended | R nodes have all batches up to its last in each slot | marking: its end mark goes out as a batch |
-//! | marking | R nodes have the mark | whole: the client is told |
+//! | marking | R nodes have the mark | whole: the buffer tells the client |
 //! | any but whole | the shuffle ends, or is sealed; the client goes, or is silent; no R nodes in time | gone: its records are never read |
 //!
 //! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits for
 //! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag.
 //! The same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`).
-//! How much of its memory each shuffle may fill, `share` says. Of a shuffle that combines, records of equal keys of one attempt
+//! `share` says how much of the memory each shuffle may fill. Of a shuffle that combines, records of equal keys of one
+//! attempt
 //! become one when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
 
 use super::bounds::{Bounds, Tag};
@@ -48,55 +49,55 @@ pub use failed::Failed;
 use open::{Held, Open, State};
 use share::Waits;
 
-/// What a client calls an attempt by.
+/// The name that a client gives an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt {
-    /// The shuffle.
+    /// The shuffle that gets its records.
     pub shuffle: ShuffleId,
-    /// The input partition.
+    /// The client's input partition: one attempt of each wins.
     pub partition: u32,
-    /// Its own number.
+    /// The number of this attempt: the client uses none twice.
     pub id: AttemptId,
 }
 
-/// What a client hands in.
+/// What a client hands in for an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// It begins.
+    /// The attempt begins, with the terms of the shuffle's handle.
     Open(Terms),
     /// A frame of records, numbered from 1.
     Frame(u64, Vec<Record>),
-    /// It ends, with so many records and bytes.
+    /// The attempt ends; the client counts so many records and bytes.
     End(u64, u64),
     /// The client is gone.
     Abort,
 }
 
-/// What has come.
+/// What the driver hands to a buffer ([`Buffer::handle`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// From a client.
+    /// A client has handed this in for its attempt.
     Client(Attempt, Input),
     /// A node has a batch on disk.
     Stored(NodeId, BatchKey),
-    /// It does not store it, as there is no such shuffle any more.
+    /// A node does not store the batch, as there is no such shuffle any more.
     Refused(BatchKey, Ended),
     /// What the leader says of a shuffle.
     Word(ShuffleId, Word),
     /// The holder of this process has all that this leader wants to be divided, which takes about so much memory.
     DivisionOrdered(NodeId, Arc<Division>, u64),
-    /// It has read it.
+    /// The driver has read what [`Effect::ReadDivision`] names.
     Divide(NodeId, Arc<Division>, Vec<Segment>),
-    /// The next map.
+    /// The pool has a later map.
     Map(Arc<PoolMap>),
-    /// Time has passed.
+    /// Time has passed: what is due goes out, and late attempts fail.
     Tick,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Send to a node.
+    /// Send this message to a node.
     Send(NodeId, Message),
     /// Tell the client that the attempt is stored, or why not.
     Answer(Attempt, Result<(), Failed>),
@@ -108,7 +109,7 @@ pub enum Effect {
     ReadDivision(NodeId, Arc<Division>),
 }
 
-/// A buffer.
+/// The machine that takes the attempts of clients on one node.
 #[derive(Debug, Clone)]
 pub struct Buffer {
     id: BufferId,
@@ -152,7 +153,7 @@ impl Buffer {
         BufferCounts { sent_records, sent_bytes, stand_ins, ..self.counts }
     }
 
-    /// Takes in what has come; the effects are to be carried out in their order.
+    /// Takes in an event; the driver carries out the effects in their order.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         match event {
             Event::Client(attempt, Input::Open(terms)) => self.open(now, attempt, terms),
@@ -345,7 +346,7 @@ impl Buffer {
         }
     }
 
-    /// What is held of a shuffle goes out.
+    /// Sends what is held of a shuffle.
     fn flush(&mut self, now: Millis, shuffle: ShuffleId) {
         self.combine_chunks(shuffle);
         self.send_chunks(now, shuffle);
@@ -383,7 +384,7 @@ impl Buffer {
         self.progress(now, shuffle);
     }
 
-    /// Attempts whose batches are all stored get their marks.
+    /// Sends the marks of attempts whose batches are all stored.
     fn progress(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         let writer = Writer::Buffer(self.id.clone());
@@ -492,7 +493,7 @@ impl Buffer {
             return;
         }
         open.plan = Some(plan);
-        // That it is sealed is known here as long as it lives; what is written by is needed no more.
+        // The plan stays as long as the shuffle lives; what serves to write goes.
         open.chunks.clear();
         open.divisions.clear();
         (open.out, open.marking, open.last) = Default::default();
@@ -515,7 +516,7 @@ impl Buffer {
         self.answer(attempt, if has_winner { Ok(()) } else { Err(Failed::Sealed) });
     }
 
-    /// Nothing of the shuffle is left here.
+    /// Removes everything of the shuffle.
     fn over(&mut self, shuffle: ShuffleId, why: Failed) {
         self.sending.forget(|stream| stream.shuffle == shuffle);
         self.waits.remove(shuffle);
@@ -539,7 +540,7 @@ impl Buffer {
         }
     }
 
-    /// The leader hears of the sample, and answers with its bounds.
+    /// Sends the leader the sample; the leader answers with its bounds.
     fn report_sample(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle).filter(|open| now >= open.sample_at) else { return };
         let is_writing = open.attempts.values().any(|held| held.state != State::Whole);

@@ -18,7 +18,7 @@ pub(super) enum State {
         at: Millis,
         frames: u64,
     },
-    /// And whether its records have all gone out.
+    /// The client has sent everything; `is_out` when its records have all gone out.
     Ended {
         at: Millis,
         is_out: bool,
@@ -36,12 +36,12 @@ pub(super) struct Held {
     pub(super) state: State,
     /// Records and bytes that its client has sent.
     pub(super) taken: (u64, u64),
-    /// Those that are stored of them, or held: fewer if they are combined.
+    /// Records of these that are stored, or held: fewer if they are combined.
     pub(super) records: u64,
     pub(super) bytes: u64,
     /// Of each slot, the last batch that has records of it; nothing any more when its mark is under way.
     pub(super) last: BTreeMap<PoolSlot, u64>,
-    /// As its client says.
+    /// The durability by the handle of its client.
     pub(super) durability: Durability,
 }
 
@@ -74,11 +74,11 @@ pub(super) struct Open {
     pub(super) bytes: u64,
     pub(super) records: u64,
     pub(super) segments: u64,
-    /// As the attempt said that was opened last.
+    /// The weight by the terms of the attempt that was opened last.
     pub(super) weight: u64,
-    /// As its attempts say, and all of them the same.
+    /// How its attempts combine records: all of them say the same.
     pub(super) combine: Option<Combine>,
-    /// As its leader says. Until that is known batches are written to disk: a client may have a wrong handle.
+    /// The durability by its leader. Until that is known batches are written to disk: a client may have a wrong handle.
     pub(super) durability: Option<Durability>,
     /// Attempts that have not ended.
     pub(super) writing: usize,
@@ -128,7 +128,7 @@ impl Open {
         self.durability.is_none() && self.attempts.values().any(says_so)
     }
 
-    /// What is held takes in memory, in bytes.
+    /// The memory that everything held takes, in bytes.
     pub(super) fn memory(&self) -> u64 {
         self.bytes + MEMORY_OF_RECORD * self.records + MEMORY_OF_SEGMENT * self.segments
     }
@@ -160,7 +160,7 @@ impl Open {
         self.segments = self.chunks.values().map(segments_of).sum();
     }
 
-    /// What is held takes so much more in memory, at most, when it is divided by these bounds.
+    /// The most memory that dividing what is held by these bounds takes besides, in bytes.
     pub(super) fn more_divided(&self, bounds: &Bounds) -> u64 {
         let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
         let more = segments.map(|segment| bounds.most_parts(segment.records.len()).saturating_sub(1));

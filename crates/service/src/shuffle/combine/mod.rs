@@ -7,8 +7,9 @@
 //! ```
 //!
 //! A buffer combines what it holds of one attempt ([`segments`]). It never combines over attempts: one of them may lose, and its
-//! part could not be taken out any more. So a key has one record or several for each attempt that is read, and who wants one
-//! record for each key combines those that are read ([`Total`]).
+//! part could not be taken out any more. So a key has one record or several for each attempt that is read, and a client
+//! that
+//! wants one record for each key combines those that it reads ([`Total`]).
 //!
 //! | how | value of a record as the client gives it | value as it is stored, 8 bytes, the least significant one first |
 //! |---|---|---|
@@ -44,9 +45,9 @@ pub enum Combine {
     MaxI64,
     /// The sum of floats.
     SumF64,
-    /// The smallest float.
+    /// The smallest float: −0 is below 0, and NaN above all others.
     MinF64,
-    /// The largest float.
+    /// The largest float: NaN if there is one.
     MaxF64,
 }
 
@@ -78,7 +79,7 @@ pub struct BadCombine(pub String);
 type Number = [u8; 8];
 
 impl Combine {
-    /// All of them.
+    /// Every way, in the order of its code in the stored form of options.
     pub const ALL: [Combine; 7] = [
         Combine::Count,
         Combine::SumI64,

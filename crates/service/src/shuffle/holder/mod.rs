@@ -2,8 +2,9 @@
 //!
 //! The machine knows numbers, not records: what it orders to be read the driver reads. It stores each batch once. It serves,
 //! counts and divides only from streams that it has without a gap up to where they are needed; a gap is asked for from all nodes.
-//! What the replicas of a slot lack of each other, and of stand-ins, `upkeep.rs` finds. What goes to an object store `objects.rs`
-//! says, and what is then left of it here, `receipts.rs`.
+//! `upkeep.rs` finds what the replicas of a slot lack of each other, and of stand-ins. `objects.rs` says what goes to an
+//! object
+//! store, and `receipts.rs` what is then left of it here.
 
 use super::log::Replicas;
 use super::message::{Message, Word};
@@ -30,15 +31,15 @@ use objects::Offloads;
 /// What a reader wants of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
-    /// What it reads by.
+    /// The plan of the sealed shuffle, by which it reads.
     pub plan: Arc<Plan>,
     /// The range, by its place.
     pub range: usize,
-    /// Only keys from the first, included, to the second.
+    /// Only keys from the first, included, to the second; none: all keys.
     pub keys: Option<(Bytes, Option<Bytes>)>,
     /// Of what is left, the first record.
     pub from: u64,
-    /// The one after the last.
+    /// Of the same, the record after the last one.
     pub to: u64,
 }
 
@@ -85,10 +86,10 @@ pub enum OffloadOutcome {
     Unreadable,
 }
 
-/// What has come.
+/// What the driver hands to a holder ([`Holder::handle`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// From another node, or this one.
+    /// Another node, or this one, has sent this.
     Message(NodeId, Message),
     /// A batch is stored, as its [`Durability`](super::Durability) says.
     Stored(BatchKey),
@@ -107,7 +108,7 @@ pub enum Event {
     Read(u64, Slice),
     /// A reader wants to know this; the number is the driver's.
     Seek(u64, Seek),
-    /// The disk fills: what it has of slots of shuffles, in bytes, besides receipts. None of them: it has room.
+    /// The disk fills: what it has of slots of shuffles, in bytes, besides receipts. An empty list: it has room.
     MakeRoom(Vec<(ShuffleId, PoolSlot, u64)>),
     /// What came of [`Effect::Offload`].
     Offloaded(ShuffleId, PoolSlot, OffloadOutcome),
@@ -117,9 +118,9 @@ pub enum Event {
     ObjectsDeleted(ShuffleId, PoolSlot, bool),
     /// What was ordered by [`Effect::ListObjects`]: of these slots of shuffles there are objects.
     ObjectsFound(Vec<(ShuffleId, PoolSlot)>),
-    /// The next map.
+    /// The pool has a later map.
     Map(Arc<PoolMap>),
-    /// Time has passed.
+    /// Time has passed: a round is due at [`Holder::wake_at`].
     Tick,
 }
 
@@ -128,7 +129,7 @@ pub enum Event {
 pub enum Effect {
     /// Store it as its [`Durability`](super::Durability) says, and say so.
     Store(Arc<Batch>),
-    /// Send to a node.
+    /// Send this message to that node.
     Send(NodeId, Message),
     /// Read this batch, and send it to that node.
     Pass(NodeId, BatchKey),
@@ -136,15 +137,15 @@ pub enum Effect {
     Divide(NodeId, Arc<Division>),
     /// Read and count the ranges of that slot, and tell that leader, which asks under that epoch.
     Count(NodeId, Epoch, Arc<Plan>, PoolSlot),
-    /// Read this, for that number.
+    /// Read this slice, and answer the reader of that number.
     Read(u64, Slice),
     /// Look this up in the order of the range, for that number.
     Seek(u64, Seek),
-    /// That number is not read, or not looked up.
+    /// Refuse the read or the seek of that number, for this reason.
     NotRead(u64, NotRead),
-    /// All that is here of a slot goes, its decisions too.
+    /// Remove all that is here of a slot, its decisions too.
     DropSlot(PoolSlot),
-    /// All that is here of a shuffle goes, also what is being stored.
+    /// Remove all that is here of a shuffle, also what is being stored.
     DropShuffle(ShuffleId),
     /// Tell the coordinator that the loading replica of that slot has everything, under that epoch.
     Ready(PoolSlot, Epoch),
@@ -152,7 +153,7 @@ pub enum Effect {
     Offload(Arc<Plan>, PoolSlot),
     /// Say whether what that process has put of the shuffle in the slot is seen from here.
     SeeObjects(ShuffleId, PoolSlot, BufferId),
-    /// All batches of the shuffle in the slot go from the disk, but for receipts.
+    /// Remove all batches of the shuffle in the slot from the disk, but for receipts.
     DropCopies(ShuffleId, PoolSlot),
     /// Delete all objects of the shuffle in the slot, of each process that has put some, also of one that was interrupted.
     DeleteObjects(ShuffleId, PoolSlot),
@@ -165,11 +166,11 @@ pub enum Effect {
 pub struct Stored {
     /// The batches, and the marks that they carry.
     pub batches: Vec<(BatchKey, Option<EndMark>)>,
-    /// The decisions.
+    /// This node's copies of the decisions of slots.
     pub replicas: Replicas,
 }
 
-/// A batch that is being stored, and who waits for it.
+/// A batch that is being stored, and the nodes that wait for it.
 #[derive(Debug, Clone)]
 struct Storing {
     mark: Option<EndMark>,
@@ -179,7 +180,7 @@ struct Storing {
 /// What a node has, by stream.
 type Inventory = BTreeMap<Stream, Numbers>;
 
-/// A holder.
+/// The machine that keeps a node's batches of slots, and serves from them.
 #[derive(Debug, Clone)]
 pub struct Holder {
     me: NodeId,
@@ -239,7 +240,7 @@ impl Holder {
         holder
     }
 
-    /// Takes in what has come; the effects are to be carried out in their order.
+    /// Takes in an event; the driver carries out the effects in their order.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         match event {
             Event::Message(from, message) => self.message(now, from, message),
@@ -512,7 +513,7 @@ impl Holder {
         (!self.is_whole(plan.shuffle, slot, &needed)).then_some(NotRead::Lacks)
     }
 
-    /// All that is here of a shuffle goes.
+    /// Removes all that is here of a shuffle.
     fn end(&mut self, shuffle: ShuffleId, how: Ended) {
         self.streams.retain(|_, streams| {
             streams.retain(|stream, _| stream.shuffle != shuffle);

@@ -66,7 +66,7 @@ impl Order {
     }
 }
 
-/// Those that are due, so that no more than so many are under way. They are due again at `again`.
+/// The orders that are due, so that no more than `most` are under way. They are due again at `again`.
 pub(super) fn due(
     orders: &mut BTreeMap<Part, Order>,
     (now, again): (Millis, Millis),
@@ -84,7 +84,7 @@ pub(super) fn due(
 /// What a holder knows of the object store.
 #[derive(Debug, Clone)]
 pub(super) struct Offloads {
-    /// This process.
+    /// This process: it puts objects under its name.
     pub(super) own: BufferId,
     /// Parts that are read from there: their receipts are on this disk, and this node has put the objects, or has seen them.
     pub(super) here: BTreeSet<Part>,
@@ -133,7 +133,7 @@ impl Offloads {
         }
     }
 
-    /// A part is deleted at the next occasion. Of too many the leader of the home finds some again.
+    /// Has a part deleted at the next occasion. Of too many the leader of the home finds some again.
     fn delete(&mut self, part: Part, most: usize) {
         self.deleting.entry(part).or_insert(Order::NEW);
         if self.deleting.len() > most {

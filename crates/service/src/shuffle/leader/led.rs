@@ -99,7 +99,7 @@ impl Led {
         }
     }
 
-    /// A decision counts.
+    /// Takes up a decision, which counts now.
     pub(super) fn apply(&mut self, decision: &Decision) {
         match decision {
             Decision::Start(..) | Decision::Ended(_) => {}

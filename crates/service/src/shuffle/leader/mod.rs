@@ -35,18 +35,18 @@ use led::{Led, State, UnderWay};
 pub use overview::{ShuffleOverview, ShuffleStage};
 pub use quota::{OwnerQuota, OwnerUse, QuotaUsedUp};
 
-/// What somebody asks the leader for.
+/// What a client asks the leader for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// A shuffle with that number begins. Sent again with the same options, it is the same shuffle.
     Start(Terms, ShuffleOptions),
     /// The shuffle takes no more; these input partitions are expected.
     Seal(BTreeSet<u32>),
-    /// It is over.
+    /// The shuffle is not used any more: it ends, and all that it has goes.
     Delete,
-    /// It is in use.
+    /// The shuffle is in use: its time to live begins anew.
     KeepAlive,
-    /// How is it? Who asks this does not use it.
+    /// The state of the shuffle, for people. It is no use of the shuffle.
     Overview,
 }
 
@@ -55,19 +55,19 @@ pub enum Request {
 pub enum Answer {
     /// It has begun, with these terms.
     Started(Terms),
-    /// It is sealed.
+    /// The shuffle is sealed, by this plan.
     Sealed(Arc<Plan>),
     /// It is not sealed: these partitions lack a whole attempt.
     Lacks(Vec<u32>),
-    /// It is over.
+    /// The shuffle has ended, as a client deleted it.
     Deleted,
-    /// It lives.
+    /// The shuffle lives, and its time to live has begun anew.
     Alive,
-    /// How it is.
+    /// The shuffle as its leader knows it.
     Overview(ShuffleOverview),
 }
 
-/// Why the leader does not do it.
+/// Why the leader refuses a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Failed {
     /// It does not lead, or not yet.
@@ -76,7 +76,7 @@ pub enum Failed {
     /// There is no shuffle any more.
     #[error("{0}")]
     Over(Ended),
-    /// It has failed.
+    /// The shuffle has failed: no client can read it.
     #[error("the shuffle has failed: {0}")]
     Failed(Failure),
     /// It is sealed, or is being sealed, without this partition.
@@ -87,15 +87,15 @@ pub enum Failed {
     /// It was started before, with other options.
     #[error("a shuffle with this number was started with another {0}: start this one under another number")]
     StartDiffers(OptionDifference),
-    /// Its owner has as much as it may have. The driver says so, which knows all leaders of its node.
+    /// Its owner has as much as it may have. The driver finds that, as it knows all leaders of its node.
     #[error("the shuffle is not started: {0}")]
     QuotaUsedUp(QuotaUsedUp),
 }
 
-/// What has come.
+/// What the driver hands to a leader ([`Leader::handle`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// From a node.
+    /// Another node, or this one, has sent this.
     Message(NodeId, Message),
     /// From a client; the number is the driver's.
     Request(u64, ShuffleId, Request),
@@ -103,20 +103,20 @@ pub enum Event {
     Map(Arc<PoolMap>),
     /// This node is not to lead the slot any more: the leader is to be dropped.
     Deposed,
-    /// Time has passed.
+    /// Time has passed: what was lost is sent again, and what is late ends.
     Tick,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Send to a node, or to this one.
+    /// Send this message to a node, or to this one.
     Send(NodeId, Message),
-    /// Answer a request.
+    /// Give the request of that number its answer.
     Answer(u64, Result<Answer, Failed>),
 }
 
-/// A leader.
+/// The machine that decides for the shuffles of one slot, under one epoch.
 #[derive(Debug, Clone)]
 pub struct Leader {
     slot: PoolSlot,
@@ -135,7 +135,7 @@ pub struct Leader {
     recent: VecDeque<(u64, ShuffleId, Decision)>,
     is_deposed: bool,
     shuffles: BTreeMap<ShuffleId, Led>,
-    /// Who has not dropped what it had of a shuffle that has ended.
+    /// Nodes that have not dropped what they had of a shuffle that has ended.
     dropping: BTreeMap<ShuffleId, (Ended, BTreeSet<NodeId>)>,
     /// Requests that wait for a decision.
     waiting: BTreeMap<ShuffleId, Vec<(u64, Request)>>,
@@ -146,7 +146,7 @@ pub struct Leader {
     effects: Vec<Effect>,
 }
 
-/// Requests that wait for the same decision; beyond that the first ones are told to try again.
+/// Requests that wait for the same decision; beyond that the leader tells the first ones to try again.
 const WAITING: usize = 64;
 
 /// Decisions that are kept for replicas that lag; beyond that they get the whole copy.
@@ -192,12 +192,12 @@ impl Leader {
         self.epoch
     }
 
-    /// Whether it answers for its shuffles: it has begun, and nobody else is known to lead.
+    /// Whether it answers for its shuffles: it has begun, and knows of no later leader.
     pub fn has_begun(&self) -> bool {
         self.counted.is_some() && !self.is_deposed
     }
 
-    /// Takes in what has come; the effects are to be carried out in their order.
+    /// Takes in an event; the driver carries out the effects in their order.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         match event {
             Event::Map(map) => self.take_map(map),
@@ -299,7 +299,8 @@ impl Leader {
         }
     }
 
-    /// The state of a shuffle. Of one that nobody knows it is decided that it is over: only a leader that still leads can.
+    /// Says the state of a shuffle. For one that it does not know it decides that it is over: only a leader that still
+    /// leads can.
     fn asked(&mut self, now: Millis, from: NodeId, shuffle: ShuffleId) {
         let ended = self.how_ended(shuffle);
         let word = self.shuffles.get(&shuffle).map(Led::word).or(ended.map(Word::Ended));
@@ -391,7 +392,7 @@ impl Leader {
         self.effects.push(Effect::Answer(number, answer));
     }
 
-    /// The request waits for the decision that is under way. Beyond so many the first is told to try again.
+    /// The request waits for the decision that is under way. Beyond so many the leader tells the first to try again.
     fn waits(&mut self, shuffle: ShuffleId, number: u64, request: Request) {
         let waiting = self.waiting.entry(shuffle).or_default();
         waiting.push((number, request));
@@ -401,12 +402,12 @@ impl Leader {
         }
     }
 
-    /// A decision goes to all replicas.
+    /// Sends a decision to all replicas.
     fn decide(&mut self, now: Millis, shuffle: ShuffleId, decision: Decision) {
         self.decide_all(now, shuffle, vec![decision]);
     }
 
-    /// Decisions on a shuffle, each of which holds without the others, go to all replicas at once.
+    /// Sends decisions on a shuffle, each of which holds without the others, to all replicas at once.
     fn decide_all(&mut self, now: Millis, shuffle: ShuffleId, decisions: Vec<Decision>) {
         if let Some(led) = self.shuffles.get_mut(&shuffle) {
             led.deciding += decisions.len();
@@ -572,7 +573,7 @@ impl Leader {
         }
     }
 
-    /// While a leader was paused nobody could ask it for anything: that time ends no shuffle.
+    /// While a leader was paused no client could ask it for anything: that time ends no shuffle.
     fn forgive_pause(&mut self, now: Millis) {
         let gap = now.since(std::mem::replace(&mut self.ticked, now));
         if gap > self.settings.resend_ms.saturating_mul(4) {

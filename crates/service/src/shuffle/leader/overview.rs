@@ -12,20 +12,20 @@ const LACKING_NAMED: usize = 100;
 /// How far a shuffle is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShuffleStage {
-    /// It takes records.
+    /// Buffers take records for it.
     Open,
     /// It is being sealed.
     Sealing,
-    /// It is sealed.
+    /// It is sealed: its plan is final.
     Sealed,
-    /// It has failed.
+    /// It has failed, and no client can read it.
     Failed(Failure),
 }
 
 /// One shuffle, as its leader knows it. What an open one has may be more than the leader has heard of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShuffleOverview {
-    /// The shuffle.
+    /// The number under which it was started.
     pub shuffle: ShuffleId,
     /// With what it was started.
     pub options: Arc<ShuffleOptions>,
@@ -46,9 +46,9 @@ pub struct ShuffleOverview {
     pub bytes: u64,
     /// The version of its bounds.
     pub version: u32,
-    /// Its ranges.
+    /// The ranges of that version.
     pub ranges: u32,
-    /// In how long it ends, if no client asks for it.
+    /// In how many milliseconds it ends, if no client asks for it.
     pub ends_in_ms: u64,
     /// Slots in which something is being divided.
     pub dividing: u32,

@@ -24,16 +24,16 @@ pub struct OwnerQuota {
 /// What an owner has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OwnerUse {
-    /// Shuffles.
+    /// Its shuffles that have not ended, with those being started.
     pub shuffles: u64,
-    /// Keys and values of them.
+    /// Keys and values of their attempts that are read, or would be if they were sealed now.
     pub bytes: u64,
 }
 
 /// The owner of a shuffle has as much as it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaUsedUp {
-    /// As many shuffles.
+    /// The owner has as many shuffles as it may have here.
     #[error(
         "its owner has {has} shuffles that are led by this node, of {share} that it may have here, and {quota} in the pool: delete \
          shuffles that are not used, or try again under another number, which another node may lead"
@@ -46,7 +46,7 @@ pub enum QuotaUsedUp {
         /// As many as all nodes allow.
         quota: u64,
     },
-    /// As many bytes.
+    /// The owner has as many bytes as it may have here.
     #[error(
         "its owner has {has} bytes in shuffles that are led by this node, of {share} that it may have here, and {quota} in the pool: \
          delete shuffles that are not used, or try again under another number, which another node may lead"

@@ -32,8 +32,9 @@ use std::sync::Arc;
 /// Records and bytes of ranges.
 type Counts = BTreeMap<RangeId, (u64, u64)>;
 
-/// What has no count is asked for again after twice the time each time, but no longer than this: the holders of a large slot read
-/// for long, and who asks often only sends the plan again.
+/// What has no count is asked for again after twice the time each time, but no longer than this: the holders of a large
+/// slot read
+/// for long, and asking often only sends the plan again.
 const LONGEST_COUNT_WAIT_MS: u64 = 4_000;
 
 /// The attempts that win.
@@ -433,7 +434,8 @@ impl Leader {
         self.decide(now, shuffle, decision);
     }
 
-    /// A decision counts: a seal has come further. If the shuffle is sealed by it, or has failed, who waits for it hears so.
+    /// A decision counts: a seal has come further. If it has sealed or failed the shuffle, those that wait for that get
+    /// their answers.
     pub(super) fn step_seal(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(led) = self.shuffles.get_mut(&shuffle) else { return };
         let answer = match &led.state {

@@ -37,14 +37,14 @@ pub enum Failed {
     Over(Ended),
 }
 
-/// What has come.
+/// What the driver hands to a reader ([`Reader::handle`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The answer to the question of that number.
     Answer(u64, Result<Vec<Placed>, NotRead>),
     /// What was found for the question of that number.
     Found(u64, Found),
-    /// The next map.
+    /// The pool has a later map.
     Map(Arc<PoolMap>),
     /// Time has passed, or the read begins.
     Tick,
@@ -57,13 +57,13 @@ pub enum Effect {
     Ask(NodeId, u64, Slice),
     /// Ask this node where something is.
     Seek(NodeId, u64, Seek),
-    /// The next records.
+    /// Hand these records on: they are the next ones, in order.
     Records(Vec<Placed>),
     /// What was sought in a range, and found.
     Found(usize, SeekFor, Found),
-    /// These were all.
+    /// The read has ended, and all of it was handed on.
     Done,
-    /// There will be no more.
+    /// The read has failed: no more comes.
     Failed(Failed),
 }
 
@@ -88,7 +88,7 @@ struct Asked {
     at: Millis,
 }
 
-/// One read.
+/// The machine of one read.
 #[derive(Debug, Clone)]
 pub struct Reader {
     plan: Arc<Plan>,
@@ -105,11 +105,11 @@ pub struct Reader {
     failed: usize,
     rounds: u32,
     rest_until: Millis,
-    /// Tenths of rounds.
+    /// The budget of rounds, in tenths: an answer gives back one, a round costs ten.
     budget: u64,
     /// What the holders of this round have answered that says most.
     refusal: Option<NotRead>,
-    /// A holder of this round has not said what it has.
+    /// Whether a holder of this round has not said what it has.
     is_unheard: bool,
     is_over: bool,
 }
@@ -247,7 +247,7 @@ impl Reader {
         }
     }
 
-    /// Takes in what has come; the effects are to be carried out in their order.
+    /// Takes in an event; the driver carries out the effects in their order.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.is_over {

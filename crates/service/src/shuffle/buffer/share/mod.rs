@@ -40,7 +40,7 @@ const KEPT_MS: u64 = 1_000;
 /// and an order may be lost.
 const KEPT_TO_READ_MS: u64 = 2_000;
 
-/// Who waits beside others: the frames of a shuffle, or what it divides in a slot.
+/// What waits for room: the frames of a shuffle, or a division of it in a slot.
 pub(super) type Waiter = (ShuffleId, Option<PoolSlot>);
 
 /// A frame or a division for which there was no room.
@@ -79,7 +79,7 @@ impl Waits {
         self.of.remove(&waiter);
     }
 
-    /// An attempt sends nothing any more.
+    /// Forgets an attempt that sends nothing any more.
     pub(super) fn remove_attempt(&mut self, attempt: Attempt) {
         self.lines.remove(attempt);
     }
@@ -94,7 +94,7 @@ impl Waits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     Enough,
-    /// Others have it.
+    /// The memory has no room besides what is kept for others.
     Full,
     /// The shuffle has its share.
     Shared,
@@ -113,7 +113,7 @@ impl Buffer {
         self.shuffles.get(&shuffle).map_or(0, Open::memory) + self.sending.memory_of(shuffle)
     }
 
-    /// What a shuffle may have of it, now.
+    /// The memory that a shuffle may have now, in bytes.
     fn share(&self, now: Millis, shuffle: ShuffleId) -> u64 {
         let (mut own, mut all) = (1, 0);
         for (id, open) in &self.shuffles {
@@ -127,7 +127,7 @@ impl Buffer {
         u64::try_from(share).unwrap_or(u64::MAX)
     }
 
-    /// Whether a frame that takes so much is taken. If it is not, what helps is sent.
+    /// Whether a frame that takes so much memory is taken. If not, the buffer sends what makes room for it.
     pub(super) fn has_room(&mut self, now: Millis, attempt: Attempt, memory: u64) -> bool {
         let shuffle = attempt.shuffle;
         let kept = self.waits.lines.ahead(now, attempt);
@@ -156,7 +156,7 @@ impl Buffer {
         room == Room::Enough
     }
 
-    /// Beside so much that is kept for another frame of the shuffle.
+    /// The room for a frame, beside so much that is kept for another frame of the shuffle.
     fn room(&mut self, now: Millis, (shuffle, kept): (ShuffleId, u64), memory: u64) -> Room {
         let (all, most) = (self.memory(), self.settings.buffer_bytes);
         let has_room = |ahead: u64| all + ahead + memory <= most || all + ahead == 0;
@@ -171,7 +171,9 @@ impl Buffer {
         if has_room(ahead) { Room::Enough } else { Room::Full }
     }
 
-    /// Whether a division that takes so much may begin. Room is kept for it from now on. If there is none, what helps is sent.
+    /// Whether a division that takes so much may begin. Room is kept for it from now on. If there is none, the buffer
+    /// sends what
+    /// makes room.
     pub(super) fn has_room_to_divide(&mut self, now: Millis, waiter: Waiter, memory: u64) -> bool {
         let kept = KEPT_TO_READ_MS.saturating_add(self.settings.resend_ms.saturating_mul(4));
         let before = self.memory() + self.waits.ahead(now, waiter);
@@ -183,7 +185,8 @@ impl Buffer {
         has_room
     }
 
-    /// What is held of the shuffle goes out that has most here over its weight. One that holds little is left out, unless all do:
+    /// Sends what is held of the shuffle that has most here over its weight. One that holds little is left out, unless all
+    /// do:
     /// it would be many small batches, which give little room.
     pub(super) fn make_room(&mut self, now: Millis) {
         let least = self.settings.chunk_bytes.min(self.settings.buffer_bytes / 64);
