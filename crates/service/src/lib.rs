@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | [`dataset`] | which partitions and versions a node loads, serves and lets go | `crates/dataset` |
 //! | [`metadata`] | what a metadata server stores and answers, and when a change of a map counts | `crates/metadata` |
-//! | [`table`] | how the replicas of a shard of a table keep one log, and who may write and read, and what an entry does to rows | `crates/table` |
+//! | [`table`] | how the replicas of a shard of a table keep one log, and when a replica may write and read, and what an entry does to rows | `crates/table` |
 //! | [`shuffle`] | what buffers, holders, leaders and readers of shuffles do | `crates/shuffle` |
 //! | [`whatif`] | what would happen to the keys of a sample under another scheme | `partage simulate` |
 

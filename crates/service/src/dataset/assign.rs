@@ -19,7 +19,7 @@
 //!
 //! **How `interleaved` deals.** With n seats, round k gives each seat one new partition, and its further copies to R − 1
 //! seats in a row, which begin k + 1 seats further on; each round is a permutation for each copy, so all get as many. In
-//! the first round a seat's partitions are R in a row, which are nobody else's. What is left for the last round, fewer
+//! the first round a seat's partitions are R in a row, which no other seat has. What is left for the last round, fewer
 //! than n, begins evenly spaced and goes to R seats in a row, so that no seat gets more than one more than another.
 //!
 //! Not done: weights (nodes of a dataset cluster are alike; under a coordinator its policies weigh), and keeping what is
@@ -38,13 +38,13 @@ pub enum Dealing {
     /// Deals in rounds; in each round the further copies begin one seat further on. The default. See the module.
     #[default]
     Interleaved,
-    /// [`ring_index::dealt_to`].
+    /// Sequins' rule: copy number i to seat i mod n ([`ring_index::dealt_to`]).
     RingIndex,
-    /// [`placement::Rendezvous`].
+    /// The policy [`placement::Rendezvous`], over the seats.
     Rendezvous,
-    /// [`placement::Ring`].
+    /// The policy [`placement::Ring`], over the seats.
     Ring,
-    /// [`placement::Jump`].
+    /// The policy [`placement::Jump`], over the seats.
     Jump,
 }
 

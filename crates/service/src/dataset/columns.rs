@@ -9,7 +9,7 @@
 //!   byte by byte;
 //! - (kc) what begins with some columns and `00 01` begins with just these: it is the prefix of a scan.
 
-/// Between two columns.
+/// The bytes between two columns, which no column can hold (ka).
 pub const BETWEEN: [u8; 2] = [0, 1];
 
 /// A zero byte within a column.

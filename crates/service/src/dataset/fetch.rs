@@ -7,18 +7,18 @@
 //! | event | what follows |
 //! |---|---|
 //! | it begins | one peer is asked, whom the seed chooses among those that have not been slow lately |
-//! | a stage is over | one more is asked, beside those who have not answered |
+//! | a stage is over | one more is asked, beside those that have not answered |
 //! | a peer fails | one more is asked at once, and the stage begins anew |
 //! | a peer answers, and be it that there is no such key | its answer counts; the caller drops the other requests |
 //! | all were asked, and have failed | [`Failure::All`]: 502 |
 //! | the whole time is over | [`Failure::TimedOut`]: 504 |
 //!
 //! - (fa) no peer is asked twice, and none after an end;
-//! - (fb) as long as one is left, somebody is asked at every stage and after every failure;
+//! - (fb) as long as one is left, one is asked at every stage and after every failure;
 //! - (fc) it ends at the first answer, or when all have failed, or when its time is over, whichever is first;
 //! - (fd) over many seeds each peer is the first equally often, of those that have not been slow lately;
-//! - (fe) who let a stage pass without an answer comes after all others for a while, and is asked all the same when these do
-//!   not answer. The caller remembers who that is, and for how long.
+//! - (fe) a peer that let a stage pass without an answer comes after all others for a while, and is asked all the same when these
+//!   do not answer. The caller remembers which peers these are, and for how long.
 //!
 //! Not done: to prefer peers that were fast (they are few, and would become slow by that), and to ask one that has
 //! failed again (the client may).
@@ -32,7 +32,7 @@ use partage_core::keyspace::hash::mix;
 pub struct FetchSettings {
     /// Milliseconds until one more is asked.
     pub stage_ms: u64,
-    /// Milliseconds in all.
+    /// Milliseconds from the beginning until the search fails.
     pub total_ms: u64,
 }
 
@@ -43,14 +43,14 @@ impl Default for FetchSettings {
     }
 }
 
-/// What to do now.
+/// What the caller is to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Ask the peer of that number, and call again.
     Ask(usize),
     /// Wait for answers and failures, and call again by then.
     Wait(Millis),
-    /// Nothing will come of it.
+    /// The search has failed, for this reason.
     Fail(Failure),
 }
 
@@ -60,7 +60,7 @@ pub enum Failure {
     /// No node is known to have the partition: 502.
     #[error("no node is known to have this partition: it is lost until one has it again")]
     NoPeers,
-    /// All who have it failed: 502.
+    /// All nodes that have it failed: 502.
     #[error("all {0} nodes that have this partition failed: try again")]
     All(usize),
     /// The time is over: 504.
@@ -116,7 +116,7 @@ impl Fetch {
         }
     }
 
-    /// One of those who were asked has failed: it cannot be reached, does not have the partition, or answers with an
+    /// One of the peers that were asked has failed: it cannot be reached, does not have the partition, or answers with an
     /// error.
     pub fn failed(&mut self, now: Millis) {
         self.failed = (self.failed + 1).min(self.asked);

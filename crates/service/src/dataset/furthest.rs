@@ -27,7 +27,7 @@ pub struct Furthest {
 #[derive(Debug, Clone, Default)]
 struct Known {
     furthest: Option<Served>,
-    /// Who has answered with it last: `host:port`.
+    /// The node that has answered with it last: `host:port`.
     by: Option<Arc<str>>,
     /// What was given up, and until when it does not count.
     given_up: Option<(Served, Millis)>,
@@ -40,7 +40,7 @@ struct Known {
 pub enum NodesAsked {
     /// All of the dataset that can be reached.
     All,
-    /// Some of them.
+    /// Some of them: others may have it.
     Some,
 }
 
@@ -64,7 +64,7 @@ impl Furthest {
         seen.max(client)
     }
 
-    /// Who has reached that: versions of a node only go forward, so it still has, or is gone.
+    /// The node that has reached that: versions of a node only go forward, so it still has, or is gone.
     pub fn has(&self, keyspace: &KeyspaceName, wanted: &Served) -> Option<Arc<str>> {
         let known = self.known.get(keyspace)?;
         known.by.clone().filter(|_| known.furthest.as_ref() >= Some(wanted))
@@ -78,7 +78,7 @@ impl Furthest {
         is_found || !is_given_up && known.furthest.as_ref() < Some(answered)
     }
 
-    /// A node has answered so.
+    /// Remembers what a node has answered.
     pub fn saw(&mut self, keyspace: &KeyspaceName, answered: Served, by: Option<Arc<str>>, now: Millis) {
         if self.is_news(keyspace, &answered, now) {
             let known = self.known.entry(keyspace.clone()).or_default();

@@ -1,4 +1,5 @@
-//! Datasets: which partition a key is in, who holds it, when clients get the next version, who is asked for the rest.
+//! Datasets: which partition a key is in, which nodes hold it, when clients get the next version, which node is asked for the
+//! rest.
 //!
 //! Nodes need no leader: each hears, late and never from all at once, which partitions the others have, and decides by that
 //! and by fixed rules alone.

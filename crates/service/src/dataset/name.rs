@@ -13,18 +13,18 @@ use std::sync::Arc;
 /// Why a string names no dataset and no version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetNameError {
-    /// The empty string.
+    /// The name is the empty string.
     #[error("the name of a {what} is empty: give it 1 to {max} characters", max = limits::NAME_BYTES)]
     Empty {
-        /// "dataset" or "version".
+        /// What it was to name: `dataset` or `version`.
         what: &'static str,
     },
     /// More than [`limits::NAME_BYTES`] bytes.
     #[error("the name of a {what} has {bytes} bytes, the limit is {max}: shorten it", max = limits::NAME_BYTES)]
     TooLong {
-        /// "dataset" or "version".
+        /// What it was to name: `dataset` or `version`.
         what: &'static str,
-        /// Its length.
+        /// The length of the name, in bytes.
         bytes: usize,
     },
     /// What has its own meaning in the paths of a dataset node.
@@ -33,13 +33,13 @@ pub enum DatasetNameError {
     /// A character that no name may hold.
     #[error("the {what} {name:?} has {found:?} at byte {at}: use letters, digits, - and _ only")]
     Character {
-        /// "dataset" or "version".
+        /// What it was to name: `dataset` or `version`.
         what: &'static str,
         /// The name that was given.
         name: String,
-        /// The offending character.
+        /// The first character that no name may hold.
         found: char,
-        /// Its byte offset.
+        /// Where that character is in the name, in bytes.
         at: usize,
     },
 }

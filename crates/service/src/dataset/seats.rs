@@ -9,7 +9,7 @@
 //! - (sb) a node that is to find one takes the lowest free seat, from 1 on, or the one it had before if that is free;
 //! - (sc) of two that have one seat, and did not both configure it, exactly one yields, and both know which, as soon as
 //!   both have heard of each other;
-//! - (sd) who was there before a newcomer stays;
+//! - (sd) a node that was there before a newcomer stays;
 //! - (se) when all have heard of all, no two nodes that were to find a seat have the same.
 //!
 //! Not done: a lock in the coordination service. Gossip has none, and a seat that two share for a moment costs a
@@ -64,7 +64,7 @@ impl Address {
         }
     }
 
-    /// `host:port`.
+    /// The address as text: `host:port`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -85,7 +85,7 @@ impl fmt::Debug for Address {
 /// By which right a node has its seat; the stronger one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Right {
-    /// Somebody said so.
+    /// The configuration of the node names the seat.
     Configured,
     /// It has had it since nodes were stable.
     Settled,
@@ -98,14 +98,14 @@ pub enum Right {
 pub struct Claim {
     /// The seat that the node claims.
     pub seat: Seat,
-    /// By which right.
+    /// The right by which it has the seat: of two claims the stronger one stays.
     pub right: Right,
 }
 
 /// What a node wants of a seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// This one.
+    /// The seat that the configuration of the node names.
     Configured(Seat),
     /// Any; rather the one it had before.
     Any {

@@ -5,7 +5,7 @@
 //!
 //! - (ha) each partition of each version is in exactly one of all slots of S, so it has as many replicas as that shard;
 //! - (hb) if S divides N and the hash of the keyspace is that of the version, the slot of a key holds the partition of
-//!   the key: whoever follows the map asks a node that has the key ([`leads_straight`]). Else any node asked sends the
+//!   the key: a client that follows the map asks a node that has the key ([`leads_straight`]). Else any node asked sends the
 //!   question on, as it does without a map;
 //! - (hc) when a slot is [refined](Slot::refined), its partitions are divided among the parts, none lost and none twice;
 //! - (hd) the keyspace of a dataset is made by its first version, and its slots hold for the later ones: batch jobs seldom
@@ -76,7 +76,7 @@ pub fn keyspace(dataset: &DatasetName, layout: Layout, replicas: u32) -> Result<
 pub enum Wanted {
     /// That there is one: this one, if there is none.
     There {
-        /// See [`keyspace`].
+        /// The keyspace to create if there is none: see [`keyspace`].
         keyspace: Box<Keyspace>,
         /// What the settings of the dataset say of replication, if they say it and this is news.
         said: Option<u32>,
@@ -90,11 +90,11 @@ pub enum Wanted {
 pub enum Upkeep {
     /// It is as it should be.
     Nothing,
-    /// Create this one.
+    /// Create the keyspace, as there is none.
     Create(Box<Keyspace>),
     /// Tell it what the settings say of replication.
     Tell(u32),
-    /// Delete it.
+    /// Delete the keyspace, as the dataset is not served.
     Delete,
     /// Another service has one of that name.
     Taken(KeyspaceKind),

@@ -108,7 +108,7 @@ pub enum Failed {
         /// What the servers said whose disks refused it; absent unless they would have completed the majority.
         disks: Option<String>,
     },
-    /// It may have happened.
+    /// The change may have been made, or may be made yet.
     #[error("the outcome is not known: read the map before trying again")]
     Unknown,
 }
@@ -126,7 +126,7 @@ pub enum Event {
     Read(Option<Option<Seen>>),
 }
 
-/// What to do next.
+/// What a change on its way asks its driver to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Ask each of these to store it; for a new list of servers, whether they have the head's map on disk.

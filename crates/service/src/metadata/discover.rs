@@ -1,11 +1,11 @@
-//! Partition discovery: what a node is told of a partition that it has (T9, T10).
+//! Partition discovery: what a metadata server tells a node of a partition that the node has (T9, T10).
 //!
 //! | the map says of its replica            | it should be | its data is pushed to                          |
 //! |----------------------------------------|--------------|------------------------------------------------|
 //! | `Load`                                 | LOAD         | no client yet                                  |
 //! | `Live`                                 | SERVE        | the others of the shard, and of its children   |
 //! | `Unload`, `UnloadFinal`                | UNLOAD       | the same                                       |
-//! | nothing: it left, or the shard is gone | UNLOAD       | who has the shard now, and its children        |
+//! | nothing: it left, or the shard is gone | UNLOAD       | the holders of the shard now, and its children |
 //!
 //! Children are the shards of a split or a merge, while it prepares and after it. Each target has the placement
 //! id that acknowledgements are kept by: a node that left and came back empty has another one (T10). A node that
@@ -25,7 +25,7 @@ pub enum Status {
     Load,
     /// Answer clients, and push data to the targets.
     Serve,
-    /// Hand over, then go.
+    /// Push the data to the targets, and then go.
     Unload,
 }
 
@@ -53,7 +53,7 @@ pub struct Discovery {
     pub at: Generation,
     /// The partition that was asked about.
     pub shard: ShardId,
-    /// What it should be there.
+    /// What the partition should be on that node.
     pub status: Status,
     /// The placement of the node's replica; none when the map has none there.
     pub placement: Option<PlacementId>,
@@ -71,7 +71,7 @@ pub struct Discoverer<'a> {
 }
 
 impl<'a> Discoverer<'a> {
-    /// Walks the map once.
+    /// Walks the map once, to find the children of each shard.
     pub fn new(map: &'a ShardMap) -> Discoverer<'a> {
         let mut children: BTreeMap<ShardId, Vec<ShardId>> = BTreeMap::new();
         for shard in map.shards() {

@@ -7,7 +7,7 @@
 //!
 //! A map is a [`ShardMap`], the change of one a [`MapDiff`], which is the operation (with its base and its new
 //! transaction) and is applied in one place, [`ShardMap::apply`]. What a server does is [`server`], what a client does
-//! that changes a map is [`change`]; both are machines without I/O. What a node is told of a partition is
+//! that changes a map is [`change`]; both are machines without I/O. What servers tell a node of a partition is
 //! [`discover`](discover::Discovery), and which server replaces one that is gone is [`upkeep`].
 //!
 //! Why nothing is lost: a change is swapped in only when a majority of the servers of the head have it on disk,
@@ -79,9 +79,9 @@ pub enum ChangeRefused {
     /// It does not lead to the next map.
     #[error("a change of the map at {at} must lead to sequence {} with {at} as parent and a new transaction, not to {to}", at.sequence + 1)]
     NotNext {
-        /// Where the map is.
+        /// The map that the server has.
         at: Generation,
-        /// Where the change leads.
+        /// The map to which the change leads.
         to: Generation,
     },
     /// It would make a map that must never be.

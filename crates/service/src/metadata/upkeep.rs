@@ -20,9 +20,9 @@ pub const AWAY_MS: u64 = 60_000;
 /// What to do about the servers of one map: first the one joins, then the other leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
-    /// Becomes one of the servers.
+    /// The node that becomes one of the servers.
     pub joins: Option<NodeId>,
-    /// Is none any more.
+    /// The server that is to be none any more.
     pub leaves: Option<NodeId>,
 }
 
@@ -43,7 +43,7 @@ impl Absences {
         self.0.get(server).is_some_and(|since| now.since(*since) >= AWAY_MS)
     }
 
-    /// What to do about a map that `servers` keep, while `present` are there. `seed` draws who joins.
+    /// What to do about a map that `servers` keep, while `present` are there. `seed` draws the one that joins.
     pub fn mend(
         &self,
         now: Millis,

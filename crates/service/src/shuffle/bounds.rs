@@ -22,7 +22,7 @@ pub struct Range {
 /// The ranges of one version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Bounds {
-    /// Counts from 0, the stashes.
+    /// Counts the versions from 0, which is the stashes.
     pub version: u32,
     /// In the order of their keys.
     pub ranges: Vec<Range>,
@@ -80,7 +80,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// With the stashes alone.
+    /// The versions of a new shuffle: its stashes alone.
     pub fn new(stashes: u32) -> Versions {
         let first = Bounds::stashes(stashes);
         let since = first.ranges.iter().map(|range| (range.id, 0)).collect();

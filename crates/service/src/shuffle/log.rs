@@ -50,11 +50,11 @@ pub enum Decision {
 /// The decisions of a slot, as a replica has them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decisions {
-    /// Under which epoch the copy was taken or begun.
+    /// The epoch under which the copy was taken or begun.
     pub epoch: Epoch,
     /// How many decisions there were so far.
     pub sequence: u64,
-    /// Of living shuffles, in order.
+    /// The decisions of living shuffles, in their order.
     pub living: BTreeMap<ShuffleId, Vec<Decision>>,
     /// Those that have ended, the last one last.
     pub ended: VecDeque<(ShuffleId, Ended)>,
@@ -90,7 +90,7 @@ pub struct Append {
     pub what: What,
 }
 
-/// All, or what follows.
+/// The whole copy, or decisions that follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// The whole copy of the leader, whose epoch is the leader's.

@@ -22,7 +22,7 @@
 //! | 6. The first whole attempt of a partition that the leader hears of wins; the choice is final with the decision to seal (X7) | `leader` |
 //! | 7. Seal needs a whole attempt of each partition expected, everything divided, and counts that agree; else it names what lacks, or the shuffle fails by name (D6) | `leader` |
 //! | 8. A reader and a holder go by the sealed plan alone; records of losers are left out; the order is by key, partition and place, so it is the same at each replica (X9) | [`plan`], `reader` |
-//! | 9. What a deleted shuffle had goes from everywhere; what nobody knows is asked about at its home, and goes when that decides so (D7) | `leader`, `holder` |
+//! | 9. What a deleted shuffle had goes from everywhere; a node asks the home about what it does not know, and removes it when the home decides so (D7) | `leader`, `holder` |
 //! | 10. Where a cut falls inside a range any holder of it says, from that order; the end of a partition is the begin of the next one (X13) | [`partition`], [`seek`], `reader` |
 //! | 11. Shuffles share the memory of a buffer by weight; one that writes alone has all of it (X15, R1) | `buffer/share` |
 //! | 12. A start says what a shuffle is, whose it is and how long it lives without a client; an owner has no more than its quota | [`options`], `leader/quota` |
@@ -125,11 +125,11 @@ pub struct AttemptKey {
 pub struct TaskId {
     /// The epoch under which the leader ordered it.
     pub epoch: Epoch,
-    /// Counts the divisions under it.
+    /// Counts the divisions under that epoch.
     pub number: u64,
 }
 
-/// Who numbers the batches of a stream.
+/// The process or the division that numbers the batches of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Writer {
     /// A buffer: records of clients, and end marks of their attempts.
@@ -153,7 +153,7 @@ impl Writer {
 pub struct Terms {
     /// Ranges before anything is known of keys: ten for each follower (X3).
     pub stashes: u32,
-    /// About so many ranges afterwards.
+    /// About so many ranges when keys are known.
     pub ranges: u32,
     /// Its part of a buffer's memory, relative to that of other shuffles: from 1, which is what most have, to
     /// [`limits::SHUFFLE_WEIGHT`].
@@ -176,9 +176,8 @@ impl Terms {
         Terms { stashes, ranges, weight: 1, combine: None, durability: Durability::Disk }
     }
 
-    /// Whether the ranges are within [`limits::SHUFFLE_RANGES`], and the weight within [`limits::SHUFFLE_WEIGHT`]: a
-    /// server that
-    /// takes terms from a client refuses others.
+    /// Whether the ranges are within [`limits::SHUFFLE_RANGES`], and the weight within [`limits::SHUFFLE_WEIGHT`]: a server
+    /// that takes terms from a client refuses others.
     pub fn are_within_limits(&self) -> bool {
         self.stashes.max(self.ranges) <= limits::SHUFFLE_RANGES
             && (1..=limits::SHUFFLE_WEIGHT).contains(&self.weight)

@@ -1,5 +1,5 @@
-//! What a shuffle is started with besides its terms: what its records are, how long it lives, whose it is. The leader keeps it
-//! with the decision to start; those who only write or read records need not know it.
+//! What a shuffle is started with besides its terms: what its records are, how long it lives, whose it is. The leader keeps
+//! it with the decision to start; clients that only write or read records need not know it.
 
 use super::{Bytes, Combine};
 use partage_core::limits::{
@@ -69,7 +69,7 @@ impl ColumnCombine {
     pub const ALL: [ColumnCombine; 4] =
         [ColumnCombine::Count, ColumnCombine::Sum, ColumnCombine::Min, ColumnCombine::Max];
 
-    /// Its name.
+    /// The word for it: `count`, `sum`, `min` or `max`.
     pub const fn as_str(self) -> &'static str {
         match self {
             ColumnCombine::Count => "count",
@@ -85,9 +85,8 @@ impl ColumnCombine {
 pub struct ShuffleOptions {
     /// What its records are.
     pub kind: RecordKind,
-    /// It ends when it is not sealed and no client has asked for it for so many milliseconds; none: what the settings of
-    /// its leader
-    /// say.
+    /// It ends when it is not sealed and no client has asked for it for so many milliseconds; none: what the settings of its
+    /// leader say.
     pub unsealed_ttl_ms: Option<u64>,
     /// The same of the sealed shuffle.
     pub sealed_ttl_ms: Option<u64>,
@@ -195,9 +194,8 @@ impl ArrowKind {
 }
 
 impl ShuffleOptions {
-    /// Looks whether a shuffle may be started with them. A server that takes them from a client calls this; machines and
-    /// logs trust
-    /// them.
+    /// Looks whether a shuffle may be started with them. A server that takes them from a client calls this; machines and logs
+    /// trust them.
     ///
     /// # Errors
     /// One is outside of its limits, or malformed.

@@ -25,7 +25,7 @@ pub enum CutBy {
 /// A part of a range: records from and to these offsets of the range's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// The range, by its place.
+    /// The place of the range in the plan.
     pub range: usize,
     /// The first record, by its place in the range.
     pub from: u64,
@@ -36,7 +36,7 @@ pub struct Piece {
 /// A place among ranges: this far from the begin of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cut {
-    /// The range, by its place.
+    /// The place of the range in the plan.
     pub range: usize,
     /// Records or bytes before it in the range.
     pub offset: u64,

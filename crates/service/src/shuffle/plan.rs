@@ -92,7 +92,7 @@ pub struct Differs {
     pub range: RangeId,
     /// Records and bytes that were found.
     pub found: (u64, u64),
-    /// Those that are counted.
+    /// Records and bytes that the plan counts.
     pub counted: (u64, u64),
 }
 

@@ -20,7 +20,7 @@ pub struct SlotPlace {
 /// The map of a pool, as far as shuffles look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolMap {
-    /// Grows with each change.
+    /// Grows with each change of the map.
     pub generation: u64,
     /// R: so many nodes store everything.
     pub replicas: usize,

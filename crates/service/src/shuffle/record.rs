@@ -32,9 +32,9 @@ const _: () = {
 /// A record. Both are opaque bytes; keys are compared as unsigned bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Record {
-    /// By which it is ordered.
+    /// The key, by which records are ordered.
     pub key: Bytes,
-    /// What goes with it.
+    /// The value, which may be empty.
     pub value: Bytes,
 }
 
@@ -87,7 +87,7 @@ pub fn segments_of(tagged: &Tagged) -> u64 {
     tagged.values().map(|segments| segments.len() as u64).sum()
 }
 
-/// That an attempt is whole.
+/// The mark which says that an attempt is whole.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EndMark {
     /// The attempt that is whole, and may win.
@@ -144,7 +144,7 @@ pub struct BatchKey {
 /// What is stored and sent as one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
-    /// Which one it is.
+    /// The stream and the number of the batch.
     pub key: BatchKey,
     /// Where it is when its holder says that it is stored.
     pub durability: Durability,
@@ -153,7 +153,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Keys and values, in bytes.
+    /// Keys and values of its records, in bytes.
     pub fn bytes(&self) -> u64 {
         match &self.body {
             Body::Records(tagged) => {

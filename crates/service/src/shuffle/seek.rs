@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub struct Seek {
     /// What the shuffle is read by.
     pub plan: Arc<Plan>,
-    /// The range, by its place.
+    /// The place of the range in the plan.
     pub range: usize,
     /// What is sought in it.
     pub what: SeekFor,
@@ -80,9 +80,8 @@ impl Found {
         }
     }
 
-    /// The front of it: as much as one answer may have by the bytes of its keys, and one cut or key at least. The reader
-    /// asks for
-    /// what is behind it.
+    /// The front of it: as much as one answer may have by the bytes of its keys, and one cut or key at least. The reader asks
+    /// for what is behind it.
     pub fn bounded(self, most_bytes: u64) -> Found {
         let mut bytes = 0;
         let mut is_within = |key: usize| {

@@ -142,7 +142,7 @@ impl Sending {
         is_enough
     }
 
-    /// What is under way.
+    /// The batches that are under way.
     pub fn keys(&self) -> impl Iterator<Item = &BatchKey> {
         self.batches.keys()
     }

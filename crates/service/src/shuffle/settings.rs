@@ -60,7 +60,7 @@ pub struct Settings {
     pub lost_ms: u64,
     /// A shuffle that is not sealed and that no client asks for ends after this time.
     pub unsealed_ttl_ms: u64,
-    /// A sealed one after this.
+    /// A sealed shuffle that no client asks for ends after this time.
     pub sealed_ttl_ms: u64,
     /// Shuffles that have ended and that a node remembers, the last ones.
     pub ended_kept: usize,
@@ -70,7 +70,7 @@ pub struct Settings {
     pub offloads_at_once: usize,
     /// After the object store has refused, a node leaves it alone for so long, then for twice as long, and so on.
     pub objects_rest_ms: u64,
-    /// But no longer than this. A deletion without an answer is ordered again after this time.
+    /// A node leaves the object store alone for no longer than this, and orders a deletion without an answer again after it.
     pub longest_objects_rest_ms: u64,
     /// Within this time a leader has looked once for objects of each of its shuffles that have ended.
     pub sweep_ms: u64,
@@ -80,7 +80,7 @@ pub struct Settings {
     pub read_wait_ms: u64,
     /// When all holders have failed, a reader waits so long, then twice as long, and so on.
     pub back_off_ms: u64,
-    /// But no longer than this.
+    /// A reader rests no longer than this between rounds.
     pub longest_back_off_ms: u64,
     /// Rounds in which all holders failed, after which a read fails: each answer gives back a tenth of one (R3).
     pub retry_budget: u64,

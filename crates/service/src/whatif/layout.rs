@@ -7,7 +7,7 @@ use super::shards::Shards;
 use super::simulated_cluster::SimulatedCluster;
 use std::collections::BTreeMap;
 
-/// Answers who owns a key, by the code that answers it in production.
+/// Says which node owns a key, by the code that says so in production.
 #[derive(Debug, Clone)]
 pub struct Layout {
     kind: Kind,
@@ -29,7 +29,7 @@ pub(super) struct Owners {
 }
 
 impl Layout {
-    /// At the start.
+    /// The layout at the start, before any event.
     pub fn build(scheme: &Scheme, cluster: &SimulatedCluster) -> Result<Layout, WhatIfError> {
         let kind = match direct::node_scheme(scheme, cluster)? {
             Some((scheme, ways)) => Kind::Direct(Direct::build(scheme, ways, cluster)?),
@@ -38,8 +38,8 @@ impl Layout {
         Ok(Layout { kind })
     }
 
-    /// After the cluster has changed. Schemes that compute are computed again; shards are split and placed
-    /// again, beginning with who holds what.
+    /// The layout after the cluster has changed. Schemes that compute are computed again; shards are split and placed again,
+    /// beginning with what each node holds.
     pub fn follow(&self, scheme: &Scheme, cluster: &SimulatedCluster) -> Result<Layout, WhatIfError> {
         match &self.kind {
             Kind::Direct(_) => Layout::build(scheme, cluster),

@@ -9,9 +9,9 @@ use partage_core::keyspace::key::Key;
 pub struct Load {
     /// The number of keys.
     pub keys: u64,
-    /// Their load.
+    /// Their load, in the unit of the sample.
     pub weight: f64,
-    /// Their bytes.
+    /// What has to be copied when they move, in bytes.
     pub bytes: u64,
 }
 
@@ -22,7 +22,7 @@ impl Load {
         self.bytes += bytes;
     }
 
-    /// Keys, weight, bytes.
+    /// Keys, weight and bytes, in this order.
     fn figures(&self) -> [f64; 3] {
         [self.keys as f64, self.weight, self.bytes as f64]
     }
@@ -55,7 +55,7 @@ pub struct Moved {
     pub moved: f64,
     /// The least that had to, to get from the loads before to the loads after.
     pub least: f64,
-    /// Everything.
+    /// All that was there before the event.
     pub of: f64,
 }
 
@@ -73,9 +73,9 @@ pub struct Movement {
 /// One of the heaviest keys, and where it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HotKey {
-    /// The key.
+    /// The key, as the sample names it.
     pub key: Key,
-    /// Its load.
+    /// Its load, as it is after the event.
     pub weight: f64,
     /// Its nodes, as indexes of the roster: one, or one for each sub-key.
     pub nodes: Vec<u32>,
@@ -100,7 +100,7 @@ pub struct Step {
     pub movement: Option<Movement>,
 }
 
-/// How many of the heaviest keys are told.
+/// How many of the heaviest keys a step names.
 const HOTTEST: usize = 5;
 
 /// Measures a layout, and what moved if there is a `before` (its owners, and how many keys it knew).

@@ -3,7 +3,7 @@
 //! A simulation starts with a [`Sample`] of real keys and a [`SimulatedCluster`] of nodes, and applies a
 //! list of [`Event`]s: a node joins, one leaves, the keys grow, one becomes hot. It runs the list with each [`Scheme`] from
 //! the beginning, and measures the same things after every event ([`Scene`]): how even the nodes are, what had
-//! to move and what the least was, who is hottest, and what the lookup table weighs.
+//! to move and what the least was, which node and keys are hottest, and what the lookup table weighs.
 //!
 //! It runs [`sharding`](partage_core::keyspace::sharding), [`lookup`](partage_core::keyspace::lookup) and
 //! [`placement`](partage_core::placement), the code that production runs. Only the splitting of ranges is decided
@@ -42,13 +42,13 @@ use partage_core::limits;
 /// What is to be compared.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The keys.
+    /// The keys, with their loads and sizes.
     pub sample: Sample,
     /// The nodes at the start.
     pub nodes: Vec<Node>,
     /// What happens, in order, each on top of the ones before.
     pub events: Vec<Event>,
-    /// Who is compared.
+    /// The schemes that are compared: each begins at the start.
     pub schemes: Vec<Scheme>,
     /// How keys are hashed, by those schemes that hash.
     pub hash: HashFunction,
@@ -56,7 +56,7 @@ pub struct Question {
     pub seed: u64,
 }
 
-/// What came out.
+/// How each scheme fared with the same events.
 #[derive(Debug)]
 pub struct Comparison {
     /// The start, and then the state after each event.
@@ -72,7 +72,7 @@ pub struct Comparison {
 pub struct Scene {
     /// What happened, in words, with what the event left open filled in; empty for the start.
     pub title: String,
-    /// All keys together.
+    /// All keys that there are then, together.
     pub total: Load,
     /// The nodes that are there, as indexes of the roster.
     pub present: Vec<u32>,
@@ -107,7 +107,7 @@ pub fn compare(question: Question) -> Result<Comparison, WhatIfError> {
     compare_telling(question, |_| {})
 }
 
-/// The same; large samples take minutes, so `begun` hears of every step when it begins.
+/// The same; large samples take minutes, so it calls `begun` when a step begins.
 pub fn compare_telling(
     question: Question,
     mut begun: impl FnMut(StepStarted<'_>),

@@ -7,7 +7,7 @@ use partage_core::limits;
 /// A key and what it costs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// The key.
+    /// The key: a sample has each once.
     pub key: Key,
     /// Its load, in any unit: requests, rows, CPU. Zero or more.
     pub weight: f64,
@@ -50,7 +50,7 @@ impl Sample {
         Ok(Sample { items, growths: 0 })
     }
 
-    /// All items.
+    /// All keys: those of the start in their order, and then those that came.
     pub fn items(&self) -> &[Item] {
         &self.items
     }
@@ -73,7 +73,7 @@ impl Sample {
         (0..self.items.len()).fold(0, heavier)
     }
 
-    /// Where `key` is.
+    /// The index of `key` among the items, if it is there.
     pub fn find(&self, key: &Key) -> Option<usize> {
         self.items.iter().position(|item| item.key == *key)
     }

@@ -14,7 +14,7 @@ pub enum Scheme {
     Modulo,
     /// A ring of tokens (K9).
     Ring {
-        /// Of a node of capacity 1.
+        /// Tokens of a node of capacity 1.
         tokens: u32,
     },
     /// Highest random weight (K9).
@@ -40,7 +40,7 @@ pub enum Scheme {
         /// How they come to nodes.
         placed: Placed,
     },
-    /// Ranges of keys.
+    /// Ranges of keys, cut as `cut` says.
     KeyRange {
         /// How many at the start.
         shards: u32,

@@ -10,21 +10,21 @@ use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::nodes::WeightedNode;
 use partage_core::limits;
 
-/// A node.
+/// A node on which schemes place keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
+    /// The name by which events call it: no other node ever has it.
     pub name: NodeId,
     /// Its share, relative to the others': 1 to [`limits::NODE_WEIGHT`].
     pub capacity: u32,
-    /// What fails with it.
+    /// The zone with which it fails.
     pub zone: Option<Zone>,
 }
 
-/// Something that happens.
+/// Something that happens to the nodes or to the keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// Nodes come.
+    /// Nodes join, and schemes place keys on them.
     Join {
         /// The nodes that join.
         nodes: Vec<Node>,
@@ -36,12 +36,12 @@ pub enum Event {
     },
     /// There are so many times as many keys, of the same kind as now.
     Grow {
-        /// 1 or more.
+        /// At least 1, at most [`limits::WHATIF_FACTOR`]: with 1.5 every second key gets a copy.
         factor: f64,
     },
     /// One key gets more load.
     Hot {
-        /// Which; none for the heaviest.
+        /// The key; none: the heaviest one.
         key: Option<Key>,
         /// The load that the key gets.
         heat: Heat,
@@ -70,7 +70,7 @@ pub struct SimulatedCluster {
 }
 
 impl SimulatedCluster {
-    /// The start.
+    /// The cluster at the start, with these nodes.
     pub fn new(
         sample: Sample,
         nodes: Vec<Node>,
@@ -90,8 +90,8 @@ impl SimulatedCluster {
         let first = self.roster.len() as u32;
         self.roster.extend(nodes);
         self.present.extend(first..self.roster.len() as u32);
-        // Names that occur twice and capacities out of bounds are refused by whoever builds a scheme;
-        // a node that left does not come back under its name either.
+        // A name that occurs twice and a capacity out of bounds are refused here, as schemes would refuse them; a node that left
+        // does not come back under its name either.
         let all: Vec<WeightedNode> = self.roster.iter().map(weighted).collect();
         partage_core::keyspace::sharding::modulo::Modulo::build(&all)?;
         Ok(())
@@ -171,7 +171,7 @@ impl SimulatedCluster {
         self.total().weight / self.present.len() as f64
     }
 
-    /// All keys together.
+    /// The load of all keys that there are now.
     pub(super) fn total(&self) -> Load {
         self.sample.items().iter().fold(Load::default(), |mut sum, item| {
             sum.add(1, item.weight, item.bytes);

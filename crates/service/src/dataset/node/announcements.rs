@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How the keys of a version are divided, and what it is made of. Two layouts are two versions, even of one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layout {
-    /// By which hash.
+    /// The hash by which keys come to partitions.
     pub partitioner: Partitioner,
     /// Into how many partitions: as many as the version has files.
     pub partitions: u32,
@@ -24,7 +24,7 @@ pub struct Layout {
 pub struct Pin {
     /// Of two orders the higher one holds. 0: none was given.
     pub order: u64,
-    /// This version, or the latest.
+    /// The version that clients get; none: the latest.
     pub version: Option<VersionName>,
 }
 
@@ -42,54 +42,54 @@ impl Pin {
 /// A key that a node publishes of itself. Its address is part of the key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// It is there, at a seat (S9).
+    /// The node is there, at a seat (S9).
     Node,
-    /// It has a partition, ready to be read (S12).
+    /// The node has a partition, ready to be read (S12).
     Partition(DatasetName, VersionName, u32),
-    /// It knows of an order.
+    /// The node knows of an order.
     Pin(DatasetName),
 }
 
 /// What is published at a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// At [`Key::Node`].
+    /// The seat of the node, at [`Key::Node`].
     Claim(Claim),
-    /// At [`Key::Partition`].
+    /// The layout of the version there, at [`Key::Partition`].
     Layout(Layout),
-    /// At [`Key::Pin`].
+    /// The order that the node knows, at [`Key::Pin`].
     Pin(Pin),
 }
 
 /// One key of the mirror that has changed. Without its value it is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// Of a node.
+    /// A node is at that seat, or is gone.
     Node(Address, Option<Claim>),
-    /// Of a partition at a node.
+    /// A node has a partition, or has it no longer.
     Partition {
-        /// Of which dataset.
+        /// The dataset that the version is of.
         dataset: DatasetName,
-        /// Of which version.
+        /// The version that the partition is of.
         version: VersionName,
-        /// Its number.
+        /// The number of the partition, from 0.
         partition: u32,
-        /// Who has it.
+        /// The node that has it.
         address: Address,
-        /// How the version is divided there.
+        /// How the version is divided there; none: the partition is gone there.
         layout: Option<Layout>,
     },
-    /// Of an order, as a node knows it.
+    /// A node knows of that order; none: it publishes none.
     Pin(DatasetName, Address, Option<Pin>),
-    /// Of how many keys a node has of a version, in all the partitions that it has.
+    /// A node has so many keys of a version, in all the partitions that it has.
     Keys {
-        /// Of which dataset.
+        /// The dataset that the version is of.
         dataset: DatasetName,
-        /// Of which version.
+        /// The version whose keys were counted.
         version: VersionName,
         /// The node that has the keys.
         address: Address,
-        /// How many, if it tells.
+        /// How many keys; none: the node does not tell.
         keys: Option<u64>,
     },
 }
@@ -98,8 +98,8 @@ pub enum News {
 ///
 /// The last holders of a partition are remembered while no node has it: after an outage of the coordination service all
 /// keys may be gone for a moment, though the nodes that published them still run. Only those are remembered that had it
-/// in the node's own layout of the version: it asks no others, and whoever announces one layout after the other would
-/// fill its memory.
+/// in the node's own layout of the version: it asks no others, and a node that announced one layout after the
+/// other would fill its memory.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Holders {
     now: BTreeMap<Layout, BTreeMap<u32, BTreeSet<Address>>>,
@@ -185,7 +185,7 @@ impl Holders {
         self.now.get(&layout).and_then(|partitions| partitions.get(&partition)).into_iter().flatten()
     }
 
-    /// How many have it.
+    /// How many nodes have the partition.
     pub fn count(&self, layout: Layout, partition: u32) -> usize {
         let partitions = self.now.get(&layout);
         partitions.and_then(|partitions| partitions.get(&partition)).map_or(0, BTreeSet::len)

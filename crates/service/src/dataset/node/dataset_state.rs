@@ -39,7 +39,7 @@ pub(super) const DROP_AGAIN_MS: u64 = 1_000;
 pub struct Served {
     /// The order of [`Pin`] that held when it was decided.
     pub order: u64,
-    /// The version.
+    /// The version that clients get.
     pub version: VersionName,
 }
 
@@ -95,7 +95,7 @@ pub struct DatasetState {
 }
 
 impl DatasetState {
-    /// What clients get.
+    /// The version that clients get now, if there is one.
     pub fn serving(&self) -> Option<&VersionName> {
         self.serving.as_ref().map(|served| &served.version)
     }

@@ -27,9 +27,9 @@ pub enum Effect {
     Inspect(DatasetName, VersionName),
     /// Load partitions: [`super::Event::Ready`] for each, or [`super::Event::LoadFailed`]. Earlier loads go on.
     Load {
-        /// Of which dataset.
+        /// The dataset that the version is of.
         dataset: DatasetName,
-        /// Of which version.
+        /// The version to load.
         version: VersionName,
         /// How it is divided.
         layout: Layout,
@@ -44,9 +44,9 @@ pub enum Effect {
     Remember(RememberedDataset),
     /// Clients get this version from now on.
     Upgrade {
-        /// Of which dataset.
+        /// The dataset that the version is of.
         dataset: DatasetName,
-        /// The version.
+        /// The version that clients get.
         version: VersionName,
         /// The order of [`Pin`] by which they get it.
         order: u64,
@@ -54,7 +54,7 @@ pub enum Effect {
     /// Let no request get this version any more: [`super::Event::Retired`]. If [`super::may_retire`] forbids it:
     /// [`super::Event::Used`].
     Retire {
-        /// Of which dataset.
+        /// The dataset that the version is of.
         dataset: DatasetName,
         /// The version that no request should get any more.
         version: VersionName,
@@ -63,9 +63,9 @@ pub enum Effect {
     },
     /// Delete partitions of a version from the local store: other nodes have them. Requests see them no longer.
     LetGo {
-        /// Of which dataset.
+        /// The dataset that the version is of.
         dataset: DatasetName,
-        /// Of which version.
+        /// The version that the partitions are of.
         version: VersionName,
         /// The numbers of the partitions to delete.
         partitions: BTreeSet<u32>,
@@ -76,25 +76,25 @@ pub enum Effect {
     Delete(DatasetName, VersionName),
 }
 
-/// Who is in the cluster, as a node sees it.
+/// The nodes of the cluster, as one of them sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbours {
     /// Its own seat; none before it has one.
     pub seat: Option<Seat>,
-    /// The other nodes.
+    /// The other nodes, with the seats that they have.
     pub others: Vec<(Address, Seat)>,
 }
 
 /// What there is of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownVersion {
-    /// Of which dataset.
+    /// The dataset that the version is of.
     pub dataset: DatasetName,
-    /// The version.
+    /// The version that requests may see.
     pub version: VersionName,
     /// How it is divided. One that could not be read is shown as a single partition that no node has.
     pub layout: Layout,
-    /// How it stands.
+    /// How it stands at this node.
     pub state: State,
     /// Why it could not be read or loaded, and how often.
     pub failure: Option<Failure>,
@@ -113,7 +113,7 @@ pub struct ShownVersion {
 /// Why a version was not read or loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// One sentence.
+    /// What failed, in one sentence for people.
     pub reason: String,
     /// How often it failed, one time after the other.
     pub times: u32,
@@ -130,7 +130,7 @@ pub struct Failure {
 /// What a dataset must know after a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RememberedDataset {
-    /// The dataset.
+    /// The dataset that has this state.
     pub dataset: DatasetName,
     /// What clients get or got last, and by which order.
     pub served: Option<Served>,

@@ -115,7 +115,7 @@ pub enum Event {
     Mirror {
         /// Whether the news are the whole mirror; else they are the changes.
         is_whole: bool,
-        /// The keys.
+        /// The keys that have changed, or all keys.
         news: Vec<News>,
     },
     /// How a dataset is to be spread, if otherwise than the node's settings say.
@@ -466,7 +466,7 @@ impl Node {
         }
     }
 
-    /// A planted bug.
+    /// A planted bug: publishes partitions before they are ready.
     fn publish_too_early(&mut self, out: &mut Effects) {
         for effect in out.others().to_vec() {
             if let Effect::Load { dataset, version, layout, partitions } = effect {

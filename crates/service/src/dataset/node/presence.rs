@@ -41,7 +41,7 @@ impl Presence {
         }
     }
 
-    /// Its own address.
+    /// The address by which the other nodes know this one.
     pub fn me(&self) -> &Address {
         &self.me
     }

@@ -1,4 +1,4 @@
-//! One version of a dataset, as a node knows it: what is here, who has the rest, and how loading goes.
+//! One version of a dataset, as a node knows it: what is here, which nodes have the rest, and how loading goes.
 
 use super::announcements::{Holders, Layout};
 use super::guard::HoldReason;
@@ -14,7 +14,7 @@ pub(super) enum Inspection {
     /// No inspection is wanted or under way.
     #[default]
     None,
-    /// The driver looks.
+    /// The driver was asked to look.
     Asked,
     /// It could not be found out; the next refresh looks again.
     Failed,
@@ -27,7 +27,7 @@ pub(super) enum Inspection {
 pub enum State {
     /// Clients may get it next: it is being loaded, or waits for others to have it.
     Building,
-    /// Clients get it.
+    /// Clients get it, and no other of its dataset.
     Active,
     /// Clients get another; peers may still ask for it, and then it goes.
     Removing,
@@ -280,7 +280,7 @@ fn pause(failures: u32, retry_ms: u64) -> u64 {
 const MOST_RETRY_MS: u64 = 3_600_000;
 
 impl State {
-    /// Every state.
+    /// Every state that status pages can name.
     pub const ALL: [State; 5] = [State::Building, State::Active, State::Removing, State::Error, State::Held];
 
     /// The word of status pages.

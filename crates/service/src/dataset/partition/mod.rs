@@ -1,13 +1,13 @@
 //! Which partition a key is in, and by which hash the files of a version were written (S7).
 //!
-//! A batch job has sorted letters into pigeonholes and hands over one sack for each hole. Whoever knows how it sorted
+//! A batch job has sorted letters into pigeonholes and hands over one sack for each hole. A reader that knows how it sorted
 //! need not look at every letter: the sack *is* the hole. Three ways to sort are common in the Java world, and a
 //! handful of letters from each sack tells them apart. A sack that is mixed is emptied and sorted anew.
 //!
 //! - (pa) a key is in partition `(h & 0x7fffffff) mod n`, n the number of files, h one of three [hashes](java);
 //! - (pb) [`recognise`] says by which hash a version's files were written: the one under which most sampled keys are in
 //!   a file of one partition, and if hardly any are, [`JavaBytes`](Partitioner::JavaBytes);
-//! - (pc) it says of which files the sample leaves no doubt that they are one partition. That is a shortcut: whoever
+//! - (pc) it says of which files the sample leaves no doubt that they are one partition. That is a shortcut: a node that
 //!   takes such a file whole should look at its keys as they come, and sort them anew from the first that disagrees;
 //! - (pd) the same samples give the same answer, in whichever order they come.
 //!
@@ -49,7 +49,7 @@ pub enum Partitioner {
     HadoopBytes,
     /// [`java::bytes`] of one column of a [key of several](columns), as it stands in the key.
     Column {
-        /// Which, from 0.
+        /// The column that decides, from 0.
         column: u8,
         /// How many a key has, 2 or more.
         of: u8,
@@ -166,7 +166,7 @@ impl FromStr for Partitioner {
     }
 }
 
-/// Such as `java-bytes:1/2`.
+/// The partitioner of a name such as `java-bytes:1/2`, in which columns count from 1.
 fn by_column(name: &str) -> Option<Partitioner> {
     let (column, of) = name.strip_prefix("java-bytes:")?.split_once('/')?;
     let (column, of) = (column.parse::<u8>().ok()?.checked_sub(1)?, of.parse::<u8>().ok()?);

@@ -117,7 +117,7 @@ pub enum Event {
     Refresh,
 }
 
-/// What to do next.
+/// What a server asks its driver to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Read the head, and hand it in under that number.
@@ -156,7 +156,7 @@ pub enum Answer {
 /// Why a metadata server refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It lacks the head's map.
+    /// The server lacks the head's map.
     #[error("this metadata server lacks the latest map and is fetching it: ask another one, or again")]
     Behind,
     /// The map on which the change builds is not the latest.
@@ -479,8 +479,7 @@ impl Server {
         is_seen && self.files.values().any(|file| file.pending.contains_key(&generation.transaction))
     }
 
-    /// Whether the server can take up a head that it heard of without a look: it is that of the next map of the same
-    /// servers,
+    /// Whether the server can take up a head that it heard of without a look: it is that of the next map of the same servers,
     /// which is here, and nothing is under way that is judged by when a look began.
     fn follows(&self, now: &Seen) -> bool {
         let Some(Some(seen)) = &self.seen else { return false };

@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 impl Buffer {
     /// The leader has ordered a division that takes about so much memory. The buffer has it read if there is room for it;
-    /// else the
-    /// leader orders it again.
+    /// else the leader orders it again.
     pub(super) fn division_ordered(
         &mut self,
         now: Millis,

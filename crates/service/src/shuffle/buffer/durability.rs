@@ -1,10 +1,7 @@
 //! How durable the batches of a shuffle are: its leader says so, as the shuffle was started. A client says so too, by its
-//! handle,
-//! which may be wrong. Until the leader has said it batches are written to disk, which is right for every shuffle. The
-//! buffer asks
-//! the leader when an attempt is opened that need not be on disk. When such an attempt ends, its records wait for the
-//! answer as
-//! long as they would wait for other attempts.
+//! handle, which may be wrong. Until the leader has said it batches are written to disk, which is right for every shuffle.
+//! The buffer asks the leader when an attempt is opened that need not be on disk. When such an attempt ends, its records wait
+//! for the answer as long as they would wait for other attempts.
 
 use super::{Attempt, Buffer, Failed, Open};
 use crate::shuffle::message::Message;

@@ -10,12 +10,11 @@
 //! | marking | R nodes have the mark | whole: the buffer tells the client |
 //! | any but whole | the shuffle ends, or is sealed; the client goes, or is silent; no R nodes in time | gone: its records are never read |
 //!
-//! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits for
-//! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag.
-//! The same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`).
-//! `share` says how much of the memory each shuffle may fill. Of a shuffle that combines, records of equal keys of one
-//! attempt
-//! become one when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
+//! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits
+//! for all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag. The
+//! same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`). `share` says
+//! how much of the memory each shuffle may fill. Of a shuffle that combines, records of equal keys of one attempt become one
+//! when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
 
 use super::bounds::{Bounds, Tag};
 use super::message::{Message, Word};
@@ -94,7 +93,7 @@ pub enum Event {
     Tick,
 }
 
-/// What to do next.
+/// What a buffer asks its driver to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Send this message to a node.

@@ -1,10 +1,9 @@
 //! A holder: what a node has of the batches of slots, and what it does for others with it (rules 2, 3, 8 and 9).
 //!
 //! The machine knows numbers, not records: what it orders to be read the driver reads. It stores each batch once. It serves,
-//! counts and divides only from streams that it has without a gap up to where they are needed; a gap is asked for from all nodes.
-//! `upkeep.rs` finds what the replicas of a slot lack of each other, and of stand-ins. `objects.rs` says what goes to an
-//! object
-//! store, and `receipts.rs` what is then left of it here.
+//! counts and divides only from streams that it has without a gap up to where they are needed; a gap is asked for from all
+//! nodes. `upkeep.rs` finds what the replicas of a slot lack of each other, and of stand-ins. `objects.rs` says what goes to
+//! an object store, and `receipts.rs` what is then left of it here.
 
 use super::log::Replicas;
 use super::message::{Message, Word};
@@ -33,7 +32,7 @@ use objects::Offloads;
 pub struct Slice {
     /// The plan of the sealed shuffle, by which it reads.
     pub plan: Arc<Plan>,
-    /// The range, by its place.
+    /// The place of the range in the plan.
     pub range: usize,
     /// Only keys from the first, included, to the second; none: all keys.
     pub keys: Option<(Bytes, Option<Bytes>)>,
@@ -124,7 +123,7 @@ pub enum Event {
     Tick,
 }
 
-/// What to do next.
+/// What a holder asks its driver to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Store it as its [`Durability`](super::Durability) says, and say so.

@@ -6,9 +6,9 @@
 //! | replica in `Load` | does so too; it is ready when it has taken the decisions under the epoch of the map, and has all that each replica in `Live` has said to have |
 //! | not in the map: a stand-in, or a former replica | says what it has; when each replica in `Live` has all of it, and there are R of them, it drops the slot (X12, D7) |
 //!
-//! A receipt of an object store (`receipts.rs`) stands for all that the slot has of its shuffle: who has seen the objects, or is
-//! about to look for them, fetches nothing else of that, and who hands over to nodes that have it, and have dropped their copies
-//! for it, is done.
+//! A receipt of an object store (`receipts.rs`) stands for all that the slot has of its shuffle: a node that has seen the
+//! objects, or is about to look for them, fetches nothing else of that, and one that hands over to nodes that have it, and have
+//! dropped their copies for it, is done.
 //!
 //! Only answers of the present round count, under the map of that round. A chain of nodes that hand over one to the next loses
 //! nothing: each drops when its successors are whole, and those wait for theirs.

@@ -123,7 +123,7 @@ impl Led {
         }
     }
 
-    /// In how long it ends, if nobody asks for it: by its own time to live, or by that of the settings.
+    /// In how many milliseconds it ends if no client asks for it: by its own time to live, or by that of the settings.
     pub(super) fn ends_in_ms(&self, now: Millis, settings: &Settings) -> u64 {
         let ttl = match self.state {
             State::Open => self.options.unsealed_ttl_ms.unwrap_or(settings.unsealed_ttl_ms),

@@ -46,7 +46,7 @@ pub enum Request {
     Delete,
     /// The shuffle is in use: its time to live begins anew.
     KeepAlive,
-    /// The state of the shuffle, for people. It is no use of the shuffle.
+    /// The state of the shuffle, for people. Asking for it does not keep the shuffle alive.
     Overview,
 }
 
@@ -107,7 +107,7 @@ pub enum Event {
     Tick,
 }
 
-/// What to do next.
+/// What a leader asks its driver to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Send this message to a node, or to this one.

@@ -27,7 +27,7 @@ pub enum ShuffleStage {
 pub struct ShuffleOverview {
     /// The number under which it was started.
     pub shuffle: ShuffleId,
-    /// With what it was started.
+    /// The options with which it was started.
     pub options: Arc<ShuffleOptions>,
     /// How it combines records.
     pub combine: Option<Combine>,
@@ -46,7 +46,7 @@ pub struct ShuffleOverview {
     pub bytes: u64,
     /// The version of its bounds.
     pub version: u32,
-    /// The ranges of that version.
+    /// How many ranges that version has.
     pub ranges: u32,
     /// In how many milliseconds it ends, if no client asks for it.
     pub ends_in_ms: u64,

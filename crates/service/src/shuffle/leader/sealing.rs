@@ -32,9 +32,8 @@ use std::sync::Arc;
 /// Records and bytes of ranges.
 type Counts = BTreeMap<RangeId, (u64, u64)>;
 
-/// What has no count is asked for again after twice the time each time, but no longer than this: the holders of a large
-/// slot read
-/// for long, and asking often only sends the plan again.
+/// What has no count is asked for again after twice the time each time, but no longer than this: the holders of a large slot
+/// read for long, and asking often only sends the plan again.
 const LONGEST_COUNT_WAIT_MS: u64 = 4_000;
 
 /// The attempts that win.

@@ -91,7 +91,7 @@ fn asks(effects: &[Effect]) -> Vec<Message> {
     effects.iter().filter_map(ask).collect()
 }
 
-/// What `b` answers.
+/// The holder's answer, which has one to four marks.
 fn answer(holder: &mut Holder, now: Millis, ask: Message) -> Message {
     let effects = holder.handle(now, holder::Event::Message(node("a"), ask));
     match &effects[..] {
@@ -382,7 +382,7 @@ fn dividing_as(stashes: u32, durability: Durability) -> (Leader, Vec<TaskId>) {
     (leader, tasks)
 }
 
-/// What is decided.
+/// The decisions that an append carries.
 fn decided(effects: &[Effect]) -> Vec<Decision> {
     let decisions = |effect: &Effect| match effect {
         Effect::Send(_, Message::Append(Append { what: What::After(_, decisions), .. })) => decisions.clone(),

@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// Why a read ends without all of its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Failed {
-    /// No holder gave it.
+    /// No holder gave that range; with the refusal that says most.
     #[error(
         "no node could read range {0:?}: try again when its replicas are there (they refused as follows: {1:?})"
     )]
@@ -50,7 +50,7 @@ pub enum Event {
     Tick,
 }
 
-/// What to do next.
+/// What a reader asks its driver to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Ask this node; the number grows with each question.
@@ -107,7 +107,7 @@ pub struct Reader {
     rest_until: Millis,
     /// The budget of rounds, in tenths: an answer gives back one, a round costs ten.
     budget: u64,
-    /// What the holders of this round have answered that says most.
+    /// The refusal of this round that says most ([`rank`]).
     refusal: Option<NotRead>,
     /// Whether a holder of this round has not said what it has.
     is_unheard: bool,

@@ -15,11 +15,11 @@ pub struct Difference {
     pub part: Part,
     /// The key with which the range begins in which it is.
     pub first: Key,
-    /// How it differs.
+    /// Against what it differs, and both sums.
     pub kind: Kind,
 }
 
-/// How something differs.
+/// How a replica differs from what it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// From what most of the other replicas have.

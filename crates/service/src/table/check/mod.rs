@@ -27,18 +27,18 @@ use partage_core::keyspace::key::Key;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How many there are of something, and a sum of hashes of them.
+/// How many entries there are, and a sum of their hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sum {
-    /// The count.
+    /// How many entries were added.
     pub count: u64,
-    /// Of each the hash; the sum begins again at 2^64. Two that differ have the same with a chance of 2^-64: it is against
-    /// damage, not against malice.
+    /// The sum of their hashes, which begins again at 2^64. Two sums of different entries are equal with a chance of 2^-64:
+    /// it is against damage, not against malice.
     pub hash: u64,
 }
 
 impl Sum {
-    /// Adds one of that hash.
+    /// Adds an entry of that hash.
     pub fn add(&mut self, hash: u64) {
         self.count += 1;
         self.hash = self.hash.wrapping_add(hash);
@@ -75,7 +75,7 @@ impl fmt::Display for Part {
 /// What a replica has in a range of keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RangeDigest {
-    /// What is stored.
+    /// What the replica has stored of each part.
     pub stored: BTreeMap<Part, Sum>,
     /// What should be stored by the rows of the range; none of an index that is not ready.
     pub expected: BTreeMap<Part, Sum>,

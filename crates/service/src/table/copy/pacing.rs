@@ -28,7 +28,7 @@ pub struct Settings {
     pub floor_bytes_per_s: u64,
 }
 
-/// The least limit: with less the chunks of several copies would come so late that those who take them ask others.
+/// The least limit: with less the chunks of several copies would come so late that replicas which take them ask others.
 pub const LEAST_BYTES_PER_S: u64 = 4 << 20;
 
 impl Default for Settings {
@@ -45,7 +45,7 @@ pub const MOST_AHEAD_US: u64 = 4_000_000;
 /// What else a node does, and how urgent the copy is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// No client writes.
+    /// No client writes: copies go on as fast as the limit allows.
     Idle,
     /// Clients write: copies give way.
     Busy,
@@ -100,7 +100,7 @@ impl Pacer {
         Pacer { settings, used_until_us: 0, limited_until_us: 0 }
     }
 
-    /// A step is done that began at that time, in microseconds of any clock: says from when on its copy may take the next one.
+    /// A step that began at that time, in microseconds of any clock, is done: says from when on its copy may take the next one.
     /// That may have passed already.
     pub fn done(&mut self, began_us: u64, step: PacedStep, load: Load) -> u64 {
         let interval = interval_us(&self.settings, step, load);

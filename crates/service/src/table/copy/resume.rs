@@ -6,7 +6,7 @@
 //!
 //! | offered | next |
 //! |---|---|
-//! | a snapshot at the same position, by whoever leads | all behind the key |
+//! | a snapshot at the same position, whichever replica leads | all behind the key |
 //! | one at a later position | all of it: rows below the key may have been deleted or changed in between, and what the log says of that cannot be applied to a state of which one part is older than the other, as an entry may depend on what it finds |
 //! | one at an earlier position | all of it, if it is of use at all |
 //! | the same again and again, though the follower has said from where to go on | all of it: the leader does not know how to go on |

@@ -60,11 +60,11 @@ impl PartialOrd for Reached {
 /// From where on a reader wants the changes of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Since {
-    /// The oldest that is kept.
+    /// The changes from the oldest one on that is kept.
     Oldest,
-    /// Those that are not there yet.
+    /// Changes that are not there yet.
     Now,
-    /// Those behind what it has read.
+    /// Changes behind what it has read.
     After(Reached),
 }
 
@@ -102,7 +102,7 @@ impl Progress {
         Progress::new(bounds.into_iter().map(|bounds| Part { bounds, since: since.clone() }).collect())
     }
 
-    /// The parts.
+    /// The parts, in the order of their bounds.
     pub fn parts(&self) -> &[Part] {
         &self.0
     }

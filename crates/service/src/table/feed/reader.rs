@@ -12,9 +12,9 @@ use partage_core::keyspace::sharding::{Bounds, geometry};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("changes after {} of keys in {bounds} are no longer kept", reached.entry)]
 pub struct Gone {
-    /// Of which keys.
+    /// The keys of which the reader lacks a change.
     pub bounds: Bounds,
-    /// What it has.
+    /// Up to where the reader has their changes.
     pub reached: Reached,
 }
 

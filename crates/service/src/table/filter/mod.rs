@@ -91,22 +91,22 @@ enum Literal {
 /// A number of a document.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
-    /// Without a fraction.
+    /// A number without a fraction.
     Whole(i128),
-    /// Any other; finite.
+    /// Any other number; it is finite.
     Fraction(f64),
 }
 
 /// What a document is where it is neither an object nor a list.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scalar<'a> {
-    /// Nothing.
+    /// The `null` of JSON: an index has no entry for it.
     Null,
-    /// A truth value.
+    /// A truth value of JSON.
     Bool(bool),
-    /// A number.
+    /// A number, whole or with a fraction.
     Number(Number),
-    /// A text.
+    /// A text, with its escapes resolved.
     Text(&'a str),
 }
 

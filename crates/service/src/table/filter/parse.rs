@@ -3,7 +3,7 @@
 use super::{Check, Comparison, Expression, Literal, Number, Step};
 use partage_core::limits::{FILTER_BYTES, FILTER_DEPTH};
 
-/// A filter that is none.
+/// Why a text is no filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the filter is not understood at character {at}: {what}")]
 pub struct FilterError {

@@ -12,7 +12,7 @@ pub struct Path {
     steps: Vec<Step>,
 }
 
-/// A path that is none.
+/// Why a text is no path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// It is longer than it may be.

@@ -42,9 +42,9 @@ pub enum IndexState {
 /// An index of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
-    /// Its number.
+    /// The number that its entries carry, the same in all shards.
     pub id: IndexId,
-    /// Its name.
+    /// The name by which queries ask it: no other index of the shard has it.
     pub name: IndexName,
     /// Which field of the rows it is of.
     pub path: Path,
@@ -59,14 +59,14 @@ pub enum IndexChange {
     Create(IndexName, Path),
     /// It ends. Nothing happens if there is none of that name.
     Drop(IndexName),
-    /// The next rows, from that key on, are looked at.
+    /// The leader has the next rows, from that key on, looked at.
     Build(IndexId, Key),
-    /// The next entries, from that place on, are removed.
+    /// The leader has the next entries, from that place on, removed.
     Remove(IndexId, Vec<u8>),
     /// Each replica compares its rows with its indexes as of this entry, under this number, and tells apart ranges of about so
     /// many rows.
     Check {
-        /// What the result is asked for by.
+        /// The number under which the result is asked for.
         number: u64,
         /// A power of two.
         range_rows: u64,

@@ -9,7 +9,7 @@ use std::fmt;
 /// How far an index of a table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableState {
-    /// It can be asked.
+    /// Clients can ask it.
     Ready,
     /// Shards still look at their rows.
     Building,
@@ -63,7 +63,7 @@ impl fmt::Display for TableState {
 /// An index of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overview {
-    /// Its name.
+    /// The name by which queries ask it.
     pub name: IndexName,
     /// Which field of the rows it is of, as the first shard that has it says.
     pub path: String,
@@ -71,7 +71,7 @@ pub struct Overview {
     pub state: TableState,
     /// In how many shards it is ready.
     pub ready: usize,
-    /// Of how many shards.
+    /// How many shards the table has.
     pub shards: usize,
 }
 

@@ -14,7 +14,7 @@ pub struct IndexQuery {
     is_equal: bool,
 }
 
-/// A query that is none.
+/// Why a query cannot be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// The bounds cannot be compared.

@@ -19,11 +19,11 @@ use std::cmp::Ordering;
 /// A value that an index has.
 #[derive(Debug, Clone, PartialEq)]
 pub enum IndexedValue {
-    /// A truth value.
+    /// A truth value: `false` is before `true`.
     Bool(bool),
-    /// A number.
+    /// A number: numbers that are worth the same are one value.
     Number(Number),
-    /// A text.
+    /// A text, compared byte by byte.
     Text(String),
 }
 

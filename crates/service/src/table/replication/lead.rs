@@ -22,15 +22,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// How far a leader is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// For its promise to end.
+    /// The leader waits for its promise to end.
     Waiting,
-    /// For its first entry to be committed.
+    /// The leader waits for its first entry to be committed.
     Beginning,
-    /// It serves.
+    /// The leader serves: it admits, answers, and asks for newcomers.
     Leading,
-    /// Its closing entry is committed.
+    /// The closing entry is committed: the leader admits nothing any more.
     Closed,
-    /// Nothing is admitted, until the heir leads or this time is over.
+    /// The leader admits nothing, until the heir leads or this time is over.
     HandingOver { heir: PlacementId, until: Millis, is_ready: bool },
 }
 
@@ -50,11 +50,11 @@ pub(super) struct Lead {
     pub(super) wish: Option<Asked>,
     pub(super) uncommitted: VecDeque<Uncommitted>,
     pub(super) uncommitted_bytes: usize,
-    /// When all followers are sent something next.
+    /// When the leader sends something to all followers next.
     pub(super) append_at: Millis,
     /// The followers to which rows are copied, and what the log keeps for each.
     pub(super) copies: BTreeMap<PlacementId, KeptFor>,
-    /// To whom the hand-over began that the order asks for, though its time may be over: one begins once for each time that
+    /// The heir of the hand-over that has begun by the order, though its time may be over: one begins once for each time that
     /// orders ask. None when they have asked for another since, and when the heir left the set meanwhile.
     pub(super) handed_over_to: Option<PlacementId>,
 }

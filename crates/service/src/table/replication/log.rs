@@ -107,7 +107,7 @@ impl Log {
         closing.last().map(|entry| entry.position)
     }
 
-    /// Adds an entry.
+    /// Adds an entry, which must follow on the last one.
     pub(super) fn push(&mut self, entry: Entry) {
         self.bytes += entry.bytes();
         self.appended += entry.bytes() as u64;

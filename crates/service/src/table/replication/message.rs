@@ -18,7 +18,7 @@ pub enum Message {
 /// What a leader sends to each replica, at least every `append_ms`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Append {
-    /// Of the leader.
+    /// The epoch under which the leader leads.
     pub epoch: Epoch,
     /// The entry before the first of these.
     pub before: LogPosition,
@@ -39,7 +39,7 @@ pub struct Append {
 pub struct Echo {
     /// The process whose clock it is.
     pub incarnation: Incarnation,
-    /// What it read.
+    /// What that clock read when the follower replied.
     pub clock: Millis,
 }
 

@@ -91,7 +91,7 @@ pub type Payload = Arc<[u8]>;
 /// A place in a log. Of two places the one with the higher epoch is the later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LogPosition {
-    /// Of the leader that appended the entry.
+    /// The epoch of the leader that appended the entry.
     pub epoch: Epoch,
     /// Counts entries, from 1; 0 is before the first.
     pub index: u64,
@@ -120,9 +120,9 @@ pub const ENTRY_AROUND_BYTES: usize = 48;
 /// One entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Where it is.
+    /// Where it is in the log: one index behind the entry before.
     pub position: LogPosition,
-    /// What it is.
+    /// What it is, and what it carries.
     pub kind: EntryKind,
 }
 
@@ -139,11 +139,11 @@ impl Entry {
 /// A replica of the shard, as an order names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its placement.
+    /// The identity of the replica, which no other one ever has.
     pub placement: PlacementId,
-    /// Its node.
+    /// The node that has the replica.
     pub node: NodeId,
-    /// The process that has it. Replies of others are not listened to.
+    /// The process that has it. The leader ignores replies of others.
     pub incarnation: Incarnation,
     /// Whether the leader may ask it into the in-sync set: not so for replicas that are there to be read from.
     pub may_join: bool,
@@ -152,7 +152,7 @@ pub struct Peer {
 /// What the coordinator says of the shard, from one map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// Of the leader.
+    /// The epoch under which the leader leads.
     pub epoch: Epoch,
     /// Grows with each change of leader or set.
     pub configuration: Configuration,
@@ -247,7 +247,7 @@ impl Stored {
 pub enum LogWrite {
     /// The fence is at this epoch.
     Fence(Epoch),
-    /// These entries follow.
+    /// These entries follow on the last one.
     Append(Vec<Entry>),
     /// The entries behind this index are no part of the log.
     Truncate(u64),
@@ -257,7 +257,7 @@ pub enum LogWrite {
     Restart(LogPosition),
 }
 
-/// What has come.
+/// What the driver hands to a replica ([`Replica::handle`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// An order of the coordinator.
@@ -279,21 +279,21 @@ pub enum Event {
     /// The disk wants room: entries that are applied and flushed are let go of, also those that a follower which is behind
     /// would need. It gets a snapshot.
     Trim,
-    /// Time has passed.
+    /// Time has passed: [`Replica::wake_at`] says when to call.
     Tick,
 }
 
-/// What to do next.
+/// What a replica asks its driver to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Write this to the log; the number grows by one with each.
     Write(u64, LogWrite),
-    /// Send to another replica. Messages may be lost, late, doubled, and overtake each other.
+    /// Send this to another replica. Messages may be lost, late, doubled, and overtake each other.
     Send(PlacementId, Message),
     /// Apply these entries, which are committed and on the own disk. That they are committed may be noted there
     /// ([`Stored::committed`]): of no others, as what is not on disk yet may replace others that still are.
     Apply(Vec<Entry>),
-    /// Answer a request.
+    /// Give the client of that request its answer.
     Answer(Request, Result<Answer, Failed>),
     /// Tell the coordinator what set is wished for.
     Wish(Wish),
@@ -313,12 +313,12 @@ pub enum Effect {
     Damaged(Damage),
 }
 
-/// What a client asked for.
+/// What a replica answers to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// The write is committed, and applied here.
     Written(LogPosition),
-    /// Read now.
+    /// The client may read now, from what is applied here.
     Read {
         /// All entries up to this index were applied.
         applied: u64,
@@ -330,7 +330,7 @@ pub enum Answer {
 /// Why a request fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failed {
-    /// Another replica leads.
+    /// Another replica leads: that one, if it is known.
     #[error("this replica does not lead the shard: ask {}", .0.map_or_else(|| "the coordinator who does".to_owned(), |leader| leader.to_string()))]
     NotLeader(Option<PlacementId>),
     /// The leader has not begun.
@@ -347,9 +347,9 @@ pub enum Failed {
         "{have} replicas of the shard are in sync and a write needs {need} (min_in_sync): wait until more have caught up"
     )]
     TooFewInSync {
-        /// So many are.
+        /// So many replicas are in sync.
         have: usize,
-        /// So many must be.
+        /// So many replicas must be in sync.
         need: usize,
     },
     /// A queue is full.
@@ -368,7 +368,7 @@ pub enum Failed {
         "this replica has applied entries up to {applied}, which the client has seen beyond: ask another one"
     )]
     Behind {
-        /// Up to here.
+        /// Up to this index entries are applied here.
         applied: u64,
     },
     /// The replica is damaged.

@@ -1,4 +1,4 @@
-//! Promises: why a leader knows that nobody else leads (rule 6).
+//! Promises: why a leader knows that no other replica leads (rule 6).
 //!
 //! The two sides never compare clocks. The follower counts from the receipt of the append, the leader from before it was sent,
 //! and leaves out what clocks may differ by ([`DRIFT_PERMILLE`]), as leases do. Only members of the in-sync set are made leader,
@@ -17,7 +17,7 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// What a process that has just started may have promised in its former life: it has replied to nobody above its fence.
+    /// What a process that has just started may have promised in its former life: it has replied to no leader above its fence.
     pub(super) fn of_start(fence: Epoch, now: Millis, promise_ms: u64) -> Promise {
         Promise { epoch: fence, until: end(now, promise_ms) }
     }

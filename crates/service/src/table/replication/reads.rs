@@ -37,8 +37,8 @@ impl Replica {
         until.map(|until| until + late)
     }
 
-    /// Until when all required replicas have promised to lead under no later epoch. With nobody else in the set nobody else
-    /// can be made leader.
+    /// Until when all required replicas have promised to lead under no later epoch. With no other replica in the set no
+    /// other one can be made leader.
     pub(super) fn promised_until(&self) -> Option<Millis> {
         let lead = self.lead.as_ref()?;
         let promise_ms = self.settings.promise_ms;

@@ -29,7 +29,7 @@ use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 use std::collections::VecDeque;
 
-/// One stored replica.
+/// The machine of one stored replica, whether it leads or follows.
 #[derive(Debug, Clone)]
 pub struct Replica {
     pub(super) me: PlacementId,
@@ -77,7 +77,7 @@ pub struct Status {
     pub committed: u64,
     /// Up to which index entries were applied.
     pub applied: u64,
-    /// Bytes of log.
+    /// Bytes of the entries that its log keeps, in memory.
     pub log_bytes: usize,
     /// Of a leader that admits nothing, as it hands over: the replica that has all that there is.
     pub heir_ready: Option<PlacementId>,
@@ -138,7 +138,7 @@ impl Replica {
         replica
     }
 
-    /// Takes in what has come at `now`, and says what to do.
+    /// Takes in an event at `now`, and says what to do.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         if self.damage.is_some() {
             self.refuse_all(event);
@@ -400,7 +400,7 @@ impl Replica {
         }
     }
 
-    /// Who leads, as far as is known, if it is another replica.
+    /// The replica that leads, as far as is known, if it is another one.
     pub(super) fn leader_elsewhere(&self) -> Option<PlacementId> {
         self.order.as_ref().map(|order| order.leader).filter(|leader| *leader != self.me)
     }

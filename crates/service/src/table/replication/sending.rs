@@ -204,7 +204,8 @@ impl Replica {
         match reply.ends.map(|ends| follower.step_back(ends, base, reply.sent, now)) {
             Some(Some(true)) => {
                 let again = self.settings.snapshot_repeat_ms;
-                // A log that has been closed is not begun anew: who has all of it needs none, and who has not is not counted on.
+                // A log that has been closed is not begun anew: a follower that has all of it needs none, and one that has
+                // not is not counted on.
                 let is_closed = self.log.first_of_close().is_some();
                 if !is_closed && follower.snapshot.is_none_or(|at| now >= at + again) {
                     follower.snapshot = Some(now);

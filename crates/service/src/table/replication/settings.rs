@@ -1,6 +1,6 @@
 //! The numbers that replication runs by. Each has a default and a reason.
 
-/// Of one table. Times in milliseconds.
+/// The numbers of one table. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// For how long a follower that replies leads under no later epoch. The leader's reads rest on it, and a new leader waits
@@ -38,7 +38,7 @@ pub struct Settings {
     pub min_in_sync: usize,
     /// Entries that may be in the log and not committed.
     pub in_flight_entries: usize,
-    /// Bytes of these.
+    /// Bytes of entries that may be in the log and not committed.
     pub in_flight_bytes: usize,
     /// Entries of one append.
     pub append_entries: usize,

@@ -10,7 +10,7 @@ pub(super) struct Uncommitted {
     pub(super) position: LogPosition,
     bytes: usize,
     pub(super) since: Millis,
-    /// Who waits for it.
+    /// The request of the client that waits for it, if one does.
     pub(super) request: Option<Request>,
 }
 

@@ -11,7 +11,7 @@ use partage_core::limits;
 /// What follows from an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// What the client is told.
+    /// The outcome that the client gets.
     pub outcome: Outcome,
     /// What is to be stored, in this order, all or nothing.
     pub records: Vec<Record>,

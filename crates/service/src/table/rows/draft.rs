@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Why the write changes nothing.
 pub(super) enum Stop<E> {
-    /// The storage failed.
+    /// The storage could not read a row.
     Storage(E),
     /// The condition of an operation does not hold; the row has this version.
     NotMet(Option<LogPosition>),
@@ -29,7 +29,7 @@ struct Changed {
 
 pub(super) struct Draft<'a, R: Records> {
     records: &'a R,
-    /// The shard's clock.
+    /// The shard's clock: a row whose time has come by it is absent.
     clock_ms: u64,
     /// The time of the write.
     at_ms: u64,
@@ -43,7 +43,7 @@ impl<'a, R: Records> Draft<'a, R> {
         Draft { records, clock_ms, at_ms, version, changed: BTreeMap::new() }
     }
 
-    /// Does one operation.
+    /// Does one operation, on the rows as those before it have left them.
     pub(super) fn carry_out(&mut self, operation: &Operation) -> Result<Done, Stop<R::Error>> {
         if let Some(done) = self.overwrite(operation) {
             return Ok(done);

@@ -33,14 +33,14 @@ pub use apply::{Applied, apply, read};
 /// The bytes of a value; at most [`limits::VALUE_BYTES`].
 pub type Value = Arc<[u8]>;
 
-/// What a client calls its write by, so that it can send it again.
+/// The name that a client gives its write, so that it can send it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub [u8; 16]);
 
 /// A row as it is stored with its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// What was put.
+    /// The bytes that the last write has given it.
     pub value: Value,
     /// The entry that wrote it.
     pub version: LogPosition,
@@ -58,11 +58,11 @@ impl Row {
 /// What must hold of a row for the operation, and with it the batch, to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Condition {
-    /// Nothing.
+    /// Nothing must hold: the operation is always done.
     Always,
     /// There is no row.
     Absent,
-    /// There is one.
+    /// There is a row, of whichever version.
     Present,
     /// There is one, of this version.
     Version(LogPosition),
@@ -73,7 +73,7 @@ pub enum Condition {
 pub enum Expiry {
     /// When the row before would have; never, if there was none.
     AsBefore,
-    /// Never.
+    /// The row never ends by itself.
     Never,
     /// At this time, in milliseconds of Unix time.
     At(u64),
@@ -116,11 +116,11 @@ pub enum Action {
 /// One operation of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Operation {
-    /// The row's key.
+    /// The key of the row that it is about.
     pub key: Key,
     /// What must hold of the row.
     pub condition: Condition,
-    /// What is done.
+    /// What it does with the row.
     pub action: Action,
     /// The outcome has the row as it was before. [`Action::Read`] has it anyway.
     pub wants_former: bool,
@@ -167,7 +167,7 @@ pub enum Outcome {
     Refused {
         /// The operation, counted from 0.
         operation: usize,
-        /// The reason.
+        /// Why it could not be done.
         refusal: Refusal,
     },
     /// Another write had the same request id; nothing was done.
@@ -192,7 +192,7 @@ pub struct Now {
     pub bytes: usize,
     /// The number that it is, after [`Action::Add`].
     pub number: Option<i64>,
-    /// When it ends.
+    /// When the row ends, in milliseconds of Unix time; none: never.
     pub expires_ms: Option<u64>,
 }
 
@@ -215,9 +215,9 @@ pub enum Refusal {
 pub struct Answered {
     /// The shard's clock when it was applied.
     pub at_ms: u64,
-    /// Of [`Request::fingerprint`].
+    /// The fingerprint of the request ([`Request::fingerprint`]), by which another write under its id is told apart.
     pub fingerprint: u64,
-    /// What was answered.
+    /// What the first write of that id had as its answer.
     pub outcome: Outcome,
 }
 
@@ -299,35 +299,35 @@ pub trait Records {
 /// A write that is refused before it enters a log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// It does nothing.
+    /// The write does nothing.
     #[error("the write has no operation: give one or more")]
     Empty,
-    /// It does too much.
+    /// The batch has too many operations.
     #[error("the batch has {0} operations and may have {max}: send several", max = limits::BATCH_OPERATIONS)]
     TooMany(usize),
     /// A value is too long.
     #[error("the value of key '{key}' has {bytes} bytes and may have {max}: store it in parts", max = limits::VALUE_BYTES)]
     ValueTooLong {
-        /// Of which key.
+        /// The key of the row with that value.
         key: Key,
-        /// Its length.
+        /// The length of the value.
         bytes: usize,
     },
     /// A time to live is too long.
     #[error("the time to live of key '{key}' is {ttl_ms} ms and may be {max} ms: leave it out for a row that does not end", max = limits::TTL_MS)]
     TtlTooLong {
-        /// Of which key.
+        /// The key of the row that would end.
         key: Key,
-        /// The time.
+        /// The time to live that was asked for.
         ttl_ms: u64,
     },
-    /// All of it is too long.
+    /// The batch has too many bytes.
     #[error("the batch has {0} bytes of keys and values and may have {max}: send several", max = limits::BATCH_BYTES)]
     TooLong(usize),
     /// The table has JSON values only, and this is none.
     #[error("the value of key '{key}' is not JSON, and the table takes nothing else: {why}")]
     NotJson {
-        /// Of which key.
+        /// The key of the row with that value.
         key: Key,
         /// What is wrong, and where.
         why: String,
@@ -342,7 +342,7 @@ pub enum Invalid {
         "the keys '{first}' and '{other}' have different partition keys, and a batch is done as one only within one: send a batch for each"
     )]
     SeveralPartitions {
-        /// The first key.
+        /// The key of the first operation.
         first: Key,
         /// One with another partition key.
         other: Key,

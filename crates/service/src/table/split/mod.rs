@@ -21,7 +21,7 @@
 //! The *base* of a child is what its parents had of its bounds where their logs ended: the rows, and the outcomes of all
 //! requests that are kept, so that a request that is sent again gets its first answer ([`inherit`]). It lies before the first
 //! entry of the child's own log, at a position whose index is the highest at which a parent's log ended, and whose epoch is 0:
-//! so indexes go on growing for those who count by them, and a replica that begins with an empty log is given the base as a
+//! so indexes go on growing for clients that count by them, and a replica that begins with an empty log is given the base as a
 //! snapshot.
 //!
 //! What a parent's replica gives is not its log, but what it has changed by applying that: a child that had one half only could
@@ -48,7 +48,7 @@
 //!    ([`Base::is_caught_up`]).
 //! 6. [`Effect::Store`]: it joins the parents' parts, stores them with that position as flushed, the log as
 //!    beginning behind it, and that the base is whole, atomically; then it says [`Base::stored`].
-//! 7. [`Effect::Open`]: it opens the replica from what is stored, as one that has replied to nobody.
+//! 7. [`Effect::Open`]: it opens the replica from what is stored, as one that has sent no reply.
 //! 8. `load` returns when the base is ready, `serve` when the replica is open. So a child that serves has its base on disk, and
 //!    the coordinator removes the parents when all do.
 //! 9. A replica that closes ([`super::member::closes`]) it opens and keeps open, without callbacks, until its data is to be
@@ -73,9 +73,9 @@ pub use source::{Kept, Source};
 /// What a child's replica asks of a parent's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// The parent.
+    /// The shard that was split or merged.
     pub parent: ShardId,
-    /// Its replica.
+    /// The replica of it that the child asks.
     pub of: PlacementId,
     /// Up to where the child has what the parent had; none = it has nothing yet.
     pub after: Option<LogPosition>,
@@ -84,11 +84,11 @@ pub struct Ask {
 /// What a parent's replica gives. The content goes beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Given {
-    /// The parent.
+    /// The shard that was split or merged.
     pub parent: ShardId,
-    /// Its replica.
+    /// The replica of it that gives.
     pub by: PlacementId,
-    /// What it is.
+    /// A snapshot, or changes, and up to where.
     pub what: What,
     /// The index of the last entry in the log of that replica: what it gives may lag behind.
     pub end: u64,
@@ -101,13 +101,13 @@ pub struct Given {
 /// A part of what a parent has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// All that it had there.
+    /// All that it had at that position.
     Snapshot(LogPosition),
-    /// What it has changed in between.
+    /// What it has changed between two positions.
     Changes {
-        /// Behind this.
+        /// The position behind which the changes begin.
         after: LogPosition,
-        /// Up to this.
+        /// The position of the last of them.
         to: LogPosition,
     },
 }

@@ -20,7 +20,7 @@ pub struct Kept {
     pub bytes_at_once: usize,
     /// The largest change that is given: a message has room for it. One that has missed a larger one is given a snapshot.
     pub largest: usize,
-    /// How long one is waited for of which nothing is heard.
+    /// How long the replica waits for a child of which it hears nothing.
     pub ms: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Source<C> {
 }
 
 impl<C: Clone> Source<C> {
-    /// Nobody has asked.
+    /// A source that no child has asked yet.
     pub fn new(kept: Kept) -> Source<C> {
         Source { kept, askers: BTreeMap::new() }
     }

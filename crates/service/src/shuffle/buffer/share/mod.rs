@@ -1,4 +1,4 @@
-//! Who may fill the memory of a buffer (R1).
+//! Which shuffles may fill the memory of a buffer (R1).
 //!
 //! Each shuffle that writes here has a share of the memory, by its weight; one that writes alone has all of it. A frame comes:
 //!
@@ -101,7 +101,7 @@ enum Room {
 }
 
 impl Open {
-    /// Whether it has a share.
+    /// Whether clients write it, so that it has a share.
     fn writes(&self, now: Millis) -> bool {
         self.writing > 0 && now.since(self.heard) < QUIET_MS
     }
@@ -171,9 +171,8 @@ impl Buffer {
         if has_room(ahead) { Room::Enough } else { Room::Full }
     }
 
-    /// Whether a division that takes so much may begin. Room is kept for it from now on. If there is none, the buffer
-    /// sends what
-    /// makes room.
+    /// Whether a division that takes so much may begin. Room is kept for it from now on. If there is none, the buffer sends
+    /// what makes room.
     pub(super) fn has_room_to_divide(&mut self, now: Millis, waiter: Waiter, memory: u64) -> bool {
         let kept = KEPT_TO_READ_MS.saturating_add(self.settings.resend_ms.saturating_mul(4));
         let before = self.memory() + self.waits.ahead(now, waiter);
@@ -186,8 +185,7 @@ impl Buffer {
     }
 
     /// Sends what is held of the shuffle that has most here over its weight. One that holds little is left out, unless all
-    /// do:
-    /// it would be many small batches, which give little room.
+    /// do: it would be many small batches, which give little room.
     pub(super) fn make_room(&mut self, now: Millis) {
         let least = self.settings.chunk_bytes.min(self.settings.buffer_bytes / 64);
         let over_weight = |shuffle: ShuffleId, open: &Open| {

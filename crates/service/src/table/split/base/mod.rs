@@ -15,8 +15,8 @@
 //! | of each parent all up to the end of its log, and together they held what the child holds | store it |
 //! | it is stored | open |
 //!
-//! Before the switch nobody waits for the changes, so they are taken some at a time: to ask for each group of writes, as it is
-//! applied, would cost a parent more than the writes do. After the switch requests wait for them.
+//! Before the switch no request waits for the changes, so they are taken some at a time: to ask for each group of writes, as
+//! it is applied, would cost a parent more than the writes do. After the switch requests wait for them.
 //!
 //! What a parent changes while its snapshot is copied waits with the child, and not with the parent, which keeps little: so a
 //! shard is split however fast it is written, if what waits is applied faster than more comes.
@@ -56,19 +56,19 @@ impl Default for Settings {
 /// A replica of a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parent {
-    /// The parent.
+    /// The shard that the child is a part of, or one of those it was merged from.
     pub shard: ShardId,
     /// What the parent held.
     pub bounds: Bounds,
-    /// The replica.
+    /// The replica of it that can be asked.
     pub placement: PlacementId,
-    /// Its node.
+    /// The node of that replica: the child asks its own node first.
     pub node: NodeId,
     /// Whether it has all that the parent has acknowledged.
     pub in_sync: bool,
 }
 
-/// What to do next.
+/// What a base asks its driver to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Ask a parent's replica.
@@ -121,7 +121,7 @@ struct Part {
 struct Copying {
     /// The replica that gives it.
     by: PlacementId,
-    /// Its position.
+    /// The position of the snapshot.
     from: LogPosition,
     /// Up to there changes wait.
     at: LogPosition,
@@ -248,7 +248,7 @@ impl Base {
         self.next(now)
     }
 
-    /// Time has passed.
+    /// Asks parents that are due, and others where answers are late.
     pub fn tick(&mut self, now: Millis) -> Vec<Effect> {
         if self.phase != Phase::Taking {
             return Vec::new();
