@@ -31,7 +31,7 @@ pub const MOST_BUCKETS: usize = 1_024;
 /// The pieces of memory that a bucket gets, each twice the one before: from one that is little even for a thousand buckets with
 /// an entry each, to one that is read in one long stretch.
 pub const LEAST_PIECE_BYTES: usize = 1 << 10;
-/// See [`LEAST_PIECE_BYTES`].
+/// The longest of these pieces: see [`LEAST_PIECE_BYTES`].
 pub const PIECE_BYTES: usize = 16 << 10;
 
 /// Entries are distributed by so many bits of their rank at most: the ends of the bins lie in the first cache.

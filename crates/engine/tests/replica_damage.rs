@@ -66,7 +66,7 @@ struct Outcomes {
     named: usize,
     /// The first error names another file, or only the folder.
     elsewhere: usize,
-    /// The library panicked.
+    /// The first error is a panic of the library.
     panicked: usize,
     /// Not read, but seen by `verify`.
     verified: usize,

@@ -33,17 +33,17 @@ impl Arena {
         Ok(Arena { map })
     }
 
-    /// All of them.
+    /// All of its bytes, written or not.
     pub fn bytes(&self) -> &[u8] {
         &self.map
     }
 
-    /// All of them, to be written to.
+    /// The same, to be written to.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.map
     }
 
-    /// How many there are.
+    /// How many bytes there are.
     pub fn room(&self) -> usize {
         self.map.len()
     }
@@ -57,7 +57,7 @@ pub struct Arenas {
 }
 
 impl Arenas {
-    /// One with that room.
+    /// An idle one with that room, or a new one.
     pub fn take(&self, room: usize) -> io::Result<Arena> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let found = idle.iter().position(|arena| arena.room() == room);
@@ -67,7 +67,7 @@ impl Arenas {
         }
     }
 
-    /// One that is not needed any more.
+    /// Keeps one that its builder does not need any more.
     pub fn give_back(&self, arena: Arena) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
     }

@@ -39,10 +39,10 @@ impl Default for Options {
     }
 }
 
-/// What was built.
+/// What [`Builder::finish`] has written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
-    /// Different keys.
+    /// Keys in the file: each key counts once.
     pub keys: u64,
     /// Entries that a later one with the same key replaced.
     pub replaced: u64,

@@ -13,12 +13,12 @@ pub enum BuildError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was done.
+        /// What the builder was doing, for the message: "writing the file", for one.
         doing: &'static str,
-        /// Why it failed.
+        /// Why it failed; mostly the error that the operating system gave.
         source: io::Error,
     },
-    /// The name is taken. Store files are never written over: somebody may be reading it.
+    /// The name is taken. Store files are never written over: a process may be reading it.
     #[error("{} is there already and is never written over; remove it, or build under another name", .0.display())]
     Exists(PathBuf),
     /// See [`KEY_BYTES`].
@@ -60,7 +60,7 @@ pub enum BuildError {
     /// A run came back from the temporary folder other than it was written.
     #[error("temporary file in {}, offset {offset}: what was spilled came back changed; check the disk, and build it again", folder.display())]
     Spill {
-        /// The temporary folder.
+        /// The folder in which the temporary file was.
         folder: PathBuf,
         /// Where in the temporary file.
         offset: u64,
@@ -73,7 +73,7 @@ pub enum ReadError {
     /// The file could not be opened or mapped.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// The file that was to be opened.
         path: PathBuf,
         /// The error that the operating system gave.
         source: io::Error,
@@ -81,11 +81,11 @@ pub enum ReadError {
     /// Something in it is not as it must be.
     #[error("{}: offset {offset}: {reason}", path.display())]
     Refused {
-        /// The file.
+        /// The file that is not as it must be.
         path: PathBuf,
         /// Where in it, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// What is wrong at that place, and the way out.
         reason: Reason,
     },
     /// A scan of a hashed file.
@@ -105,7 +105,7 @@ pub enum Reason {
     /// Shorter than a store file without a key.
     #[error("only {bytes} bytes: cut off, or not finished; build or fetch it again")]
     Short {
-        /// Its length.
+        /// The length that the file has.
         bytes: u64,
     },
     /// Another kind of file.
@@ -116,7 +116,7 @@ pub enum Reason {
         "format {version}, of which this version knows up to {known}; update, or build it with this version"
     )]
     Later {
-        /// Its format.
+        /// The format that its header names.
         version: u32,
         /// The latest that is read here.
         known: u32,
@@ -137,7 +137,7 @@ pub enum Reason {
     Contradiction {
         /// The part of the file that contradicts the rest.
         what: Part,
-        /// In what way.
+        /// In what way it does, for the message.
         how: &'static str,
     },
     /// Some of it was there when it was opened, and could not be read when it was looked at.
@@ -157,7 +157,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// What is wrong, without the way out: for who knows a better one.
+    /// What is wrong, without the way out: for a caller that knows a better one.
     pub fn what(&self) -> String {
         let text = self.to_string();
         text.split("; ").next().unwrap_or(&text).to_owned()
@@ -167,13 +167,13 @@ impl Reason {
 /// The parts of a store file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The first bytes.
+    /// The first 16 bytes of the file.
     Header,
-    /// The last bytes.
+    /// The last 96 bytes of the file.
     Footer,
     /// The page table, or the sparse index.
     Index,
-    /// The zstd dictionary.
+    /// The zstd dictionary by which the file is decompressed.
     Dictionary,
     /// The directory of a page.
     Directory,

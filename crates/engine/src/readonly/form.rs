@@ -10,11 +10,11 @@ use super::error::{Part, Reason};
 
 /// The first bytes of every store file.
 pub const MAGIC: [u8; 8] = *b"PARTAGE\x1a";
-/// Its last bytes.
+/// Its last bytes, by which a file that was cut off is noticed.
 pub const END: [u8; 8] = *b"\x1aEGATRAP";
 /// The format that is written, and the latest that is read.
 pub const VERSION: u32 = 1;
-/// Magic, version, checksum.
+/// Bytes of magic, version and checksum.
 pub const HEADER_BYTES: usize = 16;
 /// See [`Footer::encode`].
 pub const FOOTER_BYTES: usize = 96;
@@ -61,7 +61,7 @@ pub struct Footer {
     pub keys: u64,
     /// Entries that a later one with the same key replaced.
     pub replaced: u64,
-    /// Pages or blocks.
+    /// The number of pages or blocks.
     pub parts: u64,
     pub key_bytes: u64,
     pub value_bytes: u64,

@@ -3,7 +3,7 @@
 //! The hash says which page a key is on, and a page holds about four keys, each with a fingerprint of one byte. The hash
 //! of a key, as a part of 2^64, times the number of pages is its page; there is nothing to search. One look into the
 //! table (8 bytes a page, so 2 a key), one at the page's directory with a fingerprint of each key, one at the entry
-//! just before it: two misses of the cache to places that cannot be foreseen, the third is next door. Who has several
+//! just before it: two misses of the cache to places that cannot be foreseen, the third is next door. A caller with several
 //! keys takes these steps for all of them side by side: the memory of one is fetched while the others are looked at.
 //!
 //! ```text
@@ -27,9 +27,9 @@ use super::output::Output;
 use super::sort::{Entry, rank};
 use crate::limits::{KEY_BYTES, PAGE_KEYS, PAGE_MOST_KEYS, VALUE_BYTES};
 
-/// Checksum and count.
+/// Bytes of checksum and count, before the fingerprints.
 const DIRECTORY_HEAD: u64 = 6;
-/// Checksum and coding.
+/// Bytes of checksum and coding, before the lengths.
 const ENTRY_HEAD: u64 = 5;
 
 /// How much of a directory is prefetched for a lookup: that of a page with eight keys.

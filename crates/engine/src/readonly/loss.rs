@@ -1,4 +1,4 @@
-//! Store files that lose bytes while they are mapped: somebody cuts one off, or the disk cannot read it any more.
+//! Store files that lose bytes while they are mapped: a person or a process cuts one off, or the disk cannot read it any more.
 //!
 //! Reading mapped memory whose bytes have gone would end the process: the kernel sends SIGBUS to the thread that read. The
 //! handler here maps zeros over the place, and over all behind it in the same file, marks the file as lost, and lets the
@@ -6,11 +6,11 @@
 //! says so instead of what it has seen.
 //!
 //! What was not done: reading by `pread`, which takes a system call and a copy for each of a lookup's three reads;
-//! a copy that nobody else can open (unlinked, or a sealed memfd), which no restart finds again, or which takes memory for
+//! a copy that no other process can open (unlinked, or a sealed memfd), which no restart finds again, or which takes memory for
 //! all of a store; `signal-hook`, which calls the handler before its own first, and that of the standard library
 //! gives the signal back to the kernel.
 //!
-//! Who copies a value that is lent from a file can do so while the file loses it. [`Losses`] says whether that may be.
+//! A caller may copy a value that is lent from a file while the file loses it. [`Losses`] says whether that may be.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
@@ -55,7 +55,7 @@ impl MappedRegion {
         self.turn.store(turn.wrapping_add(2), Ordering::Release);
     }
 
-    /// Where the map ends that an address lies in. None while it changes: then nobody reads from it.
+    /// Where the map ends that an address lies in. None while it changes: then no thread reads from it.
     fn end_of(&self, address: usize) -> Option<usize> {
         let turn = self.turn.load(Ordering::Acquire);
         let (begin, end) = (self.begin.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
@@ -116,19 +116,19 @@ fn add_region() -> &'static MappedRegion {
     }
 }
 
-/// Whether any mapped file has lost something since a moment. Who copies a value that is [lent](super::Value) from a
+/// Whether any mapped file has lost something since a moment. A caller that copies a value which is [lent](super::Value) from a
 /// file takes one before the lookup, and asks it after the copy: the copy may be wrong if so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Losses(u64);
 
 impl Losses {
-    /// From now on.
+    /// Losses from now on: earlier ones do not count.
     #[inline]
     pub fn from_now() -> Losses {
         Losses(LOSSES.load(Ordering::Acquire))
     }
 
-    /// Whether there has been one.
+    /// Whether there has been a loss since then.
     #[inline]
     pub fn have_been(self) -> bool {
         compiler_fence(Ordering::SeqCst);

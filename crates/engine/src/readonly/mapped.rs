@@ -51,7 +51,6 @@ impl Mapped {
         self.refused(left.min(self.map.len() as u64), Reason::Lost { bytes: self.map.len() as u64 })
     }
 
-    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -23,7 +23,7 @@ use super::output::Output;
 use super::sort::Entry;
 use crate::limits::{BLOCK_BYTES, BLOCK_MOST_BYTES, KEY_BYTES};
 
-/// Checksum and coding.
+/// Bytes of checksum and coding, before the length.
 const BLOCK_HEAD: u64 = 5;
 
 /// Writes blocks from entries in the order of their keys.

@@ -63,12 +63,12 @@ impl Output {
         })
     }
 
-    /// Adds data.
+    /// Adds to the section of data.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), BuildError> {
         self.compose(|buffer| buffer.extend_from_slice(bytes))
     }
 
-    /// Adds data that is put together where it will be written from.
+    /// The same for data that is put together where it will be written from.
     pub fn compose(&mut self, add: impl FnOnce(&mut Vec<u8>)) -> Result<(), BuildError> {
         let before = self.buffer.len();
         add(&mut self.buffer);
@@ -146,7 +146,7 @@ impl Output {
         Err(io::Error::other("the index came back changed from the temporary folder; check the disk"))
     }
 
-    /// That writing failed.
+    /// The error that says that writing failed.
     pub fn failed(&self, source: io::Error) -> BuildError {
         BuildError::Io { path: self.path.clone(), doing: "writing the file", source }
     }

@@ -36,11 +36,11 @@ pub struct Description {
     pub layout: Layout,
     /// What values or blocks were compressed with: `none`, `lz4` or `zstd`.
     pub compression: &'static str,
-    /// Different keys.
+    /// Keys in the file: each key counts once.
     pub keys: u64,
     /// Entries that a later one with the same key replaced while it was built.
     pub replaced: u64,
-    /// Pages or blocks.
+    /// The number of pages (hashed) or blocks (ordered).
     pub parts: u64,
     /// Length of all keys.
     pub key_bytes: u64,
@@ -130,7 +130,7 @@ impl Reader {
         self.scan((Bound::Included(prefix), to))
     }
 
-    /// Number of keys.
+    /// The number of keys, as the footer says.
     pub fn len(&self) -> u64 {
         self.footer.keys
     }
@@ -163,8 +163,8 @@ impl Reader {
         self.verify_while(&mut |_| true).map(drop)
     }
 
-    /// As [`Reader::verify`], for as long as `go_on` wants, which is asked now and then and told how far it is, in bytes of
-    /// the file. False when it was broken off.
+    /// As [`Reader::verify`], for as long as `go_on` wants: it is called now and then with how far the check is, in bytes of the
+    /// file. False when it was broken off.
     ///
     /// # Errors
     /// As there.
@@ -239,7 +239,7 @@ impl<'a, 'k> Search<'a, 'k> {
         }
     }
 
-    /// As [`Reader::get`].
+    /// The value of the key, as [`Reader::get`] gives it.
     #[inline]
     pub fn end(&self) -> Result<Option<Value<'a>>, ReadError> {
         let found = match (self.reader.parts(), &self.directory) {

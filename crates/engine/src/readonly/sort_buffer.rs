@@ -195,7 +195,7 @@ impl SortBuffer {
         drop(self.arena.take_if(|arena| arena.room() > self.memory));
     }
 
-    /// Ends it where its memory is needed for something else: nobody else gets it.
+    /// Ends it where its memory is needed for something else: no other builder gets it.
     pub fn discard(mut self) {
         self.arena = None;
     }

@@ -44,31 +44,31 @@ pub struct SpilledRuns {
     pub runs: Vec<Run>,
 }
 
-/// That something of this folder failed.
+/// The error that something failed in this folder.
 pub fn failed(folder: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> BuildError {
     let path = folder.to_owned();
     move |source| BuildError::Io { path, doing, source }
 }
 
 impl SpillFile {
-    /// A new file.
+    /// A new file without a name, in that folder.
     pub fn new(folder: &Path) -> Result<SpillFile, BuildError> {
         let file = tempfile::tempfile_in(folder).map_err(failed(folder, "making a temporary file"))?;
         let file = BufWriter::with_capacity(RUN_BUFFER_BYTES, file);
         Ok(SpillFile { folder: folder.to_owned(), file, runs: Vec::new(), length: 0, open: 0 })
     }
 
-    /// Begins a run.
+    /// Begins a run, behind those before it.
     pub fn begin(&mut self) {
         self.open = self.length;
     }
 
-    /// Ends it.
+    /// Ends the run that was begun last.
     pub fn end(&mut self) {
         self.runs.push(Run { begin: self.open, end: self.length });
     }
 
-    /// Adds the next entry to it.
+    /// Adds the next entry to that run.
     pub fn write(&mut self, entry: Entry<'_>, number: u64) -> Result<(), BuildError> {
         let mut head = [0; ENTRY_HEADER_BYTES];
         head[4..12].copy_from_slice(&entry.rank.to_le_bytes());
@@ -84,7 +84,7 @@ impl SpillFile {
         Ok(())
     }
 
-    /// To be read.
+    /// Ends the writing, so that the runs can be read.
     pub fn closed(self) -> Result<SpilledRuns, BuildError> {
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error);
         let file = file.map_err(failed(&self.folder, "writing a temporary file"))?;

@@ -15,7 +15,7 @@ pub enum Error {
     Io {
         /// The file, or the folder if the file is not known.
         path: PathBuf,
-        /// What was done.
+        /// What the store was doing, for the message.
         doing: &'static str,
         /// The error that the operating system gave.
         source: io::Error,
@@ -25,7 +25,7 @@ pub enum Error {
     NoRoom {
         /// The folder of the store.
         path: PathBuf,
-        /// What was done.
+        /// What the store was doing, for the message.
         doing: &'static str,
         /// The error that the operating system gave.
         source: io::Error,
@@ -35,7 +35,7 @@ pub enum Error {
     Damaged {
         /// The file, or the folder if the file is not known.
         path: PathBuf,
-        /// What was found.
+        /// What is wrong with it, for the message.
         what: String,
     },
     /// The library stopped at something that it had not expected: damage, or a fault of it.
@@ -46,7 +46,7 @@ pub enum Error {
     Panicked {
         /// The folder of the store.
         path: PathBuf,
-        /// What was done.
+        /// What the store was doing, for the message.
         doing: &'static str,
         /// What the panic said.
         what: String,
@@ -56,7 +56,7 @@ pub enum Error {
     Broken {
         /// The folder of the store.
         path: PathBuf,
-        /// The failure.
+        /// The failure of that write, in words.
         why: String,
     },
     /// The group does not join what was applied.
@@ -74,7 +74,7 @@ pub enum Error {
     Backwards {
         /// The position before the group.
         before: LogPosition,
-        /// Its own.
+        /// The position of the group itself.
         position: LogPosition,
     },
     /// See [`KEY_BYTES`].
@@ -94,7 +94,7 @@ pub enum Error {
     /// The store has rows of its own, or is filled with another snapshot.
     #[error("a store with {has} cannot be filled with a snapshot at {position}; remove it and begin again")]
     NotForFilling {
-        /// What it has.
+        /// What the store has, for the message.
         has: String,
         /// The position of the snapshot.
         position: LogPosition,
@@ -113,7 +113,7 @@ pub enum Error {
     TooManyRuns {
         /// The folder of the store.
         path: PathBuf,
-        /// So many there are.
+        /// The runs that wait in the first level.
         runs: usize,
     },
 }

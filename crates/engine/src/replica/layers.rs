@@ -13,7 +13,7 @@ use super::{Change, Direction};
 /// A stored key, and its value, or that it is deleted.
 pub(super) type Entry = (Slice, Option<Slice>);
 
-/// One map.
+/// One map of unflushed rows, and the memory that it takes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layer {
     rows: BTreeMap<Slice, Option<Slice>>,
@@ -68,7 +68,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// Adds a group.
+    /// Adds the changes of a group to the newest map.
     pub(super) fn apply(&mut self, changes: &[Change<'_>]) {
         for change in changes {
             self.active.put(stored_key(change.key), change.value.map(Slice::from));
@@ -103,13 +103,13 @@ impl Layers {
         self.frozen.clone()
     }
 
-    /// What was begun is on the disk.
+    /// The flush that was begun is on the disk.
     pub(super) fn flushed(&mut self) {
         self.frozen.drain(..self.flushing);
         self.flushing = 0;
     }
 
-    /// What was begun failed.
+    /// The flush that was begun has failed.
     pub(super) fn not_flushed(&mut self) {
         self.flushing = 0;
     }

@@ -59,7 +59,7 @@ pub trait Engine: Send + Sync {
     fn remove(&self, folder: &Path) -> Result<(), Error>;
 }
 
-/// One stored replica.
+/// The store of one replica: a driver owns each, and opens it again after a failure.
 pub trait Store: Send + Sync {
     /// A snapshot of this store.
     type Snapshot: Snapshot;
@@ -166,12 +166,12 @@ pub struct Change<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// A row.
+/// A row of a snapshot or a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Its key.
+    /// The key, of up to [`limits::KEY_BYTES`].
     pub key: SharedBytes,
-    /// Its value.
+    /// The value, of up to [`limits::VALUE_BYTES`].
     pub value: SharedBytes,
 }
 
@@ -189,7 +189,7 @@ pub struct Chunk {
 pub enum Condition {
     /// Everything up to a position.
     Usable {
-        /// The position.
+        /// The position up to which it has all groups.
         flushed: LogPosition,
     },
     /// A part of another replica's snapshot.

@@ -39,7 +39,7 @@ impl SmallDisk {
         Some(SmallDisk { holder, path })
     }
 
-    /// Its folder.
+    /// The folder in which it is mounted, as this process sees it.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub(super) run_file_bytes: u64,
 }
 
-/// One tree.
+/// The tree of one store.
 pub(super) struct Library {
     folder: PathBuf,
     tree: AnyTree,
@@ -296,7 +296,7 @@ impl Drop for Reader {
     }
 }
 
-/// Calls the library.
+/// Calls the library, and makes an error of its panic.
 pub(super) fn guarded<T>(
     folder: &Path,
     doing: &'static str,
