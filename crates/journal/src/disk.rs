@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// An open file.
+/// A file that is open for writing.
 pub trait DiskFile: fmt::Debug + Send {
     /// Writes all of `bytes` at `offset`. After an error, any part of them may be there.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
@@ -20,13 +20,13 @@ pub trait DiskFile: fmt::Debug + Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A file system.
+/// A file system, as far as the journal needs one.
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Creates a directory with its parents; one that exists is fine.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Names of the files in a directory, sorted.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// A whole file.
+    /// Reads a whole file into memory.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// At most so many bytes of a file from `offset` on; fewer if the file ends before. A disk that does not say how reads the
     /// whole file for it.
@@ -41,7 +41,7 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Renames, atomically, over any file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Deletes a file.
+    /// Deletes a file; [`Disk::sync_dir`] makes that durable.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Returns when creations, renames and deletions in the directory are on stable storage.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
@@ -51,11 +51,11 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn open_direct(&self, _: &Path) -> io::Result<Option<Box<dyn DiskFile>>> {
         Ok(None)
     }
-    /// Locks a file against other processes until the answer is dropped. `None`: somebody has it.
+    /// Locks a file against other processes until the answer is dropped. `None`: another process has it.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>>;
 }
 
-/// The system's own.
+/// The file system of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 

@@ -1,8 +1,7 @@
 //! Frames: how records lie in a journal file, and how damage is told from an unfinished write.
 //!
-//! The space for records is preallocated: zeros, synced before use. A record is
-//! written over them and synced before anyone is told. So the last record may be half there after a
-//! crash, and every byte before it must be as it was written.
+//! The space for records is preallocated: zeros, synced before use. A record is written over them and synced before the
+//! caller goes on. So the last record may be half there after a crash, and every byte before it must be as it was written.
 //!
 //! ```text
 //! file    header 64 | record | record | … | zeros up to a multiple of the step, at least 32 of them
@@ -55,7 +54,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// At that offset.
+    /// Damage at that offset of the file.
     pub fn new(offset: usize, what: impl Into<String>) -> Self {
         Self { offset: offset as u64, what: what.into() }
     }
@@ -64,7 +63,7 @@ impl Damage {
 /// The first 64 bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileHeader {
-    /// Whose it is: a cluster. 0 where the records say so themselves.
+    /// The cluster or the store that the file belongs to; 0 where the records name it themselves.
     pub owner: u128,
     /// Which of several files in the same directory; each of its records has it too.
     pub file_number: u64,
@@ -73,7 +72,7 @@ pub struct FileHeader {
 }
 
 impl FileHeader {
-    /// As bytes.
+    /// The header as it is written, with its checksum.
     pub fn encode(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FILE_HEADER);
         bytes.put_slice(&FILE_MAGIC);
@@ -86,7 +85,7 @@ impl FileHeader {
         bytes
     }
 
-    /// From the first bytes of `file`.
+    /// The header from the first bytes of `file`.
     pub fn decode(file: &[u8]) -> Result<Self, Damage> {
         let Some(header) = file.get(..FILE_HEADER) else {
             return Err(Damage::new(file.len(), "the file ends inside its header"));
@@ -140,11 +139,11 @@ pub fn encode(file_number: u64, record_number: u64, mut payload: Vec<u8>) -> Vec
 pub enum Found {
     /// A good record; the next may start at `next`.
     Record {
-        /// In clear.
+        /// The payload in clear, as [`encode`] was given it.
         payload: Vec<u8>,
         /// Counted from 1 in each file.
         number: u64,
-        /// An offset.
+        /// The offset at which the next record may start.
         next: usize,
     },
     /// Nothing but zeros from here on.
@@ -207,9 +206,9 @@ pub fn find_any(file: &[u8], file_number: u64, at: usize) -> Option<(usize, Foun
 /// What the header of a record says, whether the rest of the record is as it was written or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Of the record.
+    /// The number of the record, from 1 in each file.
     pub number: u64,
-    /// Of the file that it was written to.
+    /// The number of the file that the record was written to.
     pub file_number: u64,
     /// Bytes of its payload.
     pub payload_bytes: usize,
@@ -293,8 +292,8 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|block| block == &ZEROS[..block.len()])
 }
 
-/// Mixes with a stream that depends on the record number only (Steele, Lea, Flood: SplitMix). Doing it
-/// twice restores the bytes. It hides nothing from anyone; it only makes long runs of zeros impossible.
+/// Mixes with a stream that depends on the record number only (Steele, Lea, Flood: SplitMix). Doing it twice restores the
+/// bytes. It is no secret; it only makes long runs of zeros impossible.
 fn whiten(record_number: u64, bytes: &mut [u8]) {
     let mut state = record_number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for block in bytes.chunks_mut(8) {

@@ -10,7 +10,7 @@
 //!
 //! Room is taken, zeroed and synced before it is written, so a full disk is noticed while nothing has
 //! been written: a definite error, and the file stays in use. Once a record's write or its sync has failed,
-//! nobody knows what is on the disk, and a second sync may report success for pages that the kernel has
+//! it is not known what is on the disk, and a second sync may report success for pages that the kernel has
 //! dropped (Rebello et al., "Can Applications Recover from fsync Failures?", 2020). So it is never
 //! retried: the outcome is unknown, and the file must be read anew from the disk.
 

@@ -67,8 +67,8 @@ impl LogFile {
         Ok(LogFile { path, header, file, end, next_record: number, len, written_bytes: len })
     }
 
-    /// Gives a file that was written its name, in place of any of that name. After an error nobody knows under
-    /// which name it is.
+    /// Gives a file that was written its name, in place of any of that name. After an error it is not known
+    /// under which name it is.
     pub fn publish(&self, disk: &dyn Disk) -> io::Result<()> {
         disk.rename(&unfinished(&self.path), &self.path)?;
         self.path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
@@ -142,12 +142,12 @@ impl LogFile {
         Ok(())
     }
 
-    /// Its name when it counts.
+    /// The name that it has when it counts.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its first bytes.
+    /// The header that the file began with.
     pub fn header(&self) -> FileHeader {
         self.header
     }
@@ -178,11 +178,11 @@ fn padded_len(end: u64, step: u32) -> u64 {
 /// A file that was read to its end.
 #[derive(Debug)]
 pub struct Contents {
-    /// Its first bytes.
+    /// The header that the file begins with.
     pub header: FileHeader,
     /// Where the next record goes.
     pub end: usize,
-    /// Its number.
+    /// The number that the next record gets.
     pub next_record: u64,
     /// True if an unfinished write lies at `end`.
     pub torn: bool,

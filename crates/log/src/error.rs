@@ -35,11 +35,11 @@ pub enum OpenError {
         "the segment `{file}` is of the store {found:x}, and this is the store {owner:x}: give each store a folder of its own"
     )]
     Owner {
-        /// The segment.
+        /// The name of the segment's file.
         file: String,
-        /// Whose it is.
+        /// The store that the segment belongs to.
         found: u128,
-        /// Whose it should be.
+        /// The store that the log was opened for.
         owner: u128,
     },
     /// A later program wrote the files.
@@ -47,12 +47,12 @@ pub enum OpenError {
         "the segment `{file}` has a form that this program does not know: {what}; use the program that wrote it"
     )]
     Format {
-        /// The segment.
+        /// The name of the segment's file.
         file: String,
         /// What is not known.
         what: String,
     },
-    /// The disk failed.
+    /// The disk failed: the text says at what.
     #[error("{0}")]
     Disk(String),
 }
@@ -66,11 +66,11 @@ pub enum WriteError {
     /// An entry is larger than the bound. Nothing was written.
     #[error("an entry of {replica:?} has {bytes} bytes, the limit is {most}: nothing was written")]
     EntryTooLarge {
-        /// The replica.
+        /// The replica that the entry is of.
         replica: ReplicaKey,
         /// Bytes of its payload.
         bytes: usize,
-        /// The bound.
+        /// The most that an entry may have: [`crate::LogSettings::entry_bytes`].
         most: usize,
     },
     /// A group is larger than the bound. Nothing was written.
@@ -78,13 +78,13 @@ pub enum WriteError {
     GroupTooLarge {
         /// Bytes of the group.
         bytes: usize,
-        /// The bound.
+        /// The most that a group may have: [`crate::LogSettings::group_bytes`].
         most: usize,
     },
     /// A record does not follow on what the log has of the replica. Nothing was written.
     #[error("a record of {replica:?} makes no sense here: {what}; nothing was written")]
     OutOfOrder {
-        /// The replica.
+        /// The replica that the record is of.
         replica: ReplicaKey,
         /// Why it does not follow.
         what: &'static str,
@@ -94,7 +94,7 @@ pub enum WriteError {
         "{replica:?} is damaged: {damage}; nothing was written: forget the replica, and fill it again from another one"
     )]
     Damaged {
-        /// The replica.
+        /// The replica that the log has damaged records of.
         replica: ReplicaKey,
         /// The place that is damaged.
         damage: Damage,

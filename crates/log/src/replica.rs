@@ -52,7 +52,7 @@ impl Outline {
         Ok(())
     }
 
-    /// As a record.
+    /// The outline as a record: a start goes on from it.
     pub(crate) fn checkpoint(&self) -> Checkpoint {
         Checkpoint { base: self.base, end: self.end, fence: self.fence, committed: self.committed }
     }
@@ -131,14 +131,14 @@ impl Spans {
         }
     }
 
-    /// The entries up to that index are needed no more.
+    /// The replica needs the entries up to that index no more.
     pub(crate) fn trim(&mut self, base: u64, needs: &mut Needs) {
         while let Some(span) = self.0.pop_front_if(|span| span.highest <= base) {
             needs.remove(span.segment);
         }
     }
 
-    /// No entries are needed.
+    /// The replica needs no entries any more.
     pub(crate) fn clear(&mut self, needs: &mut Needs) {
         self.0.drain(..).for_each(|span| needs.remove(span.segment));
     }
@@ -153,7 +153,7 @@ impl Spans {
 #[derive(Debug)]
 pub(crate) struct ReplicaState {
     pub(crate) outline: Outline,
-    /// Its last record.
+    /// The last record of it, which the next one names.
     pub(crate) last: RecordId,
     /// Its first record or its last checkpoint is in this segment. The segments before have nothing of it but entries.
     pub(crate) root: u64,

@@ -69,7 +69,7 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
 pub(crate) enum CreateError {
     /// There is no room for it; nothing is left of it.
     Full(String),
-    /// The disk failed.
+    /// The disk failed; some of the segment may be there.
     Failed(String),
 }
 

@@ -2,7 +2,7 @@
 
 use crate::segment::BLOCK;
 
-/// Of one log.
+/// The numbers that one log runs by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSettings {
     /// The store that the log belongs to. [`crate::Log::open`] refuses the files of another one.

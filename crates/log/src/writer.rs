@@ -59,7 +59,7 @@ pub enum Report {
 /// Why a record was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// Too much waits.
+    /// More records wait than [`WriterSettings::queue_bytes`] allows.
     #[error("too many records wait for the log: try again later")]
     Full,
     /// The disk failed, or the writer was stopped.
@@ -312,11 +312,11 @@ struct Run {
     queue: Arc<Queue>,
     settings: WriterSettings,
     report: Box<dyn FnMut(Report) + Send>,
-    /// The segment of which was told last which replicas keep it.
+    /// The oldest segment, when the replicas that keep it were reported last.
     told: Option<u64>,
 }
 
-/// The thread ends.
+/// The thread must end: the disk failed, or the writer was stopped while the disk was full.
 struct Ends;
 
 impl Run {

@@ -102,7 +102,7 @@ pub(crate) struct Replay {
     replicas: BTreeMap<ReplicaKey, Rebuilt>,
     needs: Needs,
     names: Names,
-    /// In their order.
+    /// In the order of the last record that each may have lost.
     losses: Vec<Loss>,
     places: Vec<DamagedPlace>,
     segments: Vec<SegmentEnd>,
@@ -339,7 +339,7 @@ impl Replay {
         }
     }
 
-    /// All segments were read.
+    /// Ends the reading, and says what the log goes on with.
     pub(crate) fn finish(mut self) -> Replayed {
         self.lose_ends();
         let mut recovered = Recovered {
