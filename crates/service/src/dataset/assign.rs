@@ -142,7 +142,7 @@ fn placed(policy: &str, seats: &[Seat], partitions: u32, replicas: u32) -> Vec<V
 /// How many nodes have each partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replication {
-    /// At how many seats each partition is dealt.
+    /// The number of seats to which each partition is dealt.
     pub wanted: u32,
     /// How many nodes must have each partition before clients get the version (S10).
     pub min: u32,
@@ -197,8 +197,9 @@ impl Replication {
         all.filter(|(partition, seats)| seats.contains(&me) && !is_full(*partition)).map(|(p, _)| p).collect()
     }
 
-    /// The partitions that `me` takes to make good for lost ones: of those it is dealt to and who lack it, the first so
-    /// many as it lacks replicas. `holders` are the seats of those who have a partition, `me` not among them.
+    /// The partitions that `me` takes to make good for lost replicas: the first of the seats that a partition is dealt to and
+    /// that lack it take it, as many as replicas are lost. `holders` are the seats of the nodes that have it, `me` not among
+    /// them.
     pub fn mend(
         &self,
         dealt: &[Vec<Seat>],

@@ -45,7 +45,7 @@ pub enum NodesAsked {
 }
 
 impl Furthest {
-    /// For so long something that was given up does not count.
+    /// How long something that was given up does not count, in milliseconds.
     pub const FORGET_MS: u64 = 60_000;
 
     /// After so long without a node that has it, a version is given up though not all nodes were asked: twice what a

@@ -82,7 +82,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// By which right a node has its seat; the stronger one first.
+/// The right by which a node has its seat; the stronger one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Right {
     /// The configuration of the node names the seat.

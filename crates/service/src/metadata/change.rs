@@ -31,9 +31,9 @@ use std::sync::Arc;
 /// What a client asks servers to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// On a map that they have: the operation, with its base and its new transaction.
+    /// The operation on a map that they have, with its base and its new transaction.
     Operation(Arc<MapDiff>),
-    /// A whole map: of a keyspace that is created.
+    /// A whole map, of a keyspace that is created.
     Whole(Arc<ShardMap>),
 }
 
@@ -113,7 +113,7 @@ pub enum Failed {
     Unknown,
 }
 
-/// What the driver hands to a change on its way ([`Changing::take`]).
+/// What the driver tells a change on its way ([`Changing::take`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A server has it on disk, or says why not.

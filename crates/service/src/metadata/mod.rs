@@ -25,7 +25,7 @@ use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::map::{DiffError, MapDiff, ShardMap};
 use partage_core::plan::check::{self, Finding};
 
-/// On how many servers a map is kept, where there are as many (T6).
+/// The number of servers on which a map is kept, where there are as many (T6).
 pub const SERVERS: usize = 3;
 
 /// Most servers of one map: more cost each change more than they add to its safety.

@@ -24,7 +24,7 @@ pub struct Range {
 pub struct Bounds {
     /// Counts the versions from 0, which is the stashes.
     pub version: u32,
-    /// In the order of their keys.
+    /// The ranges, in the order of their keys.
     pub ranges: Vec<Range>,
 }
 
@@ -73,7 +73,7 @@ impl Bounds {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Versions {
     all: Vec<Bounds>,
-    /// Of each range of the last version, since which version it has had its bounds.
+    /// The version since which each range of the last version has had its bounds.
     since: BTreeMap<RangeId, u32>,
     /// The next identity: above all that there were.
     next: RangeId,

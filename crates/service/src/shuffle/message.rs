@@ -66,7 +66,7 @@ pub enum Message {
     Marks {
         /// The shuffle of the attempts.
         shuffle: ShuffleId,
-        /// Behind which they were asked for.
+        /// The attempt behind whose mark the leader asked for them; none: from the first one on.
         after: Option<AttemptKey>,
         /// The marks, in the order of their attempts.
         marks: Vec<EndMark>,

@@ -171,7 +171,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// Of weight 1, on disk; records remain as they are.
+    /// Terms of weight 1, on disk; records remain as they are.
     pub const fn new(stashes: u32, ranges: u32) -> Terms {
         Terms { stashes, ranges, weight: 1, combine: None, durability: Durability::Disk }
     }

@@ -134,20 +134,20 @@ pub enum BadShuffleOptions {
     CombinedTwice(u32),
 }
 
-/// In what a start differs from that of the shuffle which has its number.
+/// What differs between a start and that of the shuffle which has its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OptionDifference {
-    /// In what the records are.
+    /// What the records are.
     Kind,
-    /// In the time to live before it is sealed.
+    /// The time to live before it is sealed.
     UnsealedTtl,
-    /// In the time to live afterwards.
+    /// The time to live afterwards.
     SealedTtl,
-    /// In the name of the owner.
+    /// The name of the owner.
     Owner,
-    /// In how records of equal keys are combined.
+    /// How records of equal keys are combined.
     Combine,
-    /// In where records are when they are acknowledged.
+    /// Where records are when they are acknowledged.
     Durability,
 }
 
@@ -224,7 +224,7 @@ impl ShuffleOptions {
         }
     }
 
-    /// In what others differ from these, first in what matters most.
+    /// The first difference between others and these, by what matters most.
     pub fn difference(&self, others: &ShuffleOptions) -> Option<OptionDifference> {
         let same = [
             (self.kind == others.kind, OptionDifference::Kind),

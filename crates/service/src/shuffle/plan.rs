@@ -46,9 +46,9 @@ pub struct Plan {
     pub shuffle: ShuffleId,
     /// The attempts that are read: one for each input partition. What a plan says of one slot shares them with the whole plan.
     pub winners: Arc<BTreeMap<AttemptKey, Winner>>,
-    /// Of each slot and writer, the number up to which batches are needed.
+    /// The number up to which batches are needed, of each slot and writer.
     pub needed: Needed,
-    /// In the order of their keys.
+    /// The ranges, in the order of their keys.
     pub ranges: Vec<PlanRange>,
 }
 

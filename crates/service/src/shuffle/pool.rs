@@ -28,7 +28,7 @@ pub struct PoolMap {
     pub places: Vec<SlotPlace>,
     /// The nodes that the pool may use.
     pub nodes: Vec<NodeId>,
-    /// Of these, those that stand in for no other node: they only buffer, or they are drained.
+    /// Those of these nodes that stand in for no other: they only buffer, or they are drained.
     pub no_stand_ins: BTreeSet<NodeId>,
 }
 

@@ -12,14 +12,14 @@ pub const MEMORY_OF_RECORD: u64 = 64;
 /// Bytes of memory that a segment takes besides its records: its attempt, its place and its list of records, where it lies in the
 /// list of its tag. Where ranges are many it has one record or a few.
 pub const MEMORY_OF_SEGMENT: u64 = 96;
-/// Around the records of a segment, besides the name of its buffer: its place and counts, and its attempt and its tag, which
-/// several may share.
+/// Bytes around the records of a segment, besides the name of its buffer: its place and counts, and its attempt and its tag,
+/// which several may share.
 const AROUND_SEGMENT: u64 = 88;
-/// Around the segments of a batch, or its mark: the key of the batch, with names of the longest kind, and counts.
+/// Bytes around the segments of a batch, or its mark: the key of the batch, with names of the longest kind, and counts.
 const AROUND_BATCH: u64 = 384;
-/// Of an end mark, besides the name of its buffer.
+/// Bytes of an end mark, besides the name of its buffer.
 const MARK: u64 = 72;
-/// Of a slot in an end mark.
+/// Bytes of a slot in an end mark.
 const SLOT_OF_MARK: u64 = 12;
 
 /// What one frame brings to one range fits into a batch.
@@ -100,7 +100,7 @@ pub struct EndMark {
     pub records: u64,
     /// Their keys and values, in bytes.
     pub bytes: u64,
-    /// Of each slot, the last batch of the buffer that has records of it.
+    /// The last batch of the buffer in each slot that has records of the attempt.
     pub last: BTreeMap<PoolSlot, u64>,
 }
 

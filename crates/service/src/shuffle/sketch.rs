@@ -22,8 +22,8 @@ pub struct Sketch {
 
 /// Least capacity of a level: below it sorting costs more than it saves.
 const LEAST: usize = 8;
-/// Of a sketch that is made of parts: most levels, the largest `k`, and most keys that it stands for. No shuffle has counted 2^48
-/// keys, and thousands of such sketches are merged before a number overflows.
+/// Limits of a sketch that is made of parts: most levels, the largest `k`, and most keys that it stands for. No shuffle has
+/// counted 2^48 keys, and thousands of such sketches are merged before a number overflows.
 const MOST_LEVELS: usize = 48;
 const MOST_COUNT: u64 = 1 << 48;
 const MOST_K: usize = 1 << 16;

@@ -91,7 +91,7 @@ pub fn parents(order: &exchange::Order) -> Vec<Parent> {
 #[derive(Debug, Clone, Default)]
 pub struct Reporter {
     wish: Option<Wish>,
-    /// Under which epoch it last found its leader silent, and when.
+    /// The epoch under which it last found its leader silent, and when.
     silent: Option<(Epoch, Millis)>,
 }
 

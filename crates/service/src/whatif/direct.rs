@@ -23,7 +23,7 @@ const SALT_ABOVE: f64 = 0.25;
 #[derive(Clone)]
 pub(super) struct Direct {
     scheme: Arc<dyn NodeScheme + Send + Sync>,
-    /// From the scheme's nodes to those of the roster.
+    /// The place in the roster of each of the scheme's nodes.
     nodes: Vec<u32>,
     hash: HashFunction,
     /// Sub-keys of a salted key; 0 when nothing is salted.

@@ -22,9 +22,9 @@ enum Kind {
 /// The owners of all keys of a sample, as indexes of the roster.
 #[derive(Debug, Clone)]
 pub(super) struct Owners {
-    /// Of each key, or of its first sub-key.
+    /// The owner of each key, or of its first sub-key.
     pub(super) first: Vec<u32>,
-    /// Of the sub-keys of each salted key.
+    /// The owners of the sub-keys of each salted key.
     pub(super) parts: BTreeMap<u32, Vec<u32>>,
 }
 

@@ -37,7 +37,7 @@ pub struct Balance {
     pub variation: f64,
 }
 
-/// Of keys, of weight, of bytes.
+/// How even nodes are in keys, in weight and in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Balances {
     /// Each key counts 1.
@@ -59,7 +59,7 @@ pub struct Moved {
     pub of: f64,
 }
 
-/// In keys, in weight, in bytes.
+/// How much an event moved in keys, in weight and in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Movement {
     /// Each key counts 1.
@@ -88,7 +88,7 @@ pub struct Step {
     pub shards: Option<usize>,
     /// Bytes of the lookup structure.
     pub memory_bytes: usize,
-    /// Of each node of the roster; nothing on those that are not there.
+    /// The load of each node of the roster; nothing on those that are not there.
     pub loads: Vec<Load>,
     /// How even they are.
     pub balances: Balances,

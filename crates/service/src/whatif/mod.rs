@@ -61,7 +61,7 @@ pub struct Question {
 pub struct Comparison {
     /// The start, and then the state after each event.
     pub scenes: Vec<Scene>,
-    /// In the order of the question.
+    /// How each scheme fared, in the order of the question.
     pub outcomes: Vec<Outcome>,
     /// Every node there ever was, in the order of appearance. Loads are in this order.
     pub roster: Vec<Node>,

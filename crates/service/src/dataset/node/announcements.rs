@@ -202,7 +202,7 @@ impl Holders {
         others.flat_map(|(_, partitions)| partitions.values().flatten()).collect()
     }
 
-    /// Of how many partitions the last holders are remembered.
+    /// The number of partitions whose last holders are remembered.
     #[cfg(test)]
     pub(super) fn remembered(&self) -> usize {
         self.last.len()

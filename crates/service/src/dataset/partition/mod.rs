@@ -189,7 +189,7 @@ pub struct Sample<'a, K> {
 /// What samples tell of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recognised {
-    /// By what its keys are partitioned here.
+    /// The partitioner of its keys at this node.
     pub partitioner: Partitioner,
     /// Whether the batch job did so too: at least half of the sampled keys are in files of one partition.
     pub is_followed: bool,
@@ -197,7 +197,7 @@ pub struct Recognised {
     pub whole: BTreeMap<u32, u32>,
 }
 
-/// By which hash the files of a version were written (pb), and which of them may be taken for one partition (pc).
+/// Says by which hash the files of a version were written (pb), and which of them may be taken for one partition (pc).
 /// `partitions` is the number of the version's files.
 pub fn recognise<K: AsRef<[u8]>>(partitions: u32, samples: &[Sample<'_, K>]) -> Recognised {
     let keys: usize = samples.iter().map(|sample| sample.keys.len()).sum();

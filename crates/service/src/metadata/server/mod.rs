@@ -89,7 +89,7 @@ pub const MAP_FILES: usize = 8;
 /// The number of a request that waits for an answer.
 pub type Request = u64;
 
-/// What the driver hands to a server ([`Server::take`]).
+/// What the driver tells a server ([`Server::take`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A client has a change to be stored.

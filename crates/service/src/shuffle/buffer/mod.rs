@@ -59,7 +59,7 @@ pub struct Attempt {
     pub id: AttemptId,
 }
 
-/// What a client hands in for an attempt.
+/// What a client sends for an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// The attempt begins, with the terms of the shuffle's handle.
@@ -72,10 +72,10 @@ pub enum Input {
     Abort,
 }
 
-/// What the driver hands to a buffer ([`Buffer::handle`]).
+/// What the driver tells a buffer ([`Buffer::handle`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A client has handed this in for its attempt.
+    /// A client has sent this for its attempt.
     Client(Attempt, Input),
     /// A node has a batch on disk.
     Stored(NodeId, BatchKey),

@@ -39,7 +39,7 @@ pub(super) struct Held {
     /// Records of these that are stored, or held: fewer if they are combined.
     pub(super) records: u64,
     pub(super) bytes: u64,
-    /// Of each slot, the last batch that has records of it; nothing any more when its mark is under way.
+    /// The last batch in each slot that has records of it; nothing any more when its mark is under way.
     pub(super) last: BTreeMap<PoolSlot, u64>,
     /// The durability by the handle of its client.
     pub(super) durability: Durability,

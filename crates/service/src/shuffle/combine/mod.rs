@@ -194,13 +194,13 @@ pub struct Total {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sum {
-    /// Of whole numbers: 16 bytes hold any.
+    /// A total of whole numbers: 16 bytes hold any.
     Wide(i128),
     Number(Number),
 }
 
 impl Total {
-    /// Of one value.
+    /// The total of one value.
     ///
     /// # Errors
     /// It is no number.
@@ -214,7 +214,7 @@ impl Total {
         Ok(Total { how, sum })
     }
 
-    /// Of one value more, which comes behind those before.
+    /// Adds one value more, which comes behind those before.
     ///
     /// # Errors
     /// It is no number.

@@ -36,9 +36,9 @@ pub struct Slice {
     pub range: usize,
     /// Only keys from the first, included, to the second; none: all keys.
     pub keys: Option<(Bytes, Option<Bytes>)>,
-    /// Of what is left, the first record.
+    /// The first record of what is left.
     pub from: u64,
-    /// Of the same, the record after the last one.
+    /// The record after the last one of these.
     pub to: u64,
 }
 
@@ -85,7 +85,7 @@ pub enum OffloadOutcome {
     Unreadable,
 }
 
-/// What the driver hands to a holder ([`Holder::handle`]).
+/// What the driver tells a holder ([`Holder::handle`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Another node, or this one, has sent this.
@@ -185,7 +185,7 @@ pub struct Holder {
     me: NodeId,
     settings: Settings,
     map: Arc<PoolMap>,
-    /// By slot, none of them empty: rounds and orders go by slots.
+    /// The streams by slot, none of them empty: rounds and orders go by slots.
     streams: BTreeMap<PoolSlot, Inventory>,
     storing: BTreeMap<BatchKey, Storing>,
     /// When its disk had no room for a batch last.
@@ -198,7 +198,7 @@ pub struct Holder {
     round_at: Millis,
     /// What others of a slot have said in this round.
     replies: BTreeMap<PoolSlot, BTreeMap<NodeId, Inventory>>,
-    /// Under which epoch the decisions of a slot were taken.
+    /// The epoch under which the decisions of a slot were taken.
     logged: BTreeMap<PoolSlot, Epoch>,
     offloads: Offloads,
     effects: Vec<Effect>,

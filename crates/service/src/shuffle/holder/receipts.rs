@@ -68,14 +68,14 @@ impl Holder {
         }
     }
 
-    /// From here on a part is read from the object store.
+    /// Counts a receipt: from here on its part is read from the object store.
     fn count_receipt(&mut self, part: Part) {
         self.offloads.unseen.remove(&part);
         self.offloads.here.insert(part);
         self.drop_copies(part);
     }
 
-    /// At a start, when all batches are known.
+    /// Counts receipts of parts without copies, at a start, when all batches are known.
     pub(super) fn count_lone_receipts(&mut self) {
         let parts = self.offloads.unseen.keys().copied();
         let loads = |slot| self.map.place(slot).is_some_and(|place| place.loading.contains(&self.me));

@@ -56,7 +56,7 @@ pub(super) struct Led {
 /// What a node was asked for of the marks that it has.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Asked {
-    /// For those behind this one: the last of an answer that had not all.
+    /// The last attempt of an answer that had not all: the next question is for the marks behind it.
     pub(super) after: Option<AttemptKey>,
     /// The time of the last question.
     pub(super) at: Option<Millis>,

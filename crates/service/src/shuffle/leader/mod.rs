@@ -6,7 +6,7 @@
 //! | leading | | decides; each decision counts when all of these have it |
 //! | deposed | | nothing any more: a replica has heard of a later epoch |
 //!
-//! Of each shuffle one decision is under way at a time, or one for each division that is done: these go together, in one write of
+//! One decision on a shuffle is under way at a time, or one for each division that is done: these go together, in one write of
 //! each replica. A step of a shuffle begins when the last thing comes that it waits for; ticks are for what was lost, and for
 //! what ends by time. All else that a leader knows of a shuffle (end marks, samples, divisions under way, how far a seal is) is
 //! gone with it; its successor gathers marks and begins anew, which changes nothing that counts.
@@ -92,12 +92,12 @@ pub enum Failed {
     QuotaUsedUp(QuotaUsedUp),
 }
 
-/// What the driver hands to a leader ([`Leader::handle`]).
+/// What the driver tells a leader ([`Leader::handle`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Another node, or this one, has sent this.
     Message(NodeId, Message),
-    /// From a client; the number is the driver's.
+    /// A client asks for this; the number is the driver's.
     Request(u64, ShuffleId, Request),
     /// The next map. If it has another epoch for the slot, the leader is to be dropped.
     Map(Arc<PoolMap>),
@@ -187,7 +187,7 @@ impl Leader {
         leader
     }
 
-    /// Under which epoch it leads.
+    /// The epoch under which it leads.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }

@@ -50,7 +50,7 @@ struct Draft {
     plan: Arc<Plan>,
     /// Slots that are not counted yet.
     open: BTreeSet<PoolSlot>,
-    /// Of those, what replicas were asked for.
+    /// What replicas were asked to count, of these slots.
     asked: BTreeMap<PoolSlot, CountAsked>,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Sealing {
     /// How many streams are needed and how many slots are not counted, and since when these are the numbers.
     left: (usize, usize),
     left_since: Millis,
-    /// Of slots that are to be divided or counted: which replicas lack something of it, and when each has said so last.
+    /// The replicas that lack something of a slot which is to be divided or counted, and when each has said so last.
     lacking: BTreeMap<PoolSlot, BTreeMap<NodeId, Millis>>,
 }
 

@@ -37,7 +37,7 @@ pub enum Failed {
     Over(Ended),
 }
 
-/// What the driver hands to a reader ([`Reader::handle`]).
+/// What the driver tells a reader ([`Reader::handle`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The answer to the question of that number.

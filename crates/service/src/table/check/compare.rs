@@ -22,14 +22,14 @@ pub struct Difference {
 /// How a replica differs from what it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// From what most of the other replicas have.
+    /// It differs from what most of the other replicas have.
     FromReplicas {
         /// What the replica has.
         found: Sum,
         /// What most have; none: there is no majority.
         most: Option<Sum>,
     },
-    /// From what the rows of the same replica ask for.
+    /// It differs from what the rows of the same replica ask for.
     FromRows {
         /// What the replica has.
         found: Sum,

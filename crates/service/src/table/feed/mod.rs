@@ -42,7 +42,7 @@ use partage_core::limits;
 /// How a table keeps changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedSettings {
-    /// For how long, in milliseconds by the shard's clock.
+    /// How long changes are kept, in milliseconds by the shard's clock.
     pub kept_ms: u64,
     /// How keys map to shards: which part of the table a change is in.
     pub sharding: Sharding,
@@ -82,7 +82,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Of a row that is `now` so. `ended`: it was removed as its time had come.
+    /// The change of a row that is `now` so. `ended`: it was removed as its time had come.
     pub(super) fn of(now: Option<&Row>, ended: bool, at_ms: u64) -> Change {
         let kind = match now {
             Some(_) => ChangeKind::Put,

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 pub struct Reached {
     /// It has all changes of earlier entries.
     pub entry: LogPosition,
-    /// Of this entry it has the changes up to this key; none: all.
+    /// It has the changes of this entry up to this key; none: all.
     pub key: Option<Key>,
 }
 
@@ -57,7 +57,7 @@ impl PartialOrd for Reached {
     }
 }
 
-/// From where on a reader wants the changes of a part.
+/// The place from which on a reader wants the changes of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Since {
     /// The changes from the oldest one on that is kept.
@@ -82,7 +82,7 @@ pub struct Part {
 pub struct Progress(Vec<Part>);
 
 impl Progress {
-    /// Of these parts, which have no key in common.
+    /// The progress over these parts, which have no key in common.
     pub fn new(mut parts: Vec<Part>) -> Progress {
         parts.sort_by(|a, b| geometry::lowest(&a.bounds).cmp(&geometry::lowest(&b.bounds)));
         let mut merged: Vec<Part> = Vec::with_capacity(parts.len());
@@ -97,7 +97,7 @@ impl Progress {
         Progress(merged)
     }
 
-    /// That begins so everywhere in these bounds.
+    /// The progress that begins so everywhere in these bounds.
     pub fn begin(bounds: impl IntoIterator<Item = Bounds>, since: &Since) -> Progress {
         Progress::new(bounds.into_iter().map(|bounds| Part { bounds, since: since.clone() }).collect())
     }

@@ -53,8 +53,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Of a reader that is so far within the shard. `newest` is the last change of the shard that is kept, which counts where
-    /// the reader wants those to come.
+    /// Begins for a reader that is so far within the shard. `newest` is the last change of the shard that is kept, which counts
+    /// where the reader wants those to come.
     ///
     /// # Errors
     /// A change that it lacks is removed.

@@ -36,7 +36,7 @@ impl Removed {
         parts.map(|(_, last)| *last).fold(self.general, LogPosition::max)
     }
 
-    /// Of a child of these parents. Where the bounds of one are not known, its position counts for all keys.
+    /// What is removed of a child of these parents. Where the bounds of one are not known, its position counts for all keys.
     pub fn joined(parents: impl IntoIterator<Item = (Option<Bounds>, Removed)>) -> Removed {
         let mut child = Removed::default();
         for (bounds, removed) in parents {

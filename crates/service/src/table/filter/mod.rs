@@ -56,9 +56,9 @@ enum Expression {
 /// One step into a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// To the field of that name, of an object.
+    /// The step to the field of that name, of an object.
     Field(String),
-    /// To the item at that place, of a list, from 0.
+    /// The step to the item at that place, of a list, from 0.
     Item(usize),
 }
 
@@ -198,7 +198,7 @@ impl Comparison {
 const BEYOND_WHOLE: f64 = 1e30;
 
 impl Number {
-    /// By what they are worth, exactly.
+    /// Compares numbers by what they are worth, exactly.
     pub(super) fn compare(self, other: Number) -> Ordering {
         match (self, other) {
             (Number::Whole(one), Number::Whole(other)) => one.cmp(&other),

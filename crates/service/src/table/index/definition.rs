@@ -19,7 +19,7 @@ use partage_core::limits;
 pub struct IndexId(pub u64);
 
 impl IndexId {
-    /// Of an index of that name and path.
+    /// The number of an index of that name and path.
     pub fn of(name: &IndexName, path: &Path) -> IndexId {
         // No name has a zero byte.
         let bytes = [name.as_str().as_bytes(), &[0], path.to_string().as_bytes()].concat();

@@ -69,7 +69,7 @@ pub struct Overview {
     pub path: String,
     /// How far it is.
     pub state: TableState,
-    /// In how many shards it is ready.
+    /// The number of shards in which it is ready.
     pub ready: usize,
     /// How many shards the table has.
     pub shards: usize,

@@ -9,7 +9,7 @@
 //! A whole number of 64 bits is not always one with a fraction too: 2^63 + 1 is not. So it is stored as the next one below it,
 //! and what is left. Numbers that are worth the same have the same bytes, as filters find them equal.
 //!
-//! Of a long text the first [`limits::INDEX_TEXT_BYTES`] are in the index. Those that begin with the same bytes stand there in
+//! The first [`limits::INDEX_TEXT_BYTES`] of a long text are in the index. Texts that begin with the same bytes stand there in
 //! the order of their keys, and a query looks at the row.
 
 use crate::table::filter::{Number, Scalar};
@@ -49,7 +49,7 @@ impl IndexedValue {
         }
     }
 
-    /// By kind (booleans, numbers, texts), then by value.
+    /// The order of values: by kind (booleans, numbers, texts), then by value.
     pub fn compare(&self, other: &IndexedValue) -> Ordering {
         match (self, other) {
             (IndexedValue::Bool(one), IndexedValue::Bool(other)) => one.cmp(other),

@@ -23,7 +23,7 @@ pub(super) enum Matching {
     Fits {
         /// How many of the entries are here already.
         known: usize,
-        /// Behind which index entries are here that differ from the leader's: none if all are alike.
+        /// The index behind which entries are here that differ from the leader's: none if all are alike.
         cut: Option<u64>,
     },
 }

@@ -257,7 +257,7 @@ pub enum LogWrite {
     Restart(LogPosition),
 }
 
-/// What the driver hands to a replica ([`Replica::handle`]).
+/// What the driver tells a replica ([`Replica::handle`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// An order of the coordinator.

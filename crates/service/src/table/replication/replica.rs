@@ -79,7 +79,7 @@ pub struct Status {
     pub applied: u64,
     /// Bytes of the entries that its log keeps, in memory.
     pub log_bytes: usize,
-    /// Of a leader that admits nothing, as it hands over: the replica that has all that there is.
+    /// The replica that has all that there is, while the leader admits nothing, as it hands over.
     pub heir_ready: Option<PlacementId>,
 }
 
@@ -266,7 +266,7 @@ impl Replica {
             self.take_up_configuration(now);
             return;
         }
-        // Under an epoch that it has seen before, as the leader of an earlier process, it never leads, and asks for a later one.
+        // It never leads under an epoch that it has seen before, as the leader of an earlier process, and asks for a later one.
         if leader == self.me && epoch > self.durable.fence() {
             self.raise_fence(epoch);
             self.lead = Some(Lead::begin(epoch, self.lead.take(), now));

@@ -38,7 +38,7 @@ pub(super) struct Draft<'a, R: Records> {
 }
 
 impl<'a, R: Records> Draft<'a, R> {
-    /// Of a write of the time `at_ms`, when the shard's clock shows `clock_ms`.
+    /// The draft of a write of the time `at_ms`, when the shard's clock shows `clock_ms`.
     pub(super) fn new(records: &'a R, clock_ms: u64, at_ms: u64, version: LogPosition) -> Draft<'a, R> {
         Draft { records, clock_ms, at_ms, version, changed: BTreeMap::new() }
     }

@@ -153,7 +153,7 @@ pub enum Outcome {
     Done {
         /// The version of the rows that were written.
         version: LogPosition,
-        /// In the order of the operations.
+        /// What each operation has done, in their order.
         results: Vec<Done>,
     },
     /// A condition did not hold; nothing was done.

@@ -1,4 +1,4 @@
-//! In which order frames of one shuffle get room.
+//! The order in which frames of one shuffle get room.
 
 use super::KEPT_MS;
 use crate::shuffle::ShuffleId;

@@ -36,8 +36,8 @@ const QUIET_MS: u64 = 1_000;
 /// Room is kept for a frame for so long, in milliseconds: its client hands it in again within some tens of them, or is gone.
 const KEPT_MS: u64 = 1_000;
 
-/// For a division it is kept for so long beyond the time after which its leader orders it again four times: it is read meanwhile,
-/// and an order may be lost.
+/// Room is kept for a division for so long, in milliseconds, beyond the time after which its leader orders it again four
+/// times: it is read meanwhile, and an order may be lost.
 const KEPT_TO_READ_MS: u64 = 2_000;
 
 /// What waits for room: the frames of a shuffle, or a division of it in a slot.
@@ -200,8 +200,8 @@ impl Buffer {
         most.into_iter().for_each(|shuffle| self.flush(now, shuffle));
     }
 
-    /// Of a shuffle of which more is under way than is held, room comes by itself; sent now, what is held would be many small
-    /// batches.
+    /// Whether to send what is held of a shuffle. If more of it is under way than is held, room comes by itself; sent now,
+    /// what is held would be many small batches.
     fn is_worth_sending(&self, shuffle: ShuffleId) -> bool {
         let held = self.shuffles.get(&shuffle).map_or(0, Open::memory);
         held > 0 && held >= self.sending.memory_of(shuffle)

@@ -147,7 +147,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// Of a replica on `node` of a child with these bounds, of which nothing is here yet.
+    /// The base of a replica on `node` of a child with these bounds, of which nothing is here yet.
     pub fn new(node: NodeId, bounds: Bounds, settings: Settings) -> Base {
         Base { node, bounds, settings, parts: BTreeMap::new(), serves: false, phase: Phase::Taking }
     }
