@@ -81,7 +81,7 @@ pub const LEAST_DICTIONARY_BYTES: u64 = 1 << 10;
 /// Values kept for training, in bytes: zstd wants about a hundred times the dictionary.
 pub const SAMPLE_BYTES: usize = 4 << 20;
 
-/// Of one value no more than this is used for training.
+/// No more than this of one value is used for training.
 pub const SAMPLE_VALUE_BYTES: usize = 4 << 10;
 
 /// Fewer samples than this train no dictionary: it would cost more than it saves.
@@ -95,7 +95,7 @@ pub const DECODERS: usize = 32;
 /// asked for, and so few that all stays in the cache next to the processor.
 pub const TOGETHER: usize = 64;
 
-/// Of memory, as the processor fetches it.
+/// A line of memory, as the processor fetches it.
 pub const LINE_BYTES: usize = 64;
 
 /// Lines that are prefetched of any part, be it shorter: those of an entry of 130 bytes.

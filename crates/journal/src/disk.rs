@@ -28,8 +28,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Reads a whole file into memory.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
-    /// At most so many bytes of a file from `offset` on; fewer if the file ends before. A disk that does not say how reads the
-    /// whole file for it.
+    /// Reads at most so many bytes of a file from `offset` on; fewer if the file ends before. A disk that does not say how
+    /// reads the whole file for it.
     fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
         let file = self.read(path)?;
         let start = usize::try_from(offset).map_or(file.len(), |offset| offset.min(file.len()));

@@ -16,9 +16,9 @@ use crate::limits::{KEY_BYTES, LEAST_MEMORY_BYTES, MEMORY_BYTES, VALUE_BYTES, ZS
 /// How a store file is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// For lookups alone, or for scans too.
+    /// The order of the keys: for lookups alone, or for scans too.
     pub layout: Layout,
-    /// Of values (hashed) or blocks (ordered).
+    /// The compression of values (hashed) or blocks (ordered).
     pub compression: Compression,
     /// Bytes that entries may take in memory; what does not fit is spilled. Beside it a builder holds one key and its
     /// value, the latter once more when it is compressed, for zstd the samples and tables of some megabytes, and while

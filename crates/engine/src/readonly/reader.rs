@@ -23,7 +23,7 @@ pub struct Reader {
     map: Mapped,
     footer: Footer,
     decoder: Decoder,
-    /// Of an ordered file.
+    /// The first keys of the blocks, of an ordered file.
     index: Option<SparseIndex>,
 }
 

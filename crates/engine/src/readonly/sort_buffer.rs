@@ -60,14 +60,14 @@ pub struct SortBuffer {
     arena: Option<Arena>,
     /// How much of it belongs to buckets.
     used: usize,
-    /// For entries and references to them together.
+    /// Bytes that entries and references to them may take together.
     memory: usize,
     buckets: Vec<Bucket>,
     /// The bits of a rank below those that choose the bucket.
     low_bits: u32,
     /// Entries in the fullest bucket.
     most: usize,
-    /// Of the bucket that is being sorted.
+    /// References to the entries of the bucket that is being sorted.
     entry_refs: Vec<EntryRef>,
     spare: Vec<EntryRef>,
 }

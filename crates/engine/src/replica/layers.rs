@@ -60,7 +60,7 @@ impl Layer {
 /// All maps of a store.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
-    /// From the oldest to the newest.
+    /// The maps that do not change any more, from the oldest to the newest.
     frozen: Vec<Arc<Layer>>,
     /// So many of the oldest are being written to the disk.
     flushing: usize,

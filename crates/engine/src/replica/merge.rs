@@ -10,9 +10,9 @@ pub(super) type Source<'a> = Box<dyn Iterator<Item = Result<Entry, Error>> + Sen
 
 /// The rows of several sources.
 pub(super) struct Merge<'a> {
-    /// From the newest to the oldest.
+    /// The sources, from the newest to the oldest.
     sources: Vec<Source<'a>>,
-    /// The next entry of each.
+    /// The next entry of each source.
     heads: Vec<Option<Entry>>,
     direction: Direction,
     begun: bool,

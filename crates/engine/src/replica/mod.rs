@@ -160,7 +160,7 @@ pub type Rows<'a> = Box<dyn Iterator<Item = Result<Row, Error>> + Send + 'a>;
 /// A change of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// Of the row: any bytes, none too, up to [`limits::KEY_BYTES`].
+    /// The key of the row: any bytes, none too, up to [`limits::KEY_BYTES`].
     pub key: &'a [u8],
     /// What the row has from now on, up to [`limits::VALUE_BYTES`]; none deletes it.
     pub value: Option<&'a [u8]>,
@@ -214,7 +214,7 @@ pub struct Size {
     pub runs: usize,
 }
 
-/// In which order rows come.
+/// The order in which rows come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the first key on.

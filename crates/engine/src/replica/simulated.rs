@@ -43,7 +43,7 @@ impl SimulatedEngine {
         self.disk().crashes += 1;
     }
 
-    /// From now on the disk refuses to be written to, as a full one does, or does no longer.
+    /// From now on the disk refuses to be written, as a full one does, or takes writes again.
     pub fn refuse_writes(&self, refuses: bool) {
         self.disk().refuses_writes = refuses;
     }

@@ -14,7 +14,7 @@ use super::library::Reader;
 /// A snapshot of a [`TreeStore`](super::TreeStore). While it lives, the runs that it reads stay on the disk.
 pub struct TreeSnapshot {
     pub(super) reader: Reader,
-    /// From the newest to the oldest.
+    /// The layers, from the newest to the oldest.
     pub(super) layers: Vec<Arc<Layer>>,
     pub(super) position: LogPosition,
 }
