@@ -28,9 +28,9 @@ pub type LaterMaps = BTreeMap<KeyspaceName, LaterMap>;
 /// A map that somebody knows of: it was told of the map, or has stored what such a map ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaterMap {
-    /// Who, in words.
+    /// The worker or coordinator that knows of the map, as a subject of a sentence: "node n1", "this coordinator".
     pub who: String,
-    /// Of which map.
+    /// The map that it knows of. Where only a later one is sure, the transaction of its generation is [`TransactionId::OF_NONE`].
     pub known: Known,
 }
 

@@ -109,7 +109,7 @@ pub(super) enum ReleasedBrake {
     NotYet,
     /// Everybody is heard since then, which is not long enough.
     Calm(Millis),
-    /// It is released.
+    /// Everybody has been heard for `dead_after_ms`: the brake goes off.
     Now,
 }
 

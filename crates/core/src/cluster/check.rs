@@ -37,15 +37,15 @@ pub enum RecordFinding {
     /// A replica on a node without a record.
     #[error("keyspace {keyspace}, shard {shard}, replica {placement}: there is no node {node}{}", nearest.as_ref().map_or(String::new(), |name| format!(": did you mean {name}?")))]
     NoNode {
-        /// Of which keyspace.
+        /// The keyspace whose map has the replica.
         keyspace: KeyspaceName,
-        /// Of which shard.
+        /// The shard that the replica is of.
         shard: ShardId,
         /// The placement id of the replica whose node has no record.
         placement: PlacementId,
-        /// Where it says to be.
+        /// The node that the map names for the replica.
         node: NodeId,
-        /// A known one that is spelled nearly so.
+        /// The name of a recorded node that is spelled nearly so; none when no name is close.
         nearest: Option<String>,
     },
     /// A replica on a start of a node that has not been.
@@ -53,17 +53,17 @@ pub enum RecordFinding {
         "keyspace {keyspace}, shard {shard}, replica {placement}: it is on start {incarnation} of node {node}, whose latest is {latest}"
     )]
     NoStart {
-        /// Of which keyspace.
+        /// The keyspace whose map has the replica.
         keyspace: KeyspaceName,
-        /// Of which shard.
+        /// The shard that the replica is of.
         shard: ShardId,
         /// The placement id of the replica on a start of its node that has not been.
         placement: PlacementId,
-        /// Where it says to be.
+        /// The node that the map names for the replica.
         node: NodeId,
-        /// On which start of it.
+        /// The start of the node that the map names for the replica.
         incarnation: Incarnation,
-        /// The latest that is known.
+        /// The latest start in the record of the node.
         latest: Incarnation,
     },
     /// A number that its counter has not given out.
@@ -79,7 +79,7 @@ pub enum RecordFinding {
     NoKeyspace {
         /// The plan whose keyspace is not there.
         plan: PlanId,
-        /// Whose it says to be.
+        /// The keyspace that the plan names.
         keyspace: KeyspaceName,
     },
     /// A plan that is later than its map.
@@ -89,9 +89,9 @@ pub enum RecordFinding {
         plan: PlanId,
         /// The keyspace that the plan is for.
         keyspace: KeyspaceName,
-        /// The map it was made from.
+        /// The number of the map that the plan was made from.
         base: u64,
-        /// The map there is.
+        /// The number of the map that is stored.
         at: u64,
     },
     /// A plan that could not be carried out on the very map it was made from.

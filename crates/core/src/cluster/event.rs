@@ -51,16 +51,16 @@ pub enum EventKind {
     BrakeSet,
     /// Automatic moves go on.
     BrakeReleased,
-    /// Another coordinator leads.
+    /// Another coordinator leads. The driver says it, the cluster does not.
     LeaderChanged,
     /// Something else that a person has to do something about.
     Alarm,
-    /// Something else.
+    /// Something that a person may want to know, and need not act on.
     Notice,
 }
 
 impl EventKind {
-    /// All of them.
+    /// Every kind, in the order of the declaration.
     pub const ALL: [EventKind; 21] = [
         EventKind::NodeRegistered,
         EventKind::NodeHealth,
@@ -124,7 +124,7 @@ impl fmt::Display for EventKind {
 pub struct About {
     /// The keyspace that the event is about, if it is about one.
     pub keyspace: Option<KeyspaceName>,
-    /// Which shard of it.
+    /// The shard of that keyspace, if the event is about one.
     pub shard: Option<ShardId>,
     /// The nodes that the event is about; empty if it is about none.
     pub nodes: Vec<NodeId>,
@@ -133,17 +133,17 @@ pub struct About {
 }
 
 impl About {
-    /// The cluster.
+    /// The whole cluster: an event that names no keyspace, node or plan.
     pub fn all() -> About {
         About::default()
     }
 
-    /// A node.
+    /// One node, and no keyspace: what happened touches all that the node holds.
     pub fn node(id: &NodeId) -> About {
         About { nodes: vec![id.clone()], ..About::default() }
     }
 
-    /// A keyspace.
+    /// A keyspace as a whole, not one of its shards.
     pub fn keyspace(name: &KeyspaceName) -> About {
         About { keyspace: Some(name.clone()), ..About::default() }
     }
@@ -166,7 +166,7 @@ impl About {
     }
 }
 
-/// Who did it.
+/// The one that caused a change: the coordinator, a person or a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Actor {
     /// The coordinator, by itself.
@@ -174,18 +174,18 @@ pub enum Actor {
     Coordinator,
     /// Somebody who asked for it, by the name given.
     Person(String),
-    /// A node's process.
+    /// A node's process, when it registers, leaves or reports.
     Node(NodeId),
 }
 
-/// One change.
+/// One change as people read it. The driver adds the time and a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// The kind of the change.
     pub kind: EventKind,
     /// What it is about.
     pub about: About,
-    /// Who did it.
+    /// The one that caused the change.
     pub by: Actor,
     /// Whether a person has to do something.
     pub alarm: bool,

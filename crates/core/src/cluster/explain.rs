@@ -28,13 +28,13 @@ const REPLICAS: &str = "replicas";
 /// Everything about where a key is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
-    /// Of which keyspace.
+    /// The keyspace in which the coordinator looked the key up.
     pub keyspace: KeyspaceName,
     /// The key that was asked about.
     pub key: Key,
-    /// Name of its placement policy.
+    /// The name of the keyspace's placement policy.
     pub policy: String,
-    /// The shard that holds it.
+    /// The shard that holds the key.
     pub shard: ShardRow,
     /// For each replica of [`ShardRow::replicas`], the plan that placed it, and its reason.
     pub reasons: Vec<Option<(PlanId, String)>>,

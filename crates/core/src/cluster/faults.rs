@@ -37,9 +37,9 @@ pub struct StoredFaults {
     pub cluster: Vec<String>,
     /// A worker or a coordinator knows of later maps than the stored ones, and no coordinator before this one has found that.
     pub was_set_back: bool,
-    /// Records of nodes are.
+    /// Records of nodes are missing, damaged or older than what was written last.
     pub nodes: Vec<String>,
-    /// Plans are.
+    /// Plans are missing, damaged or older than what was written last.
     pub plans: Vec<String>,
     /// Whether plans may be among the records that are older than what was written last.
     pub plans_may_be_old: bool,
@@ -47,7 +47,7 @@ pub struct StoredFaults {
     pub settings: BTreeMap<KeyspaceName, String>,
     /// What says what was written last is missing, damaged or older itself.
     pub manifest: Vec<String>,
-    /// The same of these keyspaces.
+    /// Keyspaces whose manifest is missing, damaged or older itself.
     pub manifests: BTreeMap<KeyspaceName, String>,
     /// Keyspaces whose map or record is missing, damaged or older than what was written last.
     pub quarantine: BTreeMap<KeyspaceName, String>,

@@ -39,11 +39,11 @@ pub(super) struct PlannerGuard {
 
 /// Whether the nodes that are dead by now may be given up.
 pub(super) enum LossJudgement {
-    /// They are replaced.
+    /// The planner replaces them.
     GiveUp,
     /// No node is given up now.
     Wait,
-    /// They are replaced, and this shard, which has killed so many of them one after the other, is held back.
+    /// The planner replaces them, and holds this shard back, which has killed so many of them one after the other.
     HoldBack(KeyspaceName, ShardId, String),
     /// It would be too much: the brake goes on.
     SetBrake(String),

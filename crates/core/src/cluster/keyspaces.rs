@@ -25,9 +25,9 @@ pub(super) struct Keyspaces {
 /// A keyspace with its map and what is known of it.
 #[derive(Debug, Clone)]
 pub struct KeyspaceState {
-    /// As stored.
+    /// What the coordinator stores of the keyspace beside its map: the settings, the rules of single shards, the brake.
     pub record: KeyspaceRecord,
-    /// The current map.
+    /// The latest map, with every change that the coordinator has decided. Some may not be durable yet.
     pub map: ShardMap,
     /// Reports of the incarnations that the map names.
     pub observed: PackedMap<PlacementId, Observed>,

@@ -25,7 +25,7 @@ pub(super) struct Members {
 /// A node with what is known of it.
 #[derive(Debug, Clone)]
 pub struct NodeState {
-    /// As stored.
+    /// What the coordinator stores of the node.
     pub record: NodeRecord,
     /// What was seen of its current incarnation.
     pub signs: Signs,
@@ -33,7 +33,7 @@ pub struct NodeState {
     pub(super) former: BTreeMap<Incarnation, Signs>,
     /// It has come to this coordinator, as a new process or as one that comes back.
     pub(super) registered: bool,
-    /// The last beat's number.
+    /// The number of the last heartbeat; 0 before the first of this incarnation.
     pub(super) sequence: u64,
     /// It has asked to leave.
     pub leaving: bool,
@@ -41,11 +41,11 @@ pub struct NodeState {
     pub(super) revoked: bool,
     /// It has said that its last lease is over, and got none: see `Cluster::may_lease`.
     pub(super) has_no_lease: bool,
-    /// Share of its capacity that foreground work takes, as it says.
+    /// The share of its capacity that foreground work takes, as its last heartbeat says.
     pub busy: f64,
-    /// What it says of its disk (`disk.rs`).
+    /// The health of its disk, as its last heartbeat says (`disk.rs`).
     pub disk: DiskHealth,
-    /// What it should hold.
+    /// The replicas that the maps place on it, as orders for its worker.
     pub(super) orders: super::orders::OrderIndex,
     /// A map has named it since this coordinator leads, or it had ended before that. See [`super::reach`].
     pub(super) has_held: bool,

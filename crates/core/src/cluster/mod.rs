@@ -151,7 +151,7 @@ use crate::placement::Policies;
 use crate::plan::Plan;
 use std::collections::BTreeMap;
 
-/// The driver's time.
+/// A time as the driver reads it, from two clocks. The cluster reads none itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moment {
     /// Monotonic; decisions use it.
@@ -193,7 +193,7 @@ impl Cluster {
         &self.settings
     }
 
-    /// All keyspaces.
+    /// All keyspaces but those in quarantine.
     pub fn keyspaces(&self) -> &BTreeMap<KeyspaceName, KeyspaceState> {
         &self.keyspaces.by_name
     }

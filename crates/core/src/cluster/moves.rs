@@ -35,7 +35,7 @@ pub enum MoveStage {
 }
 
 impl MoveStage {
-    /// All of them.
+    /// Every stage, in the order of a move.
     pub const ALL: [MoveStage; 3] = [MoveStage::Loading, MoveStage::HandingOver, MoveStage::Dropping];
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Step {
 /// One replica on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveRow {
-    /// Of which keyspace.
+    /// The keyspace of the shard whose replica moves.
     pub keyspace: KeyspaceName,
     /// The shard whose replica comes or goes.
     pub shard: ShardId,
@@ -69,7 +69,7 @@ pub struct MoveRow {
     pub from: Option<NodeId>,
     /// The node that takes over; none when no node does.
     pub to: Option<NodeId>,
-    /// How far it is.
+    /// The stage that the move is in.
     pub stage: MoveStage,
     /// Since when it is in that stage.
     pub since: Since,

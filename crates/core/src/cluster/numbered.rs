@@ -6,7 +6,7 @@
 use crate::base::name::NodeId;
 use crate::keyspace::hash::HashFunction;
 
-/// No node.
+/// Marks a free place of the table: no node has this number.
 const FREE: u32 = u32::MAX;
 
 /// Nodes with their numbers, from 0 in the order in which they came.

@@ -64,7 +64,7 @@ impl Observed {
         Observed { epoch, reported: ReportedPhase::Healthy(well, load) }
     }
 
-    /// What its worker has done.
+    /// What the worker says that it has done with the replica.
     pub fn phase(&self) -> &Phase {
         match &self.reported {
             ReportedPhase::Healthy(well, _) => well.phase(),
@@ -72,7 +72,7 @@ impl Observed {
         }
     }
 
-    /// Under which epoch.
+    /// The epoch of the shard by which the worker acted, as its report says.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }

@@ -24,7 +24,7 @@ pub struct Outbox {
     pub changed_orders: BTreeSet<NodeId>,
     /// New maps to publish, in order.
     pub maps: Vec<MapDiff>,
-    /// To be logged.
+    /// Sentences for the driver to log and count.
     pub notices: Vec<Notice>,
     /// To be kept for people who ask later what has happened, once the writes are durable.
     pub events: Vec<Event>,

@@ -22,7 +22,7 @@ use std::fmt;
 pub struct Problem {
     /// What is wrong, in a sentence.
     pub what: String,
-    /// What to do.
+    /// What a person can do about it: the end of the sentence.
     pub way_out: String,
 }
 

@@ -34,9 +34,9 @@ pub struct Retention {
 /// What leads a subscriber to the current map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Since {
-    /// It is there.
+    /// The subscriber has the current map, or the keyspace is in quarantine: send it nothing.
     Nothing,
-    /// These, in order.
+    /// The changes that it lacks, in order; each begins where the one before ends.
     Changes(Vec<Arc<MapDiff>>),
     /// Its generation is not known any more: it needs the whole map.
     Whole,
@@ -47,7 +47,7 @@ pub enum Since {
 /// Addresses that a subscriber has not heard of yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodesSince {
-    /// New or different.
+    /// Nodes that are new, or whose address or labels have changed.
     pub changed: Vec<NodeAddress>,
     /// Gone. Not those that were forgotten and have come back.
     pub forgotten: Vec<NodeId>,
@@ -183,7 +183,7 @@ impl WatchCache {
         history.brief = brief;
     }
 
-    /// Passes on addresses.
+    /// Passes on addresses that another cache has published, for the readers of this one.
     pub fn pass_on_nodes(&mut self, changed: Vec<NodeAddress>, forgotten: Vec<NodeId>) {
         self.addresses(changed, forgotten);
     }

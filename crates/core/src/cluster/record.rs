@@ -114,9 +114,9 @@ impl Default for ClusterRecord {
 /// second. This coordinator cannot know what became of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostIds {
-    /// Of shards.
+    /// The first shard id that may be lost, and the one after the last.
     pub shards: (ShardId, ShardId),
-    /// Of replicas.
+    /// The first placement id that may be lost, and the one after the last.
     pub placements: (PlacementId, PlacementId),
 }
 
@@ -161,7 +161,7 @@ impl ShardRule {
 /// A keyspace as stored, its map apart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyspaceRecord {
-    /// Its settings.
+    /// The settings as people gave them, with all later changes.
     pub keyspace: Keyspace,
     /// Why nothing of it moves by itself, until a person releases the brake (K18).
     pub brake: Option<String>,
@@ -205,9 +205,9 @@ impl Drain {
 /// A node as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeRecord {
-    /// As it announced itself last.
+    /// The announcement of its latest registration.
     pub spec: NodeSpec,
-    /// Its latest incarnation.
+    /// The latest start of the node that has registered.
     pub incarnation: Incarnation,
     /// The digest of that incarnation's token. None where it was lost with the record, or never known: the coordinator
     /// then accepts the first process that comes back as that incarnation.
@@ -218,7 +218,7 @@ pub struct NodeRecord {
     pub left: bool,
     /// Whether a map has named it, or it has named stored data, in this incarnation or an earlier one: its disk may have data.
     pub held: bool,
-    /// Asked to be emptied.
+    /// A person's request to empty the node; none = it takes shards.
     pub drain: Option<Drain>,
     /// When this incarnation registered, in milliseconds of Unix time.
     pub since_ms: u64,
@@ -261,16 +261,16 @@ pub enum Write {
     DropPlan(PlanId),
 }
 
-/// Everything durable.
+/// Everything durable: what a coordinator begins to lead from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Records {
     /// Counters and switches; the default for a new cluster.
     pub cluster: ClusterRecord,
     /// Keyspaces with their maps.
     pub keyspaces: Vec<(KeyspaceRecord, ShardMap)>,
-    /// Nodes.
+    /// The records of all nodes, those of dead ones included.
     pub nodes: Vec<NodeRecord>,
-    /// Plans.
+    /// All plans that are kept, finished ones included.
     pub plans: Vec<Plan>,
 }
 

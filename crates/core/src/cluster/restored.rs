@@ -106,12 +106,12 @@ impl RestoredCopies {
 /// name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Heard {
-    /// Not of all.
+    /// Some node that is not dead has not said yet what it has stored.
     #[default]
     NotAll,
-    /// Of all but dead ones that may have data.
+    /// All but dead ones that may have data have said it.
     AllButDead,
-    /// Of all.
+    /// Every node that may have data has said what it has stored.
     All,
 }
 

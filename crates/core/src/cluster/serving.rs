@@ -30,10 +30,10 @@ use crate::node::exchange::Phase;
 use crate::plan::handover;
 use std::fmt;
 
-/// The table of this module.
+/// Whether a shard is served, and if not, why: a line of the table of this module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Serving {
-    /// Its leader serves.
+    /// Its leader serves it, on a node that answers.
     Led,
     /// This coordinator has just begun, and has not heard its leader yet: it is not known whether it is served.
     Unheard,

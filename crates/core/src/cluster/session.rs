@@ -27,16 +27,16 @@ use crate::node::load::BadLoad;
      process"
 )]
 pub struct WrongToken {
-    /// The node.
+    /// The node in whose name the message came.
     pub node: NodeId,
-    /// Whose token it should be.
+    /// The incarnation whose token the message lacks.
     pub incarnation: Incarnation,
 }
 
 /// A registration that is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RegisterError {
-    /// Unusable.
+    /// What the worker announces of itself cannot be used.
     #[error(transparent)]
     Spec(#[from] NodeSpecError),
     /// The name belongs to a process that is alive elsewhere.
@@ -44,9 +44,9 @@ pub enum RegisterError {
         "node {node} is registered and alive at {address}: choose another node id, or stop that process first"
     )]
     NameTaken {
-        /// The name.
+        /// The node id that both processes have.
         node: NodeId,
-        /// Where its owner is.
+        /// The address at which the process that has the name is alive.
         address: String,
     },
     /// The address belongs to a node that is alive.
@@ -54,9 +54,9 @@ pub enum RegisterError {
         "address {address} belongs to node {node}, which is alive: every node needs an address of its own"
     )]
     AddressTaken {
-        /// The address.
+        /// The address that the worker announces.
         address: String,
-        /// Whose it is.
+        /// The live node that has the address.
         node: NodeId,
     },
     /// It is of another cluster, or this coordinator's state was emptied.
@@ -66,11 +66,11 @@ pub enum RegisterError {
          start the worker anew, which then keeps its data apart. Nothing of what the worker holds was touched"
     )]
     OtherCluster {
-        /// The node.
+        /// The node that asks to register.
         node: NodeId,
-        /// The coordinator's.
+        /// The cluster of this coordinator.
         ours: ClusterId,
-        /// The worker's.
+        /// The cluster that the worker was ordered by before.
         theirs: ClusterId,
     },
     /// It knows more than this coordinator.
@@ -80,13 +80,13 @@ pub enum RegisterError {
         ours.map_or("knows of no such keyspace".to_owned(), |ours| format!("has it at {ours}"))
     )]
     Ahead {
-        /// The node.
+        /// The node that asks to register.
         node: NodeId,
-        /// Of which keyspace.
+        /// The keyspace of which the worker knows a later map.
         keyspace: KeyspaceName,
-        /// The coordinator's, if it knows the keyspace.
+        /// The coordinator's map of it; none = it knows no such keyspace.
         ours: Option<Generation>,
-        /// The worker's.
+        /// The map that the worker knows of.
         theirs: Generation,
     },
     /// A node of that name is not known: it was removed, or never registered.
@@ -95,7 +95,7 @@ pub enum RegisterError {
          process"
     )]
     Unknown {
-        /// The node.
+        /// The node whose process comes back.
         node: NodeId,
     },
     /// It comes back too late.
@@ -104,15 +104,15 @@ pub enum RegisterError {
          process"
     )]
     Ended {
-        /// The node.
+        /// The node whose process comes back.
         node: NodeId,
-        /// The dead incarnation.
+        /// The incarnation that has ended, which the process still has.
         incarnation: Incarnation,
     },
     /// It comes without the token of its incarnation; nothing was taken from it.
     #[error(transparent)]
     WrongToken(#[from] WrongToken),
-    /// More than [`limits::NODES`].
+    /// The cluster has [`limits::NODES`] nodes, and this one would be one more.
     #[error("the cluster has {limit} nodes, the most it can have: remove dead ones first", limit = limits::NODES)]
     Full,
     /// Too many new processes came from one address.
@@ -122,9 +122,9 @@ pub enum RegisterError {
         each = limits::NEWCOMER_MS
     )]
     TooMany {
-        /// The address.
+        /// The address that the processes came from.
         from: String,
-        /// Until there is room, in milliseconds.
+        /// When there is room again, in milliseconds from now.
         wait_ms: u64,
     },
 }
@@ -132,7 +132,7 @@ pub enum RegisterError {
 /// A beat that is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BeatError {
-    /// Not registered here.
+    /// The coordinator has no record of the node.
     #[error("node {0} is not registered: register again, with the incarnation it has")]
     Unknown(NodeId),
     /// Not registered since this coordinator started: which version of orders the worker has means nothing
@@ -146,9 +146,9 @@ pub enum BeatError {
         "incarnation {incarnation} of node {node} has ended: stop serving, keep the data, register as a new process"
     )]
     Ended {
-        /// The node.
+        /// The node that the beat is of.
         node: NodeId,
-        /// The ended incarnation.
+        /// The incarnation that has ended, which the beat names.
         incarnation: Incarnation,
     },
     /// It comes without the token of its incarnation; nothing was taken from it.
@@ -166,31 +166,31 @@ pub enum BeatError {
         "beat {sequence} of node {node} came after beat {latest}: number the beats of an incarnation on from 1"
     )]
     Skips {
-        /// The node.
+        /// The node that the beat is of.
         node: NodeId,
-        /// Its number.
+        /// The number of the refused beat.
         sequence: u64,
-        /// The number of the latest.
+        /// The number of the latest accepted beat; 0 before the first.
         latest: u64,
     },
     /// Overtaken by a later beat; nothing was taken from it.
     #[error("beat {sequence} of node {node} came after beat {latest}: ignored")]
     Late {
-        /// The node.
+        /// The node that the beat is of.
         node: NodeId,
-        /// Its number.
+        /// The number of the refused beat.
         sequence: u64,
-        /// The number of the latest.
+        /// The number of the latest accepted beat.
         latest: u64,
     },
     /// A load that is not a load; nothing was taken from the beat.
     #[error("the report of node {node} on {shard} is refused: {error}", shard = replica.shard)]
     Load {
-        /// The node.
+        /// The node that the beat is of.
         node: NodeId,
-        /// The replica.
+        /// The replica whose load is refused.
         replica: ReplicaKey,
-        /// What is wrong.
+        /// What is wrong with the load.
         error: BadLoad,
     },
 }

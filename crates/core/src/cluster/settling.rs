@@ -6,7 +6,7 @@ use crate::base::id::ShardId;
 use crate::keyspace::map::{Shard, Stage};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
+/// The shards of a keyspace that have a next step, by what they wait for; the decisions look at no others.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settling {
     /// Shards with something under way.

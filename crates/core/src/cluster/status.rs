@@ -27,13 +27,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Summary {
     /// What is wrong, the worst first, each with the way out. Empty = nothing that a person has to look at.
     pub problems: Vec<Problem>,
-    /// Keyspaces.
+    /// How many keyspaces there are, without those in quarantine.
     pub keyspaces: usize,
-    /// Shards by stage.
+    /// How many shards there are, by what becomes of them.
     pub shards: ShardCounts,
-    /// Replicas by state.
+    /// How many replicas there are in each state.
     pub replicas: BTreeMap<ReplicaState, usize>,
-    /// Nodes by health.
+    /// How many nodes there are of each health.
     pub nodes: BTreeMap<Health, usize>,
     /// Drains that were asked for, and how they stand.
     pub drains: Vec<DrainStatus>,
@@ -47,9 +47,9 @@ pub struct Summary {
     pub set_aside: Vec<(KeyspaceName, ShardId, String)>,
     /// The first of what is on its way, at most [`limits::MOVES_SHOWN`].
     pub under_way: Vec<MoveRow>,
-    /// Moves under way.
+    /// How many moves are under way: replicas that load to replace another.
     pub moves: usize,
-    /// First loads and repairs under way.
+    /// How many first loads and repairs are under way.
     pub loads: usize,
     /// The first nodes for which shards wait, as only they have their data, at most [`limits::NAMES_SHOWN`] and one.
     pub awaited: BTreeSet<NodeId>,
@@ -82,7 +82,7 @@ pub struct BegunEmpty {
     pub shards: usize,
     /// When the last one did, in milliseconds of Unix time.
     pub last_wall_ms: u64,
-    /// The same by this coordinator's clock.
+    /// The same moment by this coordinator's clock.
     last: Millis,
 }
 
@@ -104,7 +104,7 @@ impl KeyspaceState {
     }
 }
 
-/// Shards by stage.
+/// How many shards there are, by their stage, and those that should serve by whether they do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShardCounts {
     /// They answer for their bounds: their leader serves, on a node that answers.
@@ -132,7 +132,7 @@ pub struct ShardCounts {
 }
 
 impl ShardCounts {
-    /// All of them.
+    /// Every shard, whatever its stage.
     pub fn total(&self) -> usize {
         self.led + self.unheard + self.unserved() + self.forming + self.closing + self.removing
     }
@@ -151,7 +151,7 @@ impl ShardCounts {
 /// A shard that has fewer replicas than it wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unplaced {
-    /// Of which keyspace.
+    /// The keyspace of the shard that has too few replicas.
     pub keyspace: KeyspaceName,
     /// The shard that has too few replicas.
     pub shard: ShardId,
@@ -166,7 +166,7 @@ pub struct Unplaced {
 /// Since when something has been as it is, in milliseconds of Unix time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
-    /// Since that moment.
+    /// Since exactly that moment, which this coordinator has seen.
     At(u64),
     /// Since that moment, when this coordinator started, or longer.
     AtLeast(u64),
@@ -179,17 +179,17 @@ pub struct ReplicaRow {
     pub placement: PlacementId,
     /// The node that the replica is on.
     pub node: NodeId,
-    /// In which zone that is.
+    /// The zone of that node; none = it names none.
     pub zone: Option<Zone>,
-    /// How that node is.
+    /// The health of that node.
     pub health: Health,
-    /// Leader or follower.
+    /// The role that the map gives the replica.
     pub role: Role,
-    /// What it should be.
+    /// The state that the map gives the replica.
     pub state: ReplicaState,
-    /// What its worker says; none before the first report.
+    /// What its worker says of it; none before the first report.
     pub phase: Option<Phase>,
-    /// What it last measured.
+    /// The load that its worker last reported; none before the first one.
     pub load: Option<Load>,
     /// Whether it is in the in-sync set of its shard; none in a keyspace that is not replicated.
     pub in_sync: Option<bool>,
@@ -200,19 +200,19 @@ pub struct ReplicaRow {
 pub struct ShardRow {
     /// The id of the shard.
     pub shard: ShardId,
-    /// What it holds.
+    /// The keys, hashes, slot or partition that the shard holds.
     pub bounds: Bounds,
-    /// What it is for.
+    /// The stage that the map gives the shard.
     pub stage: Stage,
     /// Whether it is served; none where it need not be.
     pub serving: Option<Serving>,
-    /// Its epoch.
+    /// The shard's epoch; it grows with each change of the leader or the bounds.
     pub epoch: Epoch,
     /// Since when it has that epoch, and so this leader.
     pub since: Since,
-    /// Replicas that it wants.
+    /// How many replicas it should have.
     pub want: u32,
-    /// What was said about it alone.
+    /// What a person or the cluster has said about this shard alone.
     pub rule: Option<ShardRule>,
     /// Its replicas, in the order of their placement ids.
     pub replicas: Vec<ReplicaRow>,
@@ -223,27 +223,27 @@ pub struct ShardRow {
 pub struct NodeRow {
     /// The id of the node.
     pub node: NodeId,
-    /// `host:port`.
+    /// Where other processes reach its worker, as `host:port`.
     pub address: String,
     /// Where clients of Redis reach it; none = it has no listener for them.
     pub resp_address: Option<String>,
-    /// Its latest start.
+    /// The latest start of the node that has registered.
     pub incarnation: Incarnation,
-    /// When that registered, in milliseconds of Unix time.
+    /// When that start registered, in milliseconds of Unix time.
     pub since_ms: u64,
-    /// How it is.
+    /// How the coordinator sees the node now.
     pub health: Health,
-    /// Its zone.
+    /// The zone that the node announces; none = it names none.
     pub zone: Option<Zone>,
-    /// Its rack.
+    /// The rack that the node announces; none = it names none.
     pub rack: Option<Zone>,
-    /// Its labels.
+    /// The labels that the node announces, for constraints to name.
     pub labels: BTreeSet<Label>,
-    /// Which kinds of keyspaces it serves.
+    /// The kinds of keyspaces that the node serves.
     pub kinds: BTreeSet<KeyspaceKind>,
     /// Its share of every load, relative to other nodes.
     pub capacity: f64,
-    /// What was asked for; [`Cluster::drain_status`] says how far it is.
+    /// The drain that a person has asked for; [`Cluster::drain_status`] says how far it is.
     pub drain: Option<Drain>,
     /// It has asked to leave.
     pub leaving: bool,
@@ -251,7 +251,7 @@ pub struct NodeRow {
     pub is_up_to_date: bool,
     /// Share of its capacity that foreground work takes.
     pub busy: f64,
-    /// What it says of its disk.
+    /// The health of its disk, as its last heartbeat says.
     pub disk: DiskHealth,
     /// Replicas that it should hold, by keyspace.
     pub replicas: BTreeMap<KeyspaceName, usize>,

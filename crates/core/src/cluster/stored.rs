@@ -49,9 +49,9 @@ enum Extent {
 /// Failed loads of a replica that are not held against it, as its source was away or may have been.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Excuse {
-    /// Those up to this one.
+    /// Failed loads up to this number do not count.
     pub(super) attempts: u32,
-    /// All, before then.
+    /// Until then no failed load counts.
     pub(super) until: Millis,
 }
 

@@ -228,7 +228,7 @@ enum Ending {
     Over,
     /// No change was made, and the order is taken back.
     Unused,
-    /// Another leads.
+    /// The leader that was to hand over leads no more.
     Gone,
 }
 

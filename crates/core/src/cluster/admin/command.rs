@@ -13,7 +13,7 @@ pub enum Command {
     CreateKeyspace {
         /// Everything its owner says.
         keyspace: Box<Keyspace>,
-        /// Its first shards.
+        /// How the new keyspace is cut into its first shards.
         presplit: Presplit,
         /// Nodes that are still to join will hold what those that have joined cannot.
         ahead: bool,
@@ -34,9 +34,9 @@ pub enum Command {
     },
     /// New partitions of a keyspace with named sharding (A1).
     RegisterPartitions {
-        /// Of which keyspace.
+        /// The keyspace that gets the partitions. Its sharding must be named.
         keyspace: KeyspaceName,
-        /// Their names.
+        /// Names that the keyspace does not have yet; at least one.
         partitions: Vec<PartitionName>,
         /// Replicas of each of them; none = as the keyspace says.
         replicas: Option<u32>,
@@ -45,16 +45,16 @@ pub enum Command {
     },
     /// Takes partitions away; each goes when its replicas have unloaded.
     UnregisterPartitions {
-        /// Of which keyspace.
+        /// The keyspace that loses the partitions.
         keyspace: KeyspaceName,
-        /// Their names.
+        /// Names that the keyspace has; at least one.
         partitions: Vec<PartitionName>,
     },
     /// Empties a node (A19).
     DrainNode {
         /// The node to drain.
         node: NodeId,
-        /// Why, for people.
+        /// The person's reason, which the coordinator stores with the drain and shows.
         reason: String,
         /// Waits until fewer nodes than this are down or being drained; none = begins at once.
         max_down: Option<u32>,
@@ -63,7 +63,7 @@ pub enum Command {
     DrainZone {
         /// The zone whose nodes are drained.
         zone: Zone,
-        /// Why, for people.
+        /// The person's reason, which the coordinator stores with the drain of each node and shows.
         reason: String,
         /// As in [`Command::DrainNode`]: at most this many are down or drained at once.
         max_down: Option<u32>,
@@ -85,7 +85,7 @@ pub enum Command {
     },
     /// One replica to another node, make before break.
     MoveShard {
-        /// Of which keyspace.
+        /// The keyspace of the shard that moves.
         keyspace: KeyspaceName,
         /// The shard whose replica moves.
         shard: ShardId,
@@ -96,25 +96,26 @@ pub enum Command {
     },
     /// Another leader among the live replicas.
     TransferLeader {
-        /// Of which keyspace.
+        /// The keyspace of the shard that gets another leader.
         keyspace: KeyspaceName,
         /// The shard that gets another leader.
         shard: ShardId,
         /// The node whose replica leads then.
         to: NodeId,
     },
-    /// One replica more.
+    /// Adds a replica of a shard. Where the shard then has more than it wants, the planner takes one away again.
     AddReplica {
-        /// Of which keyspace.
+        /// The keyspace of the shard that gets a replica.
         keyspace: KeyspaceName,
         /// The shard that gets one replica more.
         shard: ShardId,
         /// The node that gets the new replica.
         node: NodeId,
     },
-    /// One replica less.
+    /// Removes a replica of a shard, but never the last one that serves. Where the shard then has fewer than it wants, the
+    /// planner places one again.
     RemoveReplica {
-        /// Of which keyspace.
+        /// The keyspace of the shard that loses a replica.
         keyspace: KeyspaceName,
         /// The shard that loses a replica.
         shard: ShardId,
@@ -123,16 +124,16 @@ pub enum Command {
     },
     /// One shard becomes several, on the nodes where it is.
     SplitShard {
-        /// Of which keyspace.
+        /// The keyspace of the shard that is split.
         keyspace: KeyspaceName,
         /// The shard to split.
         shard: ShardId,
-        /// Where to cut.
+        /// The positions at which the children begin, or the middle.
         at: SplitAt,
     },
     /// Two neighbours become one.
     MergeShards {
-        /// Of which keyspace.
+        /// The keyspace of the two shards.
         keyspace: KeyspaceName,
         /// The one with the lower bounds.
         left: ShardId,
@@ -141,14 +142,14 @@ pub enum Command {
     },
     /// A hot key gets a shard of its own (K12).
     IsolateKey {
-        /// Of which keyspace.
+        /// The keyspace that has the hot key.
         keyspace: KeyspaceName,
         /// Which key; its whole partition is isolated.
         key: Key,
     },
     /// A shard gets a number of replicas of its own (K12).
     SetShardReplicas {
-        /// Of which keyspace.
+        /// The keyspace of the shard that gets its own number.
         keyspace: KeyspaceName,
         /// The shard whose number of replicas is set.
         shard: ShardId,
@@ -159,7 +160,7 @@ pub enum Command {
     },
     /// Says where a shard may be, on top of what its keyspace says; the default constraint unpins it.
     PinShard {
-        /// Of which keyspace.
+        /// The keyspace of the shard that is pinned.
         keyspace: KeyspaceName,
         /// The shard whose nodes are constrained.
         shard: ShardId,
@@ -170,14 +171,14 @@ pub enum Command {
     },
     /// Lets a shard that was set aside be placed again (A20).
     ReleaseShard {
-        /// Of which keyspace.
+        /// The keyspace of the shard that was set aside.
         keyspace: KeyspaceName,
         /// The shard that was set aside.
         shard: ShardId,
     },
     /// Lets a durable shard that waits for its data go on with what one node has stored of it (D10).
     ForceJoinShard {
-        /// Of which keyspace.
+        /// The keyspace of the shard that waits. It must be durable.
         keyspace: KeyspaceName,
         /// The durable shard that waits for its data.
         shard: ShardId,
@@ -188,7 +189,7 @@ pub enum Command {
     },
     /// Gives up all that a durable shard held, where no copy of it comes back: a new, empty shard takes its keys (D10).
     RecreateShard {
-        /// Of which keyspace.
+        /// The keyspace of the shard whose data is given up. It must be durable.
         keyspace: KeyspaceName,
         /// The durable shard whose data is given up.
         shard: ShardId,
@@ -297,12 +298,12 @@ pub enum Presplit {
         keys: Vec<Key>,
         /// The weight of each key; empty = 1 each.
         weights: Vec<u64>,
-        /// How many shards.
+        /// How many shards to make, at most as many as the sample has different keys.
         shards: u32,
     },
     /// This many equal ranges of hashes (hash ranges).
     HashRanges(u32),
-    /// These partitions (named).
+    /// One shard for each of these partitions (named).
     Names(Vec<PartitionName>),
 }
 

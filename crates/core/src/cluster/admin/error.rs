@@ -31,14 +31,14 @@ pub enum Kind {
 /// A command that is not carried out. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum AdminError {
-    /// No such thing.
+    /// No keyspace, or no node, has the name that the command gives.
     #[error("there is no {what} {name}: {}", self.way_out())]
     Unknown {
-        /// "keyspace", "node".
+        /// The sort of thing that the command names: "keyspace" or "node".
         what: &'static str,
         /// The name that was given.
         name: String,
-        /// A known one that is spelled nearly so.
+        /// The name of an existing one that is spelled nearly so; none when no name is close.
         nearest: Option<String>,
     },
     /// No node is in that zone.
@@ -46,34 +46,34 @@ pub enum AdminError {
     NoZone {
         /// The zone that was given.
         zone: Zone,
-        /// Those of the nodes.
+        /// The zones that the registered nodes name.
         known: BTreeSet<Zone>,
     },
-    /// No such shard.
+    /// The keyspace has no shard of that id: it never had, or the shard was split, merged or removed.
     #[error("keyspace {keyspace} has no shard {shard}: {}", self.way_out())]
     NoShard {
-        /// Where it was looked for.
+        /// The keyspace in which the coordinator looked for the shard.
         keyspace: KeyspaceName,
         /// The shard id that was not found in the keyspace.
         shard: ShardId,
     },
-    /// No such replica.
+    /// The shard exists, but not on the node that the command names.
     #[error("shard {shard} has no replica on node {node}: {}", self.way_out())]
     NoReplica {
         /// The shard that has no replica on the node.
         shard: ShardId,
-        /// Where it was looked for.
+        /// The node on which the coordinator looked for a replica.
         node: NodeId,
-        /// Where its replicas are.
+        /// The nodes on which the shard has replicas.
         on: Vec<NodeId>,
     },
-    /// No such plan.
+    /// The coordinator keeps no plan of that number. It keeps plans that are over only for a while.
     #[error("there is no {0}: {way}", way = self.way_out())]
     NoPlan(PlanId),
-    /// No such partitions.
+    /// The keyspace lacks some of the partitions that the command names.
     #[error("keyspace {keyspace} has no partition {}: {}", list(partitions, ""), self.way_out())]
     NoPartitions {
-        /// Where they were looked for.
+        /// The keyspace in which the coordinator looked for them.
         keyspace: KeyspaceName,
         /// The partitions that the keyspace does not have.
         partitions: Vec<PartitionName>,
@@ -106,7 +106,7 @@ pub enum AdminError {
     /// First shards that cannot be.
     #[error(transparent)]
     Presplit(#[from] PresplitError),
-    /// No such policy.
+    /// A keyspace names a placement policy that this coordinator does not have.
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
     /// A change that the map does not allow.
@@ -118,9 +118,9 @@ pub enum AdminError {
     /// Can never be carried out as given.
     #[error("{problem}: {way_out}")]
     Invalid {
-        /// What is wrong.
+        /// What is wrong with the command, in a part of a sentence.
         problem: String,
-        /// What would do.
+        /// What the person may give instead.
         way_out: String,
     },
     /// Against the rules as things are.

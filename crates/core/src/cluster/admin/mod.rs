@@ -64,7 +64,7 @@ pub struct Answer {
     pub shares: Vec<NodeShare>,
     /// How the drains stand that the command was about.
     pub drains: Vec<DrainStatus>,
-    /// Nothing was changed.
+    /// Whether the command was only tried: then the coordinator has changed nothing.
     pub dry_run: bool,
 }
 

@@ -200,7 +200,7 @@ impl Cluster {
 }
 
 impl Members {
-    /// Forgets a node.
+    /// Forgets a node and its record, and has the planner look at every keyspace anew.
     pub(super) fn remove(
         &mut self,
         at: Moment,

@@ -39,7 +39,7 @@ pub(super) enum Until {
     Moves,
     /// Bytes may be copied again.
     Bytes,
-    /// Anything else.
+    /// Something else changes: the queue tries it again when anything has happened in the keyspace.
     Anything,
 }
 

@@ -72,7 +72,7 @@ pub(super) struct Leads {
 pub(super) struct Transfer {
     /// Which one of [`Leads::shards`].
     pub(super) shard: usize,
-    /// Who leads then.
+    /// The number of the node that leads then.
     pub(super) to: u32,
     pub(super) because: Because,
 }

@@ -140,7 +140,7 @@ fn o8_d10_the_parents_keep_their_sets_and_closers_when_everything_dies_before_th
     assert_eq!((test.map().len(), closing(&test).len()), (8, 0));
 }
 
-/// Step 1a.
+/// Step 1a of L1: the children that a split prepares.
 #[test]
 fn l1_children_that_too_few_nodes_are_left_for_are_given_up_and_their_parents_go_on() {
     let mut test = cluster();

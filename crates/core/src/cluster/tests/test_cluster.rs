@@ -89,7 +89,7 @@ impl Hang {
     }
 }
 
-/// One worker process.
+/// One worker process, with what it holds and the lease that it has.
 pub struct Worker {
     incarnation: Incarnation,
     sequence: u64,
