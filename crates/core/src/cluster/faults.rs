@@ -45,7 +45,7 @@ pub struct StoredFaults {
     pub plans_may_be_old: bool,
     /// Settings of these keyspaces are not those that were written last.
     pub settings: BTreeMap<KeyspaceName, String>,
-    /// What says what was written last is missing, damaged or older itself.
+    /// The manifest, which says what was written last, is missing, damaged or older itself.
     pub manifest: Vec<String>,
     /// Keyspaces whose manifest is missing, damaged or older itself.
     pub manifests: BTreeMap<KeyspaceName, String>,

@@ -75,7 +75,6 @@ pub struct NodeState {
 }
 
 impl Members {
-    /// No nodes yet.
     pub(super) fn new(now: Millis) -> Members {
         Members { nodes: Nodes::new(), last_join: now, registrations: Registrations::default() }
     }

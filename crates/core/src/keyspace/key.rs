@@ -19,7 +19,7 @@ pub struct Key(ThinArc<(), u8>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a key of {bytes} bytes is too long: the limit is {max}", max = limits::KEY_BYTES)]
 pub struct KeyTooLong {
-    /// Its length.
+    /// The length of the refused key.
     pub bytes: usize,
 }
 
@@ -37,7 +37,7 @@ impl Key {
         Key(ThinArc::from_header_and_slice((), &[]))
     }
 
-    /// The bytes.
+    /// The bytes as given; empty for the lowest key.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0.slice
     }
@@ -124,7 +124,7 @@ impl KeyRange {
         Ok(KeyRange { begin, end })
     }
 
-    /// Every key.
+    /// The range that holds every key.
     pub fn all() -> KeyRange {
         KeyRange { begin: Key::empty(), end: Key::empty() }
     }
@@ -144,7 +144,7 @@ impl fmt::Display for KeyRange {
 /// Points of the 64-bit hash space from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HashRange {
-    /// Lowest point.
+    /// Lowest point; never above `last`.
     pub first: u64,
     /// Highest point; never below `first`.
     pub last: u64,

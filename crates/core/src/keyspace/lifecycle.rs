@@ -34,11 +34,11 @@ use std::fmt;
 pub enum ReplicaState {
     /// Prepares or catches up; does not serve.
     Load,
-    /// Serves.
+    /// Serves its shard, as the leader or beside it.
     Live,
     /// Hands over and forwards.
     Unload,
-    /// May be deleted.
+    /// Serves no more: its node may delete the data.
     UnloadFinal,
 }
 
@@ -48,14 +48,14 @@ pub enum ReplicaState {
 pub struct IllegalStep {
     /// The placement id of the replica that was to take the step.
     pub placement: PlacementId,
-    /// Where it is.
+    /// The state that the replica is in.
     pub from: ReplicaState,
-    /// Where it was asked to go.
+    /// The state that it was asked to go to.
     pub to: ReplicaState,
 }
 
 impl IllegalStep {
-    /// What to do.
+    /// The end of the sentence for a refused step: what to do instead.
     pub const WAY_OUT: &str = "a replica never goes back, add a new one instead";
 }
 

@@ -24,7 +24,7 @@ macro_rules! words {
         pub enum $type { $($(#[$vdoc])* $variant),+ }
 
         impl $type {
-            /// All of them.
+            /// Every word, in the order of the declaration.
             pub const ALL: &'static [$type] = &[$($type::$variant),+];
 
             /// The word that people write.
@@ -69,11 +69,11 @@ words!(
     KeyspaceKind, "kind of keyspace" {
         /// A user's own service.
         App = "app",
-        /// Immutable batch data.
+        /// Immutable batch data, which nodes fetch from its source.
         Dataset = "dataset",
-        /// Mutable, replicated tables.
+        /// Mutable rows, which the nodes replicate among themselves.
         Table = "table",
-        /// A short-lived re-ordering.
+        /// A pool of nodes that sort records for shuffles.
         Shuffle = "shuffle",
     }
 );
@@ -94,9 +94,9 @@ words!(
 words!(
     /// Who decides about rebalancing (K15). Repairs after a death are made in every mode but `manual`.
     Mode, "rebalancing mode" {
-        /// Plans approve themselves.
+        /// The coordinator approves its plans itself.
         Automatic = "automatic",
-        /// Plans wait for a person.
+        /// Each plan waits for a person.
         Suggested = "suggested",
         /// Only a person makes plans.
         Manual = "manual",
@@ -106,7 +106,7 @@ words!(
 words!(
     /// Over what the replicas of a shard must be spread.
     Spread, "spread" {
-        /// Distinct nodes only.
+        /// Distinct nodes, wherever these are.
         Node = "node",
         /// Distinct zones where there are enough, else distinct nodes; the plan says so.
         Zone = "zone",
@@ -122,7 +122,7 @@ words!(
 words!(
     /// What values the rows of a table may have.
     RowValues, "form of values" {
-        /// Any bytes.
+        /// Any bytes, which a table does not look at.
         Bytes = "bytes",
         /// JSON texts only: a write of another value is refused.
         Json = "json",
@@ -285,7 +285,7 @@ pub enum KeyspaceError {
         what: &'static str,
         /// The value that was given for the setting.
         value: f64,
-        /// What would do.
+        /// What the person may give instead.
         mend: &'static str,
     },
     /// A replicated keyspace whose data does not outlive its processes.
@@ -325,7 +325,7 @@ pub enum KeyspaceError {
 }
 
 impl KeyspaceError {
-    /// What to do.
+    /// What to do instead: the end of the sentence.
     pub fn way_out(&self) -> String {
         match self {
             KeyspaceError::Replicas { .. } => format!("give 1 to {}", limits::REPLICAS),

@@ -81,10 +81,10 @@ pub struct Fleet {
     pub laden: bool,
 }
 
-/// What follows from those who are dying.
+/// What follows from the nodes that are dying.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// They are replaced.
+    /// So few that the planner replaces them.
     Borne,
     /// No node is given up yet: with those that are only silent so far they would be too many, and those may answer
     /// in a moment.
@@ -92,9 +92,9 @@ pub enum Verdict {
     /// So many would be too many, but these shards may have killed that many of them one after the other: where the
     /// evidence points to exactly one of them it is held back, and the nodes are replaced. Otherwise the brake goes on.
     Poisoned {
-        /// The shards that went furthest.
+        /// The shards under which the most nodes died, one after the other.
         shards: Vec<ShardName>,
-        /// Through so many nodes.
+        /// How many nodes died so.
         deaths: usize,
         /// Why the brake goes on if none of them is to blame.
         otherwise: String,

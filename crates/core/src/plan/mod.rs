@@ -24,44 +24,44 @@ use std::ops::Deref;
 /// One change that a plan asks for. Each takes several commits to carry out: see [`crate::plan::handover`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// One replica more.
+    /// Adds a replica to a shard.
     Add {
-        /// Of which shard.
+        /// The shard that gets the replica.
         shard: ShardId,
-        /// On which node.
+        /// The node that gets the replica.
         node: NodeId,
     },
-    /// A replica to another node, make before break.
+    /// Moves a replica to another node, make before break.
     Move {
-        /// Of which shard.
+        /// The shard whose replica moves.
         shard: ShardId,
         /// The replica that leaves.
         from: PlacementId,
         /// The node that takes over.
         to: NodeId,
     },
-    /// One replica less.
+    /// Removes a replica, while another one stays.
     Remove {
-        /// Of which shard.
+        /// The shard that loses the replica.
         shard: ShardId,
         /// The placement id of the replica that is removed.
         placement: PlacementId,
     },
-    /// Another leader among the live replicas.
+    /// Gives the lead to another live replica.
     Lead {
-        /// Of which shard.
+        /// The shard that gets another leader.
         shard: ShardId,
-        /// Who leads then.
+        /// The placement id of the replica that leads then.
         placement: PlacementId,
     },
-    /// One shard becomes several, each on the nodes that are named.
+    /// Makes several shards of one, each on the nodes that are named.
     Split {
-        /// The parent.
+        /// The parent, which closes when the children serve.
         shard: ShardId,
         /// Bounds and nodes of the children, leader's node first.
         children: Vec<(Bounds, Vec<NodeId>)>,
     },
-    /// Neighbours become one.
+    /// Makes one shard of neighbours.
     Merge {
         /// The shards that are merged.
         shards: Vec<ShardId>,
@@ -125,13 +125,13 @@ impl fmt::Display for Change {
 /// How far one change has got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Not begun.
+    /// The coordinator has not begun it: the throttle or something else holds it up, or the plan is not approved.
     Waiting,
-    /// In the map, under way.
+    /// It is in the map, under way.
     Started,
-    /// Done.
+    /// The map is as the change asks for.
     Done,
-    /// Not done, because the world had changed; says how.
+    /// It was given up, because the world had changed; says how.
     Dropped(String),
 }
 
@@ -175,7 +175,7 @@ pub enum Origin {
     Person(String),
 }
 
-/// What a plan was based on when a person said no to it: while that holds, the same is not proposed again.
+/// What a plan was based on when a person rejected it: while that holds, the planner does not propose the same again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Basis {
     /// A hash over the settings, the nodes, and the replicas and rules of the plan's shards; 0 where it was not
@@ -185,16 +185,16 @@ pub struct Basis {
     pub load: [u64; METRICS.len()],
 }
 
-/// Where a plan stands.
+/// How far a plan is on its way from the planner to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
     /// Waits for a person.
     Suggested,
-    /// Being executed.
+    /// The coordinator carries it out, change by change.
     Approved,
     /// Everything is done or dropped.
     Finished,
-    /// A person said no to what was based on this.
+    /// A person has rejected what was based on this.
     Rejected(Basis),
     /// Replaced by a later plan before anybody approved it.
     Superseded,
@@ -202,33 +202,33 @@ pub enum Status {
     Refused(String),
 }
 
-/// The plan.
+/// A list of changes to one keyspace that is approved, rejected and executed as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Its number.
+    /// The number that people name it by, of one count for the whole cluster.
     pub id: PlanId,
     /// The keyspace of the shards that it changes.
     pub keyspace: KeyspaceName,
-    /// The map it was made from.
+    /// The generation of the map that it was made from.
     pub base: Generation,
-    /// Who made it.
+    /// Whether the planner or a person made it, and for what.
     pub origin: Origin,
     /// What to do, in order.
     pub changes: Vec<Planned>,
-    /// Where it stands.
+    /// Whether it waits, is carried out or is over.
     pub status: Status,
     /// When it was made, in milliseconds of Unix time.
     pub made_ms: u64,
-    /// Who approved or rejected it.
+    /// The person who approved, rejected or edited it; none before that, and where no person did.
     pub decided_by: Option<String>,
 }
 
 /// A plan for people: with the nodes of the replicas that it names, as far as it knows them or the map has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownPlan {
-    /// The plan.
+    /// The plan as it is stored.
     pub plan: Plan,
-    /// Where the replicas are.
+    /// The nodes of the replicas that it names.
     pub nodes: BTreeMap<PlacementId, NodeId>,
 }
 

@@ -29,11 +29,11 @@ use std::str::FromStr;
 /// A hash function that is the same in every process, version and architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum HashFunction {
-    /// [`java::string`], 32 bits.
+    /// Java's `String.hashCode` of the key as text ([`java::string`]), 32 bits.
     JavaString,
-    /// [`java::bytes`], 32 bits.
+    /// The same recurrence over the bytes ([`java::bytes`]), 32 bits.
     JavaBytes,
-    /// [`java::hadoop`], 32 bits.
+    /// Hadoop's `hashBytes` ([`java::hadoop`]), 32 bits.
     HadoopBytes,
     /// [`murmur3::x86_32`] with seed 0, 32 bits.
     Murmur3_32,
@@ -44,9 +44,9 @@ pub enum HashFunction {
     Xxh3_64,
     /// MD5 (RFC 1321), 128 bits: the digest as a big-endian number.
     Md5,
-    /// [`crc16::slot`], 14 bits.
+    /// The slots of Redis Cluster ([`crc16::slot`]), 14 bits.
     Crc16,
-    /// [`sip::sip_1_3`], 64 bits.
+    /// SipHash-1-3 with the key 0 ([`sip::sip_1_3`]), 64 bits.
     Sip13,
 }
 

@@ -21,7 +21,7 @@ const TOLD_APART: usize = 16;
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub(super) enum Leaf {
-    /// By 15 bits.
+    /// 28 numbers, of each 15 bits.
     Narrow {
         /// The position of its first begin.
         first: u32,
@@ -30,7 +30,7 @@ pub(super) enum Leaf {
         /// What is kept, filled up with the highest value.
         kept: [i16; NARROW],
     },
-    /// By 31 bits; otherwise the same.
+    /// 14 numbers, of each 31 bits; otherwise the same.
     Wide {
         /// The position of its first begin.
         first: u32,

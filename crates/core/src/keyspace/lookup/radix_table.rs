@@ -22,7 +22,7 @@ pub(super) struct RadixTable {
 }
 
 impl RadixTable {
-    /// For sorted numbers.
+    /// Cuts the span of sorted numbers into cells; of fewer than [`FEWEST`] it makes none.
     pub(super) fn build(numbers: &[u64]) -> RadixTable {
         let (Some(lowest), Some(highest)) = (numbers.first().copied(), numbers.last()) else {
             return RadixTable { lowest: 0, shift: 0, cells: Vec::new() };
@@ -55,7 +55,6 @@ impl RadixTable {
         (to - from <= NEAR as u32).then_some((*from as usize, *to as usize))
     }
 
-    /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
         self.cells.capacity() * size_of::<u32>()
     }

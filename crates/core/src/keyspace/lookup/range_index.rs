@@ -45,20 +45,20 @@ pub enum RangeIndexError {
     /// A begin that is not above the one before it.
     #[error("range {at} begins at \"{}\", not above the one before it: sort them", begin.escape_ascii())]
     Unsorted {
-        /// Its position.
+        /// The position of the range in the list, from 0.
         at: usize,
-        /// Where it begins.
+        /// The begin of that range.
         begin: Vec<u8>,
     },
-    /// More than [`limits::SHARDS`].
+    /// The list has more than [`limits::SHARDS`] ranges.
     #[error("more than {max} ranges are too many", max = limits::SHARDS)]
     TooMany,
     /// A begin longer than [`limits::KEY_BYTES`].
     #[error("range {at} begins with a key of {bytes} bytes: the limit is {max}", max = limits::KEY_BYTES)]
     TooLong {
-        /// Its position.
+        /// The position of the range in the list, from 0.
         at: usize,
-        /// Its length.
+        /// The length of its begin.
         bytes: usize,
     },
     /// All begins together have more bytes than a 32-bit number counts.
@@ -279,7 +279,7 @@ impl RangeIndex {
         self.begins.ends.len() + 1
     }
 
-    /// Bytes held.
+    /// How many bytes of memory the whole index takes.
     pub fn memory_bytes(&self) -> usize {
         let level = |level: &Level| {
             size_of::<Level>() - size_of::<SearchTree>()

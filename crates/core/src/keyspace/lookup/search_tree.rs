@@ -100,7 +100,6 @@ impl SearchTree {
         Some(self.blocks.get(last + at / BLOCK)?.0[at % BLOCK])
     }
 
-    /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<SearchTree>() + self.blocks.capacity() * size_of::<Block>()
     }

@@ -4,13 +4,13 @@ use super::search_tree::SearchTree;
 use crate::keyspace::hash::modulo;
 use crate::limits;
 
-/// Why a slot table cannot be.
+/// Why a slot table cannot be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SlotTableError {
-    /// None at all.
+    /// The list of owners is empty.
     #[error("a slot table needs at least one slot")]
     NoSlots,
-    /// More than [`limits::SHARDS`].
+    /// The list of owners is longer than [`limits::SHARDS`].
     #[error("{slots} slots are too many: the limit is {max}", max = limits::SHARDS)]
     TooManySlots {
         /// How many were given.
@@ -63,7 +63,7 @@ impl SlotTable {
         self.owners.len()
     }
 
-    /// Bytes held.
+    /// How many bytes of memory the table takes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<SlotTable>() + size_of_val(&*self.owners)
     }
@@ -78,12 +78,12 @@ pub enum HashIndexError {
     /// A begin that is not above the one before it.
     #[error("hash range {at} begins at {begin:016x}, not above the one before it: sort them")]
     Unsorted {
-        /// Its position.
+        /// The position of the range in the list, from 0.
         at: usize,
-        /// Where it begins.
+        /// The begin of that range.
         begin: u64,
     },
-    /// More than [`limits::SHARDS`].
+    /// The list has more than [`limits::SHARDS`] ranges.
     #[error("{ranges} ranges are too many: the limit is {max}", max = limits::SHARDS)]
     TooMany {
         /// How many were given.
@@ -118,7 +118,7 @@ impl HashIndex {
         self.begins.rank(point)
     }
 
-    /// Bytes held.
+    /// How many bytes of memory the index takes.
     pub fn memory_bytes(&self) -> usize {
         self.begins.memory_bytes()
     }

@@ -31,20 +31,20 @@ pub struct MapDiff {
 /// A diff that does not belong on this map.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiffError {
-    /// Another keyspace.
+    /// The diff is of another keyspace than the map.
     #[error("a diff of keyspace {theirs} cannot be applied to the map of {ours}")]
     Keyspace {
-        /// Of the map.
+        /// The keyspace of the map.
         ours: KeyspaceName,
-        /// Of the diff.
+        /// The keyspace of the diff.
         theirs: KeyspaceName,
     },
-    /// Another generation: something in between is missing; ask for the whole map.
+    /// The diff begins at another generation: something in between is missing; ask for the whole map.
     #[error("the diff begins at {from} but the map is at {at}: ask for the whole map")]
     Gap {
-        /// Where the map is.
+        /// The generation of the map.
         at: Generation,
-        /// Where the diff begins.
+        /// The generation at which the diff begins.
         from: Generation,
     },
 }

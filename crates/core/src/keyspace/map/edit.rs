@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 /// A change that the map does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// No such shard.
+    /// The map has no shard of that id (any more).
     #[error("there is no shard {0}: {way}", way = self.way_out())]
     NoShard(ShardId),
-    /// No such replica.
+    /// The shard has no replica of that placement id (any more).
     #[error("shard {shard} has no replica {placement}: {}", self.way_out())]
     NoReplica {
-        /// Of which shard.
+        /// The shard in which the replica was looked for.
         shard: ShardId,
         /// The placement id that no replica of the shard has.
         placement: PlacementId,
@@ -40,17 +40,17 @@ pub enum EditError {
     /// Only a live replica can lead, or be in sync.
     #[error("replica {placement} of shard {shard} is in {state}: {}", self.way_out())]
     NotLive {
-        /// Of which shard.
+        /// The shard of the replica.
         shard: ShardId,
         /// The placement id of the replica that was to lead, or to be in sync.
         placement: PlacementId,
-        /// Its state.
+        /// The state of the replica, which should be `Live`.
         state: ReplicaState,
     },
     /// Only a replica that has every acknowledged write can lead.
     #[error("replica {placement} of shard {shard} is not in sync: {}", self.way_out())]
     NotInSync {
-        /// Of which shard.
+        /// The shard that was to get the leader.
         shard: ShardId,
         /// The placement id of the replica that was to lead.
         placement: PlacementId,
@@ -58,7 +58,7 @@ pub enum EditError {
     /// A read replica is never in the in-sync set.
     #[error("replica {placement} of shard {shard} is a read replica: {}", self.way_out())]
     ReadReplica {
-        /// Of which shard.
+        /// The shard of the read replica.
         shard: ShardId,
         /// The placement id of the replica that was to be taken in.
         placement: PlacementId,
@@ -68,13 +68,13 @@ pub enum EditError {
     WrongStage {
         /// The shard whose stage does not fit the operation.
         shard: ShardId,
-        /// Its stage.
+        /// The stage that the shard is in.
         stage: Stage,
     },
     /// A count over its limit.
     #[error("{what} would be {count}: {}", self.way_out())]
     Limit {
-        /// What is counted.
+        /// What is counted: "the number of shards", "the number of replicas".
         what: &'static str,
         /// How many there would be.
         count: usize,
@@ -84,7 +84,7 @@ pub enum EditError {
 }
 
 impl EditError {
-    /// What to do.
+    /// What to do instead: the end of the sentence.
     pub fn way_out(&self) -> String {
         match self {
             EditError::NoShard(_) => "it was split, merged or removed; look it up again".to_owned(),

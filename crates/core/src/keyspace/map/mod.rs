@@ -43,7 +43,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them.
+    /// Every role, in the order of the declaration.
     pub const ALL: [Role; 3] = [Role::Leader, Role::Follower, Role::ReadReplica];
 
     /// What it is when it does not lead (any more).
@@ -71,20 +71,20 @@ impl fmt::Display for Role {
 pub enum Access {
     /// Any replica that serves.
     Read,
-    /// The leader.
+    /// The leader alone: it orders the writes of its shard.
     Write,
 }
 
 /// One shard on one node, for one stay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replica {
-    /// New on every add.
+    /// An id that is new on every add, so that a process which comes back is not mistaken for its former self.
     pub placement: PlacementId,
     /// The node that the replica is on.
     pub node: NodeId,
     /// Which start of that node: a later one is another place (O6).
     pub incarnation: Incarnation,
-    /// What it may do.
+    /// What the replica may do while it serves.
     pub role: Role,
     /// Where it is in its life.
     pub state: ReplicaState,
@@ -155,13 +155,13 @@ impl fmt::Display for Stage {
 /// The unit of placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
-    /// Never used again.
+    /// An id that the keyspace never gives out again.
     pub id: ShardId,
     /// Grows whenever the leader or the bounds change.
     pub epoch: Epoch,
     /// Grows whenever its in-sync set or, while it has one, its leader changes; 0 = it has had none.
     pub configuration: Configuration,
-    /// What it holds.
+    /// The keys, hashes, slot or partition that the shard holds.
     pub bounds: Bounds,
     /// See [`Shard::stage`] and [`Shard::parents`].
     pub lineage: Lineage,
@@ -170,7 +170,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Forming, serving or closing.
+    /// What the shard is for now: its lookups know it only while it serves.
     pub fn stage(&self) -> &Stage {
         self.lineage.stage()
     }
@@ -206,7 +206,7 @@ impl Shard {
         self.staying().filter(|r| !r.is_read_replica())
     }
 
-    /// Members that serve.
+    /// Members that serve now, the leader among them.
     pub fn live(&self) -> impl Iterator<Item = &Replica> {
         self.readable().filter(|r| !r.is_read_replica())
     }

@@ -13,30 +13,30 @@ use super::{Bounds, Position};
 use crate::keyspace::key::{HashRange, Key, KeyRange};
 use std::collections::BTreeSet;
 
-/// Why bounds are not cut there.
+/// Why bounds cannot be cut at the given places.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CutError {
-    /// Nowhere to cut was named.
+    /// The caller named no place to cut.
     #[error("nothing to cut at was given: no key, no point")]
     Nowhere,
     /// A key outside, at the begin, or not above the one before it.
     #[error("key {key:?} is not above {above:?} and inside {range}")]
     Key {
-        /// The key.
+        /// The key at which the shard cannot be cut.
         key: Key,
         /// The begin, or the cut before it.
         above: Key,
-        /// What was to be cut.
+        /// The range that was to be cut.
         range: KeyRange,
     },
     /// A point outside, at the begin, or not above the one before it.
     #[error("point {point:016x} is not above {above:016x} and inside {range}")]
     Point {
-        /// The point.
+        /// The point at which the shard cannot be cut.
         point: u64,
         /// The begin, or the cut before it.
         above: u64,
-        /// What was to be cut.
+        /// The range that was to be cut.
         range: HashRange,
     },
     /// A range of one point.

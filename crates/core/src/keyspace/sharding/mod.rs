@@ -44,12 +44,12 @@ pub enum Sharding {
     KeyRange,
     /// Each shard holds the keys whose hashes are in one range. Even by nature; no scans.
     HashRange {
-        /// Whose [`point`](HashFunction::point) counts.
+        /// The hash function whose [`point`](HashFunction::point) decides.
         hash: HashFunction,
     },
     /// Shard i holds the keys whose hash modulo `shards` is i. Only whole shards move.
     Fixed {
-        /// Whose [`slot`](HashFunction::slot) counts.
+        /// The hash function whose [`slot`](HashFunction::slot) decides.
         hash: HashFunction,
         /// How many slots tell all shards apart: the number of shards, but while it changes the larger one.
         shards: u32,
@@ -83,7 +83,7 @@ pub enum ShardingError {
 }
 
 impl ShardingError {
-    /// What to do.
+    /// What to do instead: the end of the sentence.
     pub fn way_out(&self) -> String {
         match self {
             ShardingError::NoShards => "give shards = 1 or more".to_owned(),

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 /// A node and the share it should get, relative to the others'.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightedNode {
-    /// Its name: the only thing about it that enters a hash.
+    /// The node's id: the only thing about it that enters a hash.
     pub name: NodeId,
     /// Its share, 1 to [`limits::NODE_WEIGHT`]. Small units are cheaper: a ring has tokens in proportion.
     pub weight: u32,
@@ -39,25 +39,25 @@ impl WeightedNode {
 /// Why no scheme can be built of these nodes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemeError {
-    /// None at all.
+    /// The list of nodes is empty.
     #[error("no nodes to choose from: give at least one")]
     NoNodes,
-    /// More than [`limits::NODES`].
+    /// The list has more than [`limits::NODES`] nodes.
     #[error("{nodes} nodes are too many: the limit is {max}", max = limits::NODES)]
     TooManyNodes {
         /// How many were given.
         nodes: usize,
     },
-    /// One name twice.
+    /// Two nodes of the list have one name.
     #[error("node {name} is given twice: each node once, with its weight")]
     Duplicate {
-        /// The name.
+        /// The name that two nodes have.
         name: NodeId,
     },
     /// Weight 0, or above the limit.
     #[error("node {name} has weight {weight}: give 1 to {max}, or leave the node out", max = limits::NODE_WEIGHT)]
     Weight {
-        /// The node.
+        /// The node whose weight is out of its range.
         name: NodeId,
         /// The weight that was given: 0, or above [`limits::NODE_WEIGHT`].
         weight: u32,

@@ -12,7 +12,7 @@ use crate::keyspace::hash::crc16;
 /// are encoded as keys; columns are not known here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PartitionKey {
-    /// All of it.
+    /// The whole key: each key is placed by itself.
     #[default]
     Whole,
     /// Its first bytes, or all of it when it is shorter.

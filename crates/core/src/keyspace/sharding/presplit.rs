@@ -11,7 +11,7 @@ use crate::keyspace::key::{HashRange, Key, KeyRange};
 use crate::limits;
 use std::collections::BTreeMap;
 
-/// Why a keyspace cannot be cut so.
+/// Why a keyspace cannot be cut into its first shards so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PresplitError {
     /// An empty split point.
@@ -27,7 +27,7 @@ pub enum PresplitError {
         at: usize,
         /// The split point that is below the one before it.
         point: Key,
-        /// The one before.
+        /// The split point before it.
         before: Key,
     },
     /// The same point twice.
@@ -41,7 +41,7 @@ pub enum PresplitError {
     /// No shard asked for.
     #[error("a keyspace needs at least one shard: {}", self.way_out())]
     NoShards,
-    /// More than [`limits::SHARDS`].
+    /// There would be more than [`limits::SHARDS`] shards.
     #[error("{shards} shards are too many: {}", self.way_out())]
     TooManyShards {
         /// How many it would be.
@@ -52,7 +52,7 @@ pub enum PresplitError {
     TooFewKeys {
         /// Different keys in the sample.
         distinct: usize,
-        /// Shards asked for.
+        /// The number of shards that was asked for.
         shards: usize,
     },
     /// A sampled key that weighs nothing.
@@ -64,7 +64,7 @@ pub enum PresplitError {
 }
 
 impl PresplitError {
-    /// What to do.
+    /// What to do instead: the end of the sentence.
     pub fn way_out(&self) -> String {
         match self {
             PresplitError::EmptyPoint { .. } => {

@@ -142,7 +142,7 @@ impl NodeScheme for Rendezvous {
         self.draws(hash).min_by(Draw::compare).map_or(0, |draw| draw.node as usize)
     }
 
-    /// The best lots.
+    /// The nodes with the `count` best lots; selects them before it sorts, as `count` is small.
     fn first(&self, hash: u64, count: usize) -> Vec<usize> {
         let count = count.min(self.nodes());
         let mut draws: Vec<(usize, Draw)> = self.draws(hash).enumerate().collect();

@@ -1,5 +1,5 @@
-//! A slot: what remains of a hash after a division. Hands of a clock: `3 of 12` is everybody whose hand points
-//! at three, and `3 of 4` is whoever is at three, seven or eleven.
+//! A slot: what remains of a hash after a division. `3 of 12` holds the hashes that are 3 modulo 12; `3 of 4` holds those that
+//! are 3, 7 or 11 modulo 12.
 //!
 //! A slot names its divisor, so that slots of several divisors can stand side by side while the number of
 //! shards changes from n to k·n or back (K7): slot i of n is exactly slots i, i + n, … i + (k-1)·n of k·n.
@@ -38,12 +38,12 @@ impl Slot {
         (0..of).map(|number| Bounds::Slot(Slot { number, of })).collect()
     }
 
-    /// Which, from 0.
+    /// The remainder that its hashes leave, from 0.
     pub fn number(self) -> u32 {
         self.number
     }
 
-    /// Of how many.
+    /// The divisor: how many such slots there are.
     pub fn of(self) -> u32 {
         self.of
     }

@@ -18,17 +18,17 @@ pub(super) enum Edge<'a> {
 }
 
 impl<'a> Edge<'a> {
-    /// At a key.
+    /// The edge at a key or a name.
     pub(super) fn of(bytes: &'a [u8]) -> Edge<'a> {
         Edge::Bytes(Cow::Borrowed(bytes))
     }
 
-    /// At a point of the hash space.
+    /// The edge at a point of the hash space.
     pub(super) fn at_hash(point: u64) -> Edge<'a> {
         Edge::Hash(point.to_be_bytes())
     }
 
-    /// At a slot.
+    /// The edge at a slot. It orders by number.
     pub(super) fn at_slot(number: u32) -> Edge<'a> {
         Edge::Slot(number.to_be_bytes())
     }

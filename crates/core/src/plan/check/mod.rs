@@ -45,7 +45,7 @@ pub enum Finding {
     /// M6: two replicas that serve or are about to on one node.
     #[error("M6: shard {0} has two replicas on node {1}")]
     TwoOnOneNode(ShardId, NodeId),
-    /// M8: too many.
+    /// M8: a shard has more replicas, or the slots more divisors, than a map may have.
     #[error("M8: {0}")]
     Limit(String),
     /// A leader that does not serve.
@@ -63,7 +63,7 @@ pub enum Finding {
     /// D1: another in-sync set or leader, under the same configuration or an earlier one.
     #[error("D1: shard {0} has another in-sync set or leader, and its configuration {1} is not a later one")]
     SameConfiguration(ShardId, Configuration),
-    /// O1: two owners.
+    /// O1: a shard has two leaders, so two owners.
     #[error("O1: shard {0} has two leaders: {1} and {2}")]
     TwoLeaders(ShardId, PlacementId, PlacementId),
     /// The life of a replica went a way that [`crate::keyspace::lifecycle`] does not have.
@@ -90,7 +90,7 @@ pub enum Finding {
     /// A shard without any replica.
     #[error("{1} is the last replica of shard {0}: add one elsewhere first")]
     LastReplica(ShardId, PlacementId),
-    /// A named partition.
+    /// A plan that splits or merges a shard whose bounds are no range: a named partition.
     #[error("shard {0} cannot be split or merged: its bounds are {1}, names are whole")]
     NoRange(ShardId, String),
     /// O8: bounds of a planned split or merge that are not exactly the parents'.

@@ -76,9 +76,9 @@ impl Carried {
 
 /// A settled shard of which the load is known.
 pub struct Candidate<'a> {
-    /// The shard.
+    /// The shard that may be split, merged or given replicas.
     pub shard: &'a Shard,
-    /// Its load.
+    /// The load of all its replicas together.
     pub carried: Carried,
 }
 
@@ -104,15 +104,15 @@ pub fn leader_first(shard: &Shard) -> Vec<&Replica> {
 
 /// The keyspace's part of the question.
 pub struct Terms<'a> {
-    /// Thresholds and window.
+    /// The thresholds and the window of the keyspace.
     pub resharding: &'a Resharding,
-    /// How its keys map to shards.
+    /// How the keys of the keyspace map to its shards.
     pub sharding: Sharding,
-    /// What of a key is sharded by.
+    /// The part of a key that the keyspace is sharded by.
     pub partition_key: PartitionKey,
-    /// Replicas of a shard that is not hot.
+    /// How many replicas a shard has that is not hot.
     pub replicas: u32,
-    /// Serving shards, candidates or not.
+    /// How many shards serve, candidates or not.
     pub shards: usize,
 }
 
