@@ -38,7 +38,7 @@ const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 pub struct Instant(Duration);
 
 impl Instant {
-    /// The clock now.
+    /// Reads the clock. It goes on while the machine sleeps (on Linux).
     pub fn now() -> Instant {
         Instant(since_boot())
     }
@@ -74,7 +74,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Begins to count.
+    /// A clock that begins to count from now on.
     pub fn start() -> Clock {
         Clock { start: Instant::now() }
     }

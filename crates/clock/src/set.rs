@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// Milliseconds.
+/// How far a test has set the time of day ahead, in milliseconds.
 static AHEAD: AtomicI64 = AtomicI64::new(0);
 
 /// The time of day is that many milliseconds ahead of the true one from now on; below zero: behind.

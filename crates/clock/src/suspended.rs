@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Nanoseconds.
+/// For how long a test has let the machine sleep, in nanoseconds.
 static SLEPT: AtomicU64 = AtomicU64::new(0);
 
 /// The machine wakes, and has slept for that long.

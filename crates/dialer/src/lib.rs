@@ -20,9 +20,9 @@ use tonic::transport::{Endpoint, Error as TransportError};
 /// HTTP/2 pings when nothing else is heard: without them a connection across a healed partition hangs for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pings {
-    /// Rest between two.
+    /// When nothing was heard for this long, a ping is sent.
     every: Duration,
-    /// How long the answer may take.
+    /// How long the answer to it may take, before the connection counts as broken.
     answer: Duration,
 }
 

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// 2020 to 2255.
+    /// Milliseconds of Unix time, from 2020 to 2255.
     const TIMES: std::ops::Range<u64> = 1_577_000_000_000..9_006_000_000_000;
 
     proptest! {

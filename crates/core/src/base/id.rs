@@ -96,7 +96,7 @@ impl std::str::FromStr for ClusterId {
 pub struct TransactionId(pub [u8; 20]);
 
 impl TransactionId {
-    /// Of no map. It stands where some map after another one is known to be, and not which: no map has the same.
+    /// The transaction of no map. It stands where some later map is known to be, and not which: no map has it.
     pub const OF_NONE: TransactionId = TransactionId(*b"of-no-map-whatsoever");
 }
 
@@ -115,7 +115,7 @@ impl fmt::Debug for TransactionId {
 /// Which map of a keyspace: the sequence grows by one with each commit, from 1; 0 is "no map yet".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Generation {
-    /// Counts commits.
+    /// The number of the map in its keyspace; 0 = no map yet.
     pub sequence: u64,
     /// Tells apart two maps that were both meant to be at `sequence`.
     pub transaction: TransactionId,

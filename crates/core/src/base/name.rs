@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Why a string is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// The empty string.
+    /// The name is the empty string.
     #[error("a {what} name is empty: give it 1 to {max} characters", max = limits::NAME_BYTES)]
     Empty {
         /// What the name was for: "keyspace", "node" …
@@ -23,7 +23,7 @@ pub enum NameError {
     TooLong {
         /// What the name was for.
         what: &'static str,
-        /// Its length.
+        /// The length of the name in bytes.
         bytes: usize,
     },
     /// A character that no name may hold.
@@ -35,9 +35,9 @@ pub enum NameError {
         what: &'static str,
         /// The name as given.
         name: String,
-        /// The offending character.
+        /// The first character that no name may hold there.
         found: char,
-        /// Its byte offset.
+        /// Where in the name it is, in bytes from 0.
         at: usize,
     },
 }

@@ -14,16 +14,16 @@ pub struct DiskLimits {
 }
 
 impl DiskLimits {
-    /// The node uses what there is.
+    /// No limits: the node uses what there is.
     pub const NONE: DiskLimits = DiskLimits { nearly_full: 1.0, full: 1.0 };
 }
 
 /// Which limits the disk is at. It is below one again when [`DISK_HYSTERESIS`] less is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AtLimits {
-    /// At [`DiskLimits::nearly_full`].
+    /// Whether [`DiskLimits::nearly_full`] is reached: the node gets no new replicas.
     pub nearly_full: bool,
-    /// At [`DiskLimits::full`].
+    /// Whether [`DiskLimits::full`] is reached: the node refuses writes.
     pub full: bool,
 }
 

@@ -78,11 +78,11 @@ pub struct Welcome {
     pub cluster: ClusterId,
     /// Clusters that this one was restored from: their workers are its own.
     pub continues: Vec<ClusterId>,
-    /// To be sent with every beat.
+    /// The number of this start, which the worker sends with every beat.
     pub incarnation: Incarnation,
-    /// How often to beat.
+    /// How often to beat, in milliseconds.
     pub heartbeat_ms: u64,
-    /// How long a lease is.
+    /// How long a lease is, in milliseconds.
     pub lease_ms: u64,
 }
 
@@ -93,18 +93,18 @@ pub struct ReplicaKey {
     pub keyspace: KeyspaceName,
     /// The shard that the replica is one copy of.
     pub shard: ShardId,
-    /// Its placement id.
+    /// The placement id, which tells this stay on the node from an earlier one.
     pub placement: PlacementId,
 }
 
 /// What a worker has done about a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// `load` runs.
+    /// The service's `load` runs, or is about to begin.
     Loading,
     /// `load` is done: it could serve.
     Ready,
-    /// Requests are answered.
+    /// The service answers requests.
     Serving,
     /// No more requests are taken; the last ones and `unload` run.
     Unloading,
@@ -123,9 +123,9 @@ pub enum Phase {
 /// How a callback went wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// How often, without a success between.
+    /// How often it has failed, without a success between.
     pub attempts: u32,
-    /// What the service said.
+    /// What the service said of the last attempt.
     pub reason: String,
     /// What is stored of the replica is damaged: no further attempt can succeed.
     pub damaged: bool,
@@ -150,7 +150,7 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    /// All of them.
+    /// Every reason, in the order of the declaration.
     pub const ALL: [DropReason; 3] = [DropReason::Moved, DropReason::Deleted, DropReason::Superseded];
 
     /// The word that people write.
@@ -212,7 +212,7 @@ pub struct Known {
     pub keyspace: KeyspaceName,
     /// [`KeyspaceBrief::first_shard`]: tells it from earlier keyspaces of that name.
     pub first_shard: ShardId,
-    /// The map.
+    /// The generation of the map.
     pub generation: Generation,
 }
 
@@ -231,7 +231,7 @@ impl Known {
 pub struct Report {
     /// The replica that the report is about.
     pub replica: ReplicaKey,
-    /// What was done.
+    /// What the worker has done with the replica.
     pub phase: Phase,
     /// The epoch of the last order that the worker has carried out: what that order ended has ended, so
     /// under every earlier epoch this replica leads no more.
@@ -277,7 +277,7 @@ impl ReplicationReport {
 pub struct Served {
     /// The latest epoch under which it has served; 0 = it has only loaded what others have.
     pub epoch: Epoch,
-    /// What its shard holds.
+    /// The keys, hashes, slot or partition that its shard holds.
     pub bounds: Bounds,
 }
 
@@ -286,7 +286,7 @@ pub struct Served {
 pub struct Beat {
     /// The node that sent the heartbeat.
     pub node: NodeId,
-    /// Its incarnation.
+    /// The incarnation of the process that sent it.
     pub incarnation: Incarnation,
     /// Digest of the token with which it came, from the message or from its stream.
     pub session: SessionDigest,
@@ -309,7 +309,7 @@ pub struct Beat {
     pub busy: f64,
     /// The worker has no lease when it sends this: it serves nothing that is exclusive.
     pub lease_expired: bool,
-    /// What it says of its disk.
+    /// The health of the disk that the node stores on.
     pub disk: DiskHealth,
 }
 
@@ -362,17 +362,17 @@ pub struct Peer {
     pub shard: ShardId,
     /// Which replica of it: a node can have data of several, as what it keeps is named by no order.
     pub placement: PlacementId,
-    /// What that shard holds.
+    /// The keys, hashes, slot or partition that its shard holds.
     pub bounds: Bounds,
-    /// On which node.
+    /// The node that this replica is on.
     pub node: NodeId,
-    /// Which start of that node.
+    /// The start of that node by which the map names it.
     pub incarnation: Incarnation,
     /// `host:port` of that node; `None` when the node is removed from the cluster, but the map still names its replica.
     pub address: Option<String>,
-    /// Its role.
+    /// What this replica may do, by the map.
     pub role: Role,
-    /// Its state.
+    /// The state that the map gives this replica.
     pub state: ReplicaState,
     /// Whether it is in the in-sync set of its shard.
     pub in_sync: bool,
@@ -383,14 +383,14 @@ pub struct Peer {
 pub struct Order {
     /// The replica that the order is about.
     pub replica: ReplicaKey,
-    /// What its shard holds.
+    /// The keys, hashes, slot or partition that its shard holds.
     pub bounds: Bounds,
     /// What it may do. In a replicated keyspace the leader in `Unload` is the closer of a shard that was split or merged: it ends
     /// the log of the shard.
     pub role: Role,
-    /// What it should be.
+    /// The state that the replica should get to.
     pub state: ReplicaState,
-    /// The shard's epoch.
+    /// The present epoch of the shard. A worker ignores an order of an earlier one.
     pub epoch: Epoch,
     /// The shard's configuration: in a replicated keyspace, which in-sync set `in_sync` and those of `peers` are.
     pub configuration: Configuration,
@@ -415,7 +415,7 @@ pub struct Order {
 /// Which cluster a coordinator is of.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterIdentity {
-    /// Its id.
+    /// The id that the cluster drew when it began, or anew when it was restored.
     pub cluster: ClusterId,
     /// The clusters that it was restored from.
     pub continues: Vec<ClusterId>,
@@ -431,7 +431,7 @@ impl ClusterIdentity {
 /// What a worker must know of a keyspace to tell whose a key is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceBrief {
-    /// Its name.
+    /// The name of the keyspace. An earlier, deleted one may have had it, too: `first_shard` tells them apart.
     pub name: KeyspaceName,
     /// How keys map to shards.
     pub sharding: Sharding,
@@ -517,7 +517,7 @@ pub struct Orders {
 pub struct LeaseRenewal {
     /// [`Beat::sent_at`] of the beat that is answered.
     pub sent_at: Millis,
-    /// For how long.
+    /// How long the renewed lease is, in milliseconds from `sent_at`.
     pub lease_ms: u64,
     /// Over how long it spreads with the other workers when the coordinator is lost ([`crate::node::reconnect`]).
     pub spread_ms: u64,

@@ -110,13 +110,13 @@ impl Signs {
         })
     }
 
-    /// It was heard: it has registered, or beaten.
+    /// The coordinator has heard it: it has registered, or beaten.
     pub fn hear(&mut self, now: Millis) {
         self.last_beat = Some(now);
         self.heard_at = Some(now);
     }
 
-    /// It has beaten.
+    /// A heartbeat has come. A registration alone does not make a node [`Health::Up`].
     pub fn beat(&mut self, now: Millis) {
         self.hear(now);
         self.beaten = true;

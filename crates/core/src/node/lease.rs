@@ -20,7 +20,7 @@ use crate::base::time::Millis;
 /// so that a virtual machine's badly steered clock is covered too.
 pub const DRIFT_PERMILLE: u64 = 30;
 
-/// The worker's side.
+/// The lease as the worker counts it, from when it sent a beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeldLease {
     end: Millis,
@@ -48,7 +48,7 @@ impl HeldLease {
     }
 }
 
-/// The coordinator's side.
+/// The lease as the coordinator counts it, from when it processed a beat; it never ends before the worker's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GrantedLease {
     end: Millis,

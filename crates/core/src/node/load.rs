@@ -9,15 +9,15 @@ pub const METRICS: [&str; 3] = ["requests", "cpu", "bytes"];
 /// The load of one replica of a shard, averaged by the worker over its last report periods.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Load {
-    /// Requests a second.
+    /// Requests a second that the replica answers.
     pub requests_per_s: f64,
-    /// CPU milliseconds a second.
+    /// CPU milliseconds that it uses in a second: 1,000 are one core.
     pub cpu_ms_per_s: f64,
-    /// Bytes stored.
+    /// How many bytes it has stored.
     pub size_bytes: u64,
-    /// Keys stored.
+    /// How many keys it has stored.
     pub keys: u64,
-    /// Which of its keys matter.
+    /// What the worker knows of single keys: hot ones and a median.
     pub profile: Profile,
 }
 
@@ -51,9 +51,9 @@ pub const HOT_KEYS: usize = 8;
 /// A key and how often it is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HotKey {
-    /// The key.
+    /// One of the most requested keys of the replica.
     pub key: Key,
-    /// Requests a second.
+    /// Requests for this key in a second.
     pub requests_per_s: f64,
 }
 
@@ -63,7 +63,7 @@ pub struct HotKey {
 pub struct BadLoad {
     /// The name of the metric: one of [`METRICS`], or "hot key requests".
     pub metric: &'static str,
-    /// As reported.
+    /// The value as the worker reported it: not finite, or below 0.
     pub value: f64,
 }
 

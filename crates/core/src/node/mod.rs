@@ -93,10 +93,10 @@ pub enum NodeSpecError {
         node: NodeId,
         /// The callback URL that was announced.
         callback: String,
-        /// As announced.
+        /// The address that the node announced.
         address: String,
     },
-    /// More than [`limits::LABELS`].
+    /// The node announces more than [`limits::LABELS`] labels.
     #[error("node {node} has {count} labels: the limit is {limit}", limit = limits::LABELS)]
     Labels {
         /// The node that announced the labels.
@@ -212,18 +212,18 @@ impl fmt::Display for Health {
     }
 }
 
-/// Where a node is.
+/// Where other processes reach a node, and whether they should: what the coordinator publishes of it beside the maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeAddress {
     /// The id of the node.
     pub id: NodeId,
-    /// Which start of it.
+    /// The start of the node that announced the address.
     pub incarnation: Incarnation,
-    /// `host:port`.
+    /// Where requests for its shards go, as `host:port`.
     pub address: String,
-    /// Its zone.
+    /// The zone that the node announced: routers prefer replicas in their own.
     pub zone: Option<Zone>,
-    /// How it looks from the coordinator.
+    /// The health of the node, as the coordinator sees it.
     pub health: Health,
     /// Where clients of Redis reach it, `host:port`; none = it has announced no such listener.
     pub resp_address: Option<String>,

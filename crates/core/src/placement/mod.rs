@@ -81,7 +81,7 @@ pub struct UnknownPolicy {
     pub name: String,
     /// The known name that takes the fewest edits.
     pub nearest: &'static str,
-    /// All known names.
+    /// The known names: the shipped policies, then users' own.
     pub known: Vec<&'static str>,
 }
 
@@ -92,7 +92,7 @@ impl UnknownPolicy {
         UnknownPolicy { name: name.chars().take(40).collect(), nearest, known }
     }
 
-    /// What to do.
+    /// What to do instead: the end of the sentence.
     pub fn way_out(&self) -> String {
         format!("did you mean {:?}? Known are {}", self.nearest, self.known.join(", "))
     }

@@ -63,7 +63,7 @@ pub enum PlacementError {
     /// A user's policy gives an invalid solution.
     #[error("policy {policy} answers nonsense, and nothing is moved by it: {why}")]
     Nonsense {
-        /// Its name.
+        /// The name of the user's policy.
         policy: &'static str,
         /// What is wrong with its answer.
         why: SolutionError,

@@ -17,7 +17,7 @@ pub const UNKNOWN_DOMAIN: u32 = u32::MAX;
 /// One kind of load that is to be spread: requests per second, bytes, CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// For people.
+    /// The word that sentences and tables show: "requests", "bytes".
     pub name: Arc<str>,
     /// How far above its share a node may stay: 0.05 lets it carry 1.05 times what its capacity entitles
     /// it to. Zero is allowed and rarely reachable.
@@ -40,7 +40,7 @@ pub enum Standing {
     Gone,
 }
 
-/// A node.
+/// A node as a policy sees it: its domains, and whether it takes replicas.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeSpec {
     /// For people, and the only thing about a node that enters a hash: so the order of nodes in a problem
@@ -52,19 +52,19 @@ pub struct NodeSpec {
     pub zone: u32,
     /// Its smaller failure domain, numbered across zones, or [`UNKNOWN_DOMAIN`].
     pub rack: u32,
-    /// What may be done with it.
+    /// Whether it takes, keeps or loses replicas.
     pub standing: Standing,
 }
 
 /// How strictly replicas of one shard go to different domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Spread {
-    /// Not at all.
+    /// Replicas may share a domain of this level.
     Ignore,
-    /// Where nodes allow it.
+    /// Different domains where nodes allow it.
     #[default]
     Soft,
-    /// Always; else unplaced.
+    /// Different domains always; a replica that finds none stays unplaced.
     Hard,
 }
 
@@ -73,9 +73,9 @@ pub enum Spread {
 pub enum Level {
     /// The smallest: one process.
     Node,
-    /// [`NodeSpec::rack`].
+    /// A smaller failure domain: [`NodeSpec::rack`].
     Rack,
-    /// [`NodeSpec::zone`].
+    /// A larger failure domain: [`NodeSpec::zone`].
     Zone,
 }
 
@@ -241,7 +241,7 @@ pub struct Problem {
     pub rule_of: Vec<u32>,
     /// The rules; empty stands for one default rule.
     pub rules: Vec<Rule>,
-    /// The placement today.
+    /// Where the replicas of each shard are now.
     pub current: Placement,
     /// Most moves for drains, forbidden places and imbalance: further ones wait for the next plan. Lost and missing
     /// replicas are placed regardless.

@@ -11,7 +11,7 @@ use crate::base::time::Millis;
 /// A token in thousandths, so that no fraction is lost.
 const TOKEN: u64 = 1_000;
 
-/// The bucket's size and refill.
+/// How large the bucket is, and how fast it fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetPolicy {
     /// Retries for each request, in percent: what R3 allows.
@@ -29,7 +29,7 @@ impl Default for BudgetPolicy {
     }
 }
 
-/// The bucket.
+/// The bucket of one router or node, which all its requests share.
 #[derive(Debug, Clone)]
 pub struct Budget {
     policy: BudgetPolicy,
@@ -38,7 +38,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A full bucket.
+    /// A full bucket, for the burst of requests after a start.
     pub fn new(policy: BudgetPolicy) -> Budget {
         Budget { policy, thousandths: policy.capacity * TOKEN, refilled_at: None }
     }
@@ -56,7 +56,7 @@ impl Budget {
         enough
     }
 
-    /// Whole tokens left.
+    /// How many whole tokens are left, without those that the time since the last spending has added.
     pub fn left(&self) -> u64 {
         self.thousandths / TOKEN
     }

@@ -21,14 +21,14 @@ use std::sync::Arc;
 /// to publish the node's health, which then counts for more.
 pub const FAILED_MS: u64 = 5_000;
 
-/// By what a router chooses.
+/// What a router chooses a replica by.
 #[derive(Debug, Clone, Copy)]
 pub struct Preference<'a, F> {
-    /// Where the router is.
+    /// The zone of the router, which it prefers; none = it prefers no zone.
     pub zone: Option<&'a Zone>,
-    /// What time it is.
+    /// The time by the router's clock, against which failures count.
     pub now: Millis,
-    /// For random choice.
+    /// Decides between replicas that are as good: another number in each request spreads them.
     pub seed: u64,
     /// When a node, by number, was last not reached or broke off.
     pub failed: F,
@@ -58,7 +58,7 @@ pub fn choose<'r, F: Fn(u32) -> Option<Millis>>(
     }
 }
 
-/// Less is better.
+/// The weight of a replica: the router asks the one with the least. The module gives the order of its parts.
 fn weight<F: Fn(u32) -> Option<Millis>>(
     replica: &RouteReplica<'_>,
     by: &Preference<'_, F>,
@@ -78,7 +78,7 @@ fn weight<F: Fn(u32) -> Option<Millis>>(
 pub struct Hint {
     /// The owner, as far as that node knows.
     pub node: Option<NodeId>,
-    /// `host:port` of the owner.
+    /// Where to reach the owner, as `host:port`.
     pub address: Option<String>,
     /// The sequence of that node's map.
     pub sequence: Option<u64>,
@@ -100,7 +100,7 @@ pub enum HintedNode {
     Known(Arc<NodeAddress>),
     /// One that only the hint names.
     Told {
-        /// Its `host:port`.
+        /// Where to reach the node, as `host:port`.
         address: String,
     },
 }

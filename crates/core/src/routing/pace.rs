@@ -13,16 +13,16 @@ const STEP: u64 = 64;
 /// When a second node is asked for the same read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Hedging {
-    /// Never.
+    /// The router asks no second node.
     Off,
-    /// When the answer takes longer than 19 of 20 do.
+    /// When the answer takes longer than 19 of 20 do, by [`Pace`].
     #[default]
     Slowest,
-    /// After this time, in milliseconds.
+    /// When the answer takes longer than this, in milliseconds.
     AfterMs(u64),
 }
 
-/// The estimate.
+/// The estimate of the 95th percentile, which each answer moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// In nanoseconds, so that small steps are not lost.

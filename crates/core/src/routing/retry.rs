@@ -39,16 +39,16 @@ use super::budget::Budget;
 use crate::base::time::Millis;
 use crate::keyspace::hash::mix;
 
-/// How patient a request is.
+/// How long and how often the router tries a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Until its answer begins, in milliseconds.
+    /// How long a request may take until its answer begins, in milliseconds.
     pub deadline_ms: u64,
-    /// The first rest; each later one is twice as long.
+    /// The first rest, in milliseconds; each later one is twice as long. Of each, half is drawn at random.
     pub rest_ms: u64,
-    /// The longest rest.
+    /// No rest is longer than this, in milliseconds, unless the node asks for a longer one.
     pub longest_rest_ms: u64,
-    /// Most tries.
+    /// How often the router sends a request before it gives up; the first time and a hedge count.
     pub tries: u32,
 }
 
@@ -60,7 +60,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What may be done with a request.
+/// What may be done with a request, as the driver knows it before the first try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestTraits {
     /// Doing it twice is as doing it once.
@@ -76,55 +76,55 @@ pub struct RequestTraits {
 pub enum Event {
     /// The rest is over, or a new map came.
     Woke,
-    /// No node to ask: no leader, address or shard yet.
+    /// There is no node to ask: no leader, address or shard yet.
     Nobody,
     /// An answer of the service. Good is everything but a failure of the server: also "not found".
     Answer {
         /// Whether it is good.
         good: bool,
     },
-    /// "Not mine."
+    /// The node does not own the key (421), so it has done nothing.
     Misdirected {
         /// The node names another owner.
         hinted: bool,
     },
-    /// "Mine, but not yet."
+    /// The node owns the key and is not ready (503 with Retry-After), so it has done nothing.
     NotReady {
         /// How long it asks us to wait, in milliseconds.
         after_ms: u64,
     },
-    /// Nothing was sent.
+    /// No connection opened, so the node has done nothing.
     NotConnected {
         /// Whether another replica can be asked.
         another: bool,
     },
-    /// The node may have done it.
+    /// The connection broke after the request was sent: the node may have done it.
     Broken,
-    /// Slower than nearly all.
+    /// No answer has come, and nearly all take less time.
     Slow,
-    /// The deadline is here.
+    /// The deadline has come.
     Late,
 }
 
 /// What to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Choose and ask.
+    /// Choose a node and send it the request.
     Ask,
     /// Ask the node that the hint names.
     AskHinted,
     /// Wait until then, or until a new map comes; then report [`Event::Woke`].
     Rest {
-        /// Until when.
+        /// The time to wait until, never after the deadline.
         until: Millis,
     },
     /// Ask a second node as well.
     Hedge,
     /// Go on waiting for what is under way.
     Listen,
-    /// The answer that came is the answer.
+    /// Give the answer that came to the client.
     Deliver,
-    /// It has failed.
+    /// Give the client an error, for this reason.
     GiveUp(Reason),
 }
 
@@ -141,20 +141,20 @@ pub enum Reason {
     NotKept(LastFailure),
 }
 
-/// The last failure.
+/// What the last try came to before the router gave up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastFailure {
     /// Nothing: no answer came.
     None,
-    /// No node to ask.
+    /// There was no node to ask.
     Nobody,
     /// The node did not own the key (421).
     Misdirected,
     /// The node was not ready (503).
     NotReady,
-    /// No connection opened.
+    /// No connection to the node opened.
     NotConnected,
-    /// A connection broke.
+    /// The connection broke after the request was sent.
     Broken,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct ShardRoute {
 /// A node that some route refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteNode {
-    /// Its name.
+    /// The node by its id, which a number stands for in the routes.
     pub id: NodeId,
     /// Its address; none while that is unknown.
     pub at: Option<Arc<NodeAddress>>,
@@ -65,7 +65,7 @@ pub struct Routes {
     nodes: Arc<[Option<RouteNode>]>,
 }
 
-/// Where one key is.
+/// Where one key is: its shard, and the nodes that answer for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Route<'a> {
     keyspace: &'a KeyspaceRoutes,
@@ -78,21 +78,21 @@ pub struct Route<'a> {
 pub struct RouteReplica<'a> {
     /// The number of its node in these [`Routes`].
     pub number: u32,
-    /// Its address, never of a later incarnation than the map's.
+    /// The node's address, never of a later incarnation than the map's.
     pub node: &'a Arc<NodeAddress>,
-    /// Its role.
+    /// The replica's role by the map: only a leader takes writes.
     pub role: Role,
 }
 
 /// Why there is no route.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoute {
-    /// No keyspace of that name.
+    /// The router knows no keyspace of that name.
     #[error("there is no keyspace {asked:?}{}", known_ones(known))]
     Keyspace {
         /// The keyspace name that was asked for.
         asked: String,
-        /// Those that there are.
+        /// The keyspaces that the router knows.
         known: Vec<KeyspaceName>,
     },
     /// The keyspace has no shard for that key: none yet, or no partition of that name.
@@ -232,12 +232,12 @@ impl KeyspaceRoutes {
         self.at(self.layout.find(position)?)
     }
 
-    /// Its settings.
+    /// The settings of the keyspace, as the coordinator last sent them.
     pub fn brief(&self) -> &KeyspaceBrief {
         &self.brief
     }
 
-    /// The map behind the routes.
+    /// The generation of the map that the routes are made from.
     pub fn generation(&self) -> Generation {
         self.brief.generation
     }
@@ -254,17 +254,17 @@ impl KeyspaceRoutes {
 }
 
 impl<'a> Route<'a> {
-    /// The shard.
+    /// The shard that holds the key.
     pub fn shard(&self) -> ShardId {
         self.route.shard
     }
 
-    /// Its epoch.
+    /// The epoch of the shard, by the map that the route is made from.
     pub fn epoch(&self) -> Epoch {
         self.route.epoch
     }
 
-    /// The map that says so.
+    /// The generation of that map.
     pub fn generation(&self) -> Generation {
         self.keyspace.generation()
     }

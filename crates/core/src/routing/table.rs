@@ -28,9 +28,9 @@ pub enum TableError {
     Gap {
         /// The keyspace of which the maps in between are missing.
         keyspace: KeyspaceName,
-        /// What we have.
+        /// The generation of the map here.
         at: Generation,
-        /// What the change builds on.
+        /// The generation that the change builds on.
         from: Generation,
     },
     /// An older map, or another one at the same sequence: this coordinator lags behind. Keep the
@@ -41,23 +41,23 @@ pub enum TableError {
     Back {
         /// The keyspace whose offered map is not newer than the one here.
         keyspace: KeyspaceName,
-        /// What we have.
+        /// The generation of the map here.
         at: Generation,
-        /// What was offered.
+        /// The generation of the map that was offered.
         to: Generation,
     },
     /// A coordinator of another cluster, or of this one with its state gone. Keep the maps, ask another.
     #[error("the maps here are of cluster {ours}, and this coordinator is of cluster {theirs}")]
     OtherCluster {
-        /// What the maps are of.
+        /// The cluster that the maps here are of.
         ours: ClusterId,
-        /// The coordinator's cluster.
+        /// The cluster that this coordinator names.
         theirs: ClusterId,
     },
     /// A coordinator that does not name its cluster, while the table has one.
     #[error("the maps here are of cluster {ours}, and this coordinator does not say which it is of")]
     Nameless {
-        /// What the maps are of.
+        /// The cluster that the maps here are of.
         ours: ClusterId,
     },
     /// A change of a keyspace whose settings were never sent: resync.
@@ -71,7 +71,7 @@ pub enum TableError {
     Layout {
         /// The keyspace whose map was refused.
         keyspace: KeyspaceName,
-        /// The map.
+        /// The generation of the refused map.
         to: Generation,
         /// What is wrong with it.
         why: LayoutError,
@@ -194,7 +194,7 @@ impl RouteTable {
         }
     }
 
-    /// Forgets addresses.
+    /// Forgets the addresses of these nodes. A number stays in use while some route refers to it.
     pub(super) fn forget(&mut self, nodes: &[NodeId]) {
         for id in nodes {
             let Some(number) = self.numbers.by_id.get(id).copied() else { continue };

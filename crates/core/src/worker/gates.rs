@@ -20,29 +20,29 @@ use crate::node::lease::HeldLease;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Leave to answer one request.
+/// The permission to answer one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
-    /// By which replica.
+    /// The replica that answers the request.
     pub replica: ReplicaKey,
-    /// In which role.
+    /// The role in which the replica serves: only a leader may write.
     pub role: Role,
-    /// To be sent with every write.
+    /// The epoch that the service sends along with every write, so that storage can refuse an older one (O2).
     pub epoch: Epoch,
 }
 
 /// What to do with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Answer it.
+    /// The worker answers it, by this permit.
     Serve(Permit),
     /// Not here (any more): the node that has it is named. Forward it once, or send the caller there.
     Elsewhere {
-        /// Which shard holds the key there.
+        /// The shard that holds the key there.
         shard: ShardId,
-        /// The node.
+        /// The node that has the shard.
         node: NodeId,
-        /// Its address.
+        /// Where to reach that node, as `host:port`.
         address: String,
     },
     /// Here, but not yet: the former owner is still handing over, or the callback runs. Hold the request
@@ -81,7 +81,7 @@ struct Table {
     by_shard: BTreeMap<(ShardId, PlacementId), Gate>,
 }
 
-/// The table. A copy shares everything but the lease.
+/// The gates of all local replicas, by which requests are let in. A copy shares everything but the lease.
 #[derive(Debug, Clone, Default)]
 pub struct Gates {
     lease: HeldLease,

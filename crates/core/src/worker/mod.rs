@@ -51,9 +51,9 @@ pub enum CoordinatorRefusal {
          from a backup"
     )]
     OtherCluster {
-        /// The worker's.
+        /// The cluster that this worker is of.
         ours: ClusterId,
-        /// The coordinator's.
+        /// The cluster that the coordinator names.
         theirs: ClusterId,
     },
     /// It knows less of a keyspace than this worker was told before.
@@ -65,9 +65,9 @@ pub enum CoordinatorRefusal {
     Outdated {
         /// The keyspace of which the coordinator knows less than this worker.
         keyspace: KeyspaceName,
-        /// The worker's.
+        /// The map by which the worker had its orders.
         ours: Generation,
-        /// The coordinator's.
+        /// The map that the coordinator has.
         theirs: Generation,
     },
 }
@@ -167,7 +167,7 @@ impl Worker {
         }
     }
 
-    /// Its name.
+    /// The id of the node, which the worker keeps across restarts.
     pub fn node(&self) -> &NodeId {
         &self.node
     }
@@ -177,7 +177,7 @@ impl Worker {
         self.incarnation
     }
 
-    /// What it holds.
+    /// The replicas that it holds, those included whose data it only keeps.
     pub fn local_replicas(&self) -> &BTreeMap<ReplicaKey, LocalReplica> {
         &self.local_replicas
     }
@@ -187,7 +187,7 @@ impl Worker {
         self.keyspaces.get(name)
     }
 
-    /// Its lease.
+    /// The lease that the coordinator last renewed; over at first.
     pub fn lease(&self) -> &HeldLease {
         &self.lease
     }

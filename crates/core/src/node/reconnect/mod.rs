@@ -49,24 +49,24 @@ pub struct ReconnectBackoff {
 enum State {
     /// No coordinator was tried yet.
     New,
-    /// One has us.
+    /// A coordinator has taken us in.
     Had,
     /// Looking for one: since when, and how many would not have us.
     Looking(Millis, u32),
 }
 
 impl ReconnectBackoff {
-    /// Of a worker.
+    /// For a worker that has lost its coordinator.
     pub fn of_worker() -> ReconnectBackoff {
         ReconnectBackoff { longest_ms: limits::WORKER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
     }
 
-    /// Of a process that follows maps: a router, or a coordinator that stands by.
+    /// For a process that follows maps: a router, or a coordinator that stands by.
     pub fn of_router() -> ReconnectBackoff {
         ReconnectBackoff { longest_ms: limits::ROUTER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
     }
 
-    /// Of a node whose replicas send to another node, in which that node is the one coordinator.
+    /// For a node whose replicas send to another node, in which that node is the one coordinator.
     pub fn of_peer() -> ReconnectBackoff {
         ReconnectBackoff { longest_ms: limits::PEER_REST_MS, spread_ms: RECONNECT_MS, state: State::New }
     }
@@ -76,7 +76,7 @@ impl ReconnectBackoff {
         self.spread_ms = spread_ms.clamp(RECONNECT_MS, limits::SPREAD_MS);
     }
 
-    /// A coordinator has us.
+    /// A coordinator has taken us in.
     pub fn connected(&mut self) {
         self.state = State::Had;
     }

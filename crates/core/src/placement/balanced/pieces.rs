@@ -30,7 +30,7 @@ use crate::placement::solution::Solution;
 pub enum Placing {
     /// There is more to do.
     UnderWay(Box<Pieces>),
-    /// The result.
+    /// The placement is complete; nothing is left to do.
     Done(Box<Solution>),
 }
 
@@ -43,7 +43,7 @@ pub struct Pieces {
     passes: usize,
 }
 
-/// The next piece.
+/// The passes that the next piece of work does.
 #[derive(Debug, Clone)]
 enum Phase {
     /// `evict`, `constrain`, and a list of what is to be filled.
@@ -51,7 +51,7 @@ enum Phase {
     Fill(Box<Filling>),
     Draw,
     List,
-    /// `settle`, then `thin`.
+    /// `settle`, which may stop between two steps, then `thin`.
     Balance(Box<Balancing>),
     Finish,
 }

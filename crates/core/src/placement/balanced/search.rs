@@ -27,7 +27,7 @@ pub(super) const NOISE: f64 = 1e-9;
 pub(super) struct Step {
     /// The replica that leaves the hot node, as a slot.
     slot: u32,
-    /// Where it goes.
+    /// The node that the replica goes to.
     to: NodeIndex,
     /// The replica that comes back from there.
     back: Option<u32>,

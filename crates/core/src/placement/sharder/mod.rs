@@ -37,7 +37,7 @@ pub trait Sharder {
     /// Adds partitions, all of them or none.
     fn register_partitions(&mut self, partitions: &[PartitionName]) -> Result<(), SharderError>;
 
-    /// Removes partitions.
+    /// Removes partitions, all of them or none.
     fn unregister_partitions(&mut self, partitions: &[PartitionName]) -> Result<(), SharderError>;
 
     /// The partitions of which the node has a replica, in the order of their names.
@@ -53,34 +53,34 @@ pub enum SharderError {
     /// Registered already, or named twice in one call.
     #[error("node {node} is registered already: unregister it first, or use another name")]
     DuplicateNode {
-        /// The node.
+        /// The node that is registered already.
         node: NodeId,
     },
     /// Not registered, or named twice in one call to unregister.
     #[error("node {node} is not registered: register it first")]
     UnknownNode {
-        /// The node.
+        /// The node that is not registered.
         node: NodeId,
     },
     /// Registered already, or named twice in one call.
     #[error("partition {partition} is registered already: unregister it first, or use another id")]
     DuplicatePartition {
-        /// The partition.
+        /// The partition that is registered already.
         partition: PartitionName,
     },
     /// Not registered, or named twice in one call to unregister.
     #[error("partition {partition} is not registered: register it first")]
     UnknownPartition {
-        /// The partition.
+        /// The partition that is not registered.
         partition: PartitionName,
     },
     /// A number of replicas that cannot be.
     #[error("{replicas} replicas cannot be: ask for 1 to {max}", max = limits::REPLICAS)]
     Replicas {
-        /// As asked for.
+        /// The number that was asked for, of each partition.
         replicas: u8,
     },
-    /// The policy refuses.
+    /// The policy refuses the problem that the sharder made of its tables.
     #[error(transparent)]
     Problem(#[from] ProblemError),
 }

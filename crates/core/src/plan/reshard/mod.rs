@@ -78,7 +78,7 @@ impl Carried {
 pub struct Candidate<'a> {
     /// The shard that may be split, merged or given replicas.
     pub shard: &'a Shard,
-    /// The load of all its replicas together.
+    /// What its replicas carry together.
     pub carried: Carried,
 }
 

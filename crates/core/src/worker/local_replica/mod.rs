@@ -64,9 +64,9 @@ pub enum Callback {
 /// Whether requests may come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
-    /// None.
+    /// No request may come in.
     Shut,
-    /// Under this role and epoch.
+    /// Requests may come in, under this role and epoch.
     Open(Role, Epoch),
 }
 
@@ -91,7 +91,7 @@ enum At {
 /// What the driver has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// Call the service.
+    /// Call the service, and report how that ends.
     Call(Callback),
     /// The callback has run out of time: stop waiting for it.
     Abandon(Callback),
@@ -104,7 +104,7 @@ pub enum Task {
 /// One replica as its worker holds it.
 #[derive(Debug, Clone)]
 pub struct LocalReplica {
-    /// The latest order.
+    /// The latest order about it. An order of an earlier epoch does not replace it.
     pub order: Order,
     at: At,
     gate: Gate,
@@ -129,9 +129,9 @@ pub struct LocalReplica {
     is_left_behind: bool,
     /// The same, of a state of the cluster that was lost.
     is_outdated: bool,
-    /// As of [`Stored`].
+    /// The disk or directory on which its data lies: [`Stored::store`].
     store: u64,
-    /// As of [`Stored`], or as a `load` has found since.
+    /// Whether its data is damaged: [`Stored::damaged`], or as a `load` has found since.
     damaged: bool,
     /// Whether its data outlives its processes: then the service notes each epoch under which it follows, too.
     pub(super) durable: bool,
@@ -245,7 +245,7 @@ impl LocalReplica {
         matches!(self.at, At::Dropped | At::Lost) && !self.has_data
     }
 
-    /// What to report.
+    /// How far it is, as the next report to the coordinator says.
     pub fn phase(&self) -> Phase {
         if let Some(reason) = self.failure.as_ref().or(self.unhealthy.as_ref()).or(self.laid_down.as_ref())
             && !matches!(self.at, At::Unloaded | At::Dropped | At::Lost)

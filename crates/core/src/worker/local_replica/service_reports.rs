@@ -21,7 +21,7 @@ use crate::node::exchange::Peer;
 /// A lead that is not laid down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoSuccessor {
-    /// There is none.
+    /// The worker does not lead the shard (any more).
     #[error("this worker does not lead the shard: there is nothing to lay down")]
     DoesNotLead,
     /// It would leave the shard without a leader.
