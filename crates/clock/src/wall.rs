@@ -14,7 +14,7 @@
 //! |---|---|
 //! | monotone | it never goes back |
 //! | bounded | in any time it goes on by 0.9 to 1.1 of what the monotonic clock does |
-//! | converges | read once a second, it agrees with a system's clock that nobody sets after ten times their difference |
+//! | converges | read once a second, it agrees with a system's clock that no person sets after ten times their difference |
 //!
 //! What one reading takes back of the difference is bounded, too: after a long time without a reading, the difference may
 //! be of a moment ago. So a process that is to follow reads the clock once a second, as nodes of tables do.

@@ -184,7 +184,7 @@ pub const FIRST_CHECKS_MS: u64 = 250;
 /// than its leader is written to, is tried on another node.
 pub const LOAD_STRETCH: u64 = 24;
 
-/// A step that is waited for so long, in milliseconds, is told of: longer than a healthy service takes as a rule.
+/// How long a step may take, in milliseconds, before the coordinator names it: longer than a healthy service takes as a rule.
 pub const SLOW_MS: u64 = 10_000;
 
 /// Shards of one keyspace that hang on a node before no further one is tried there: one may be the shard's own
@@ -284,7 +284,7 @@ pub const LOST_LEASE_MS: u64 = 600_000;
 /// Nodes that one sentence about a problem names, before the rest is only counted.
 pub const NAMES_SHOWN: usize = 6;
 
-/// Reasons for the same kind of problem that are told at a glance.
+/// Reasons for the same kind of problem that the status names.
 pub const PROBLEMS_OF_A_KIND: usize = 3;
 
 /// Moves in progress that are listed at a glance; all of them are a question of their own.
@@ -298,8 +298,8 @@ pub const RECONNECT_MS: u64 = 100;
 /// Coordinators of which a client remembers that they said nothing: more than anybody runs.
 pub const SILENT_COORDINATORS: usize = 64;
 
-/// Who looks for a coordinator rests for the time that it has looked, divided by this: so it is late by no more than
-/// that when there is one again.
+/// A process that looks for a coordinator rests for the time that it has looked, divided by this: so it is late by no more
+/// than that when there is one again.
 pub const LATE_BY: u64 = 4;
 
 /// Longest rest of a worker for which there is no coordinator, in milliseconds: what one that comes back waits for its
@@ -346,8 +346,8 @@ pub const KEPT_REPLICAS: usize = 65_536;
 /// Of those a beat looks at so many: the next goes on from there.
 pub const KEPT_AT_ONCE: usize = 64;
 
-/// Data that a node keeps and the coordinator cannot decide about is told to people after so many milliseconds: longer than it
-/// takes others to load the shard and serve it.
+/// After so many milliseconds the coordinator tells people of data that a node keeps and that it cannot decide about: longer than
+/// it takes others to load the shard and serve it.
 pub const KEPT_TOLD_MS: u64 = 120_000;
 
 /// Names of deleted keyspaces that a coordinator remembers, so that data of theirs which comes back later may be
@@ -417,7 +417,7 @@ pub const CHECK_KEY_BYTES: usize = 1 << 20;
 /// Bytes of a key that a shuffle samples; of longer ones the first bytes. Enough to tell keys apart, and a sketch of some 5,000
 /// keys takes a megabyte or so at most.
 pub const SAMPLE_KEY_BYTES: usize = 256;
-/// Bytes of a key of a shuffle: what people order by is shorter, and a key stands in bounds and in the memory of whoever sorts.
+/// Bytes of a key of a shuffle: what people order by is shorter, and a key stands in bounds and in the memory of a sorter.
 pub const SHUFFLE_KEY_BYTES: usize = 64 << 10;
 /// Bytes of a record of a shuffle, key and value: it travels whole, and a buffer must hold some.
 pub const SHUFFLE_RECORD_BYTES: usize = 64 << 20;
@@ -426,13 +426,13 @@ pub const SHUFFLE_RECORD_BYTES: usize = 64 << 20;
 pub const SHUFFLE_RANGES: u32 = 65_536;
 /// The shortest time to live of a shuffle: a client keeps it alive more often than that, over a network that loses requests.
 pub const SHUFFLE_TTL_LEAST_MS: u64 = 10_000;
-/// The longest one, thirty days: what nobody asks for must come to an end without a person.
+/// The longest one, thirty days: a shuffle that no client asks for must end without a person.
 pub const SHUFFLE_TTL_MOST_MS: u64 = 30 * 24 * 3_600_000;
 /// Bytes of the name of a shuffle's owner: it stands in a column of a list.
 pub const SHUFFLE_OWNER_BYTES: usize = 64;
 /// Bytes of the schema of the rows of a shuffle: some thousand columns. Each replica of the decision to start keeps it.
 pub const SHUFFLE_SCHEMA_BYTES: usize = 128 << 10;
-/// Columns that the rows of a shuffle are ordered by: nobody names more by hand.
+/// Columns that the rows of a shuffle are ordered by: no person names more by hand.
 pub const SHUFFLE_SORT_COLUMNS: usize = 256;
 /// Columns of rows of Arrow that a shuffle combines: the numbers of a row are looked at one by one.
 pub const SHUFFLE_COMBINED_COLUMNS: usize = 256;

@@ -66,7 +66,7 @@ impl Dialer {
         pings: Some(Pings { every: Duration::from_secs(1), answer: Duration::from_secs(2) }),
     };
 
-    /// Whomever a person asks for: the next address is tried after that.
+    /// The process that a command asks; after that time the command tries the next address.
     pub const COMMAND: Dialer = Dialer { connect: Duration::from_secs(3), pings: None };
 
     /// A connection for a protocol of the caller's own.
@@ -181,7 +181,7 @@ mod tests {
         let listener = socket.listen(1).unwrap();
         let address = listener.local_addr().unwrap();
         let dialer = Dialer { connect: Duration::from_millis(100), pings: None };
-        // Nobody accepts: when the queue of the listener is full the kernel answers no more.
+        // No process accepts: when the queue of the listener is full the kernel answers no more.
         let mut held = Vec::new();
         let error = loop {
             assert!(held.len() < 64, "the queue takes more than it says");

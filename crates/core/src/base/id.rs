@@ -54,7 +54,8 @@ id!(
 );
 
 /// What the coordinator knows the session of a worker by: the SHA-256 of the token that it gave to the process which
-/// registered. Who has only this cannot speak for that process. The default is the digest of a message without a token.
+/// registered. A process that has only the digest cannot speak for that one. The default is the digest of a message without a
+/// token.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionDigest(pub [u8; 32]);
 

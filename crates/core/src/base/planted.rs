@@ -205,7 +205,7 @@ pub enum Planted {
     AnyPartial,
     /// L1: a replicated leader that is to lead under a later epoch drains before it goes on.
     DrainedLeader,
-    /// L3: a router is told of a node that was forgotten and has come back, and then that it is gone.
+    /// L3: a coordinator tells routers of a node that was forgotten and has come back, and then that it is gone.
     ForgottenNode,
     /// O8: a child of a table opens before its parents' logs have ended.
     EarlyChild,

@@ -91,7 +91,7 @@ impl Transition for SuspectedShards {
 }
 
 impl Census {
-    /// Who lives and who is silent; `dying` is no witness any more.
+    /// The nodes that live and those that are silent; `dying` is no witness any more.
     fn of((members, settings): (&Members, &Settings), at: Moment, dying: Option<&NodeId>) -> Census {
         let mut census = Census::default();
         for (id, node) in
@@ -419,8 +419,8 @@ impl KeyspaceState {
         lately.map(|(shard, taken)| ((name.clone(), shard), taken)).collect()
     }
 
-    /// When the replicas of shards with stored strikes were taken on is not stored: it may have been just now. Whoever
-    /// lives through the window clears them, as ever.
+    /// When the replicas of shards with stored strikes were taken on is not stored: it may have been just now. A node
+    /// that lives through the window clears them, as ever.
     pub(super) fn recall_strikes(&mut self, at: Moment) {
         let struck = self.record.rules.iter().filter(|(_, rule)| rule.deaths > 0);
         let shards = struck.filter_map(|(id, _)| self.map.shard(*id));
@@ -439,7 +439,7 @@ impl KeyspaceState {
         self.planning.plan_due = at.now;
     }
 
-    /// Forgets who took on what longer ago than the window; whoever lived through it clears the shard.
+    /// Forgets what nodes took on longer ago than the window; a node that lived through it clears the shard.
     pub(super) fn clear_survivors(&mut self, at: Moment, settings: &Settings) -> Option<Write> {
         let is_old = |taken: &Millis| poison::is_cleared(*taken, at.now, settings);
         let mut cleared = false;

@@ -1,5 +1,5 @@
 //! What stops moves and ends by itself: unrest, while many processes end and come back, and a brake under which
-//! everybody is heard again.
+//! every node is heard again.
 //!
 //! | seen                                                           | follows                                     |
 //! |----------------------------------------------------------------|---------------------------------------------|
@@ -36,7 +36,7 @@ pub(super) struct Unrest {
 impl Transition for Unrest {
     fn find(cluster: &Cluster, at: Moment) -> Unrest {
         let (died, next) = cluster.guard.deaths.lately(at.now, cluster.settings.brake_window_ms);
-        // Who was started anew has held nothing yet as what it is now, and is one of those all the same.
+        // A node whose process was started anew has held nothing yet in this incarnation, and counts all the same.
         let counts = |(id, node): &(_, &NodeState)| {
             !node.record.left && (!node.has_never_held() || died.contains(*id))
         };
@@ -107,9 +107,9 @@ impl Transition for ReleasedKeyspaceBrakes {
 pub(super) enum ReleasedBrake {
     /// It is off, or a node is missing.
     NotYet,
-    /// Everybody is heard since then, which is not long enough.
+    /// Every node has been heard since then, which is not long enough.
     Calm(Millis),
-    /// Everybody has been heard for `dead_after_ms`: the brake goes off.
+    /// Every node has been heard for `dead_after_ms`: the brake goes off.
     Now,
 }
 

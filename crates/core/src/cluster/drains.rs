@@ -114,7 +114,7 @@ impl<'a> Reasons<'a> {
             |(name, reason, _): &(&KeyspaceName, String, Vec<ShardId>)| *name == keyspace && *reason == why;
         match self.0.iter().position(same) {
             Some(at) => self.0[at].2.push(shard),
-            // Beyond what is told nothing is kept.
+            // People hear of no more than these.
             None if self.0.len() >= limits::COMPLAINTS => {}
             None => self.0.push((keyspace, why, vec![shard])),
         }
@@ -188,7 +188,7 @@ impl Transition for BegunDrains {
     }
 }
 
-/// Drained nodes that have become safe to stop, or are so no longer: people are told of each.
+/// Drained nodes that have become safe to stop, or are so no longer: the coordinator tells people of each.
 pub(super) struct SafeToStopNodes {
     nodes: Vec<(NodeId, bool)>,
 }

@@ -262,7 +262,7 @@ pub fn of_change(plan: &Plan, index: usize) -> Option<Event> {
     Some(Event { by: of_origin(&plan.origin), ..event(EventKind::ShardChange, about, text) })
 }
 
-/// Who made a plan.
+/// The actor of a plan: a person, or else the coordinator.
 pub fn of_origin(origin: &Origin) -> Actor {
     match origin {
         Origin::Person(name) => Actor::Person(name.clone()),

@@ -14,7 +14,7 @@
 //! | plans                             | plans that were not over are refused; the planner makes new ones     |
 //! | manifests                         | they are written anew                                                |
 //!
-//! All of it is told: by an alarm at the start, by `status` while this coordinator leads, and by `check`.
+//! People hear of all of it: by an alarm at the start, by `status` while this coordinator leads, and by `check`.
 
 use super::decide::Transition;
 use super::recall::Recovered;

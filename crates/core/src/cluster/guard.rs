@@ -1,5 +1,5 @@
 //! What stops the planner: the brake of the whole cluster and those of keyspaces ([`crate::plan::brake`]). Here they meet
-//! what is stored and what is told to people.
+//! what is stored and what people hear.
 
 use super::decide::Transition;
 use super::keyspaces::Keyspaces;
@@ -29,7 +29,7 @@ pub(super) struct PlannerGuard {
     pub(super) deaths: Deaths,
     /// Why nothing but repairs is begun: so many processes have ended lately. Not stored.
     pub(super) unrest: Option<String>,
-    /// Since when the brake is on and everybody is heard; not stored.
+    /// Since when the brake is on and every node is heard; not stored.
     pub(super) calm_since: Option<Millis>,
     /// Whether nodes that are dead by now may be given up, as this decision has judged.
     pub(super) gives_up: bool,
@@ -155,8 +155,8 @@ impl PlannerGuard {
         self.written_off.contains(&node.record.spec.id)
     }
 
-    /// A person has looked and says: go on. Who is dead by now is given up without suspecting any shard, in as many
-    /// decisions as that takes: the dead may be half of the cluster.
+    /// A person has looked and says: go on. The coordinator gives the nodes up that are dead by now, without suspecting any
+    /// shard, in as many decisions as that takes: the dead may be half of the cluster.
     pub(super) fn release_brake(
         &mut self,
         at: Moment,

@@ -53,7 +53,7 @@ pub(super) struct KeptAnswer {
     permissions: Vec<Permission>,
     /// The last replica that was looked at.
     last: Option<ReplicaKey>,
-    /// A replica that waits for too long, and what people are told of it.
+    /// A replica that waits for too long, and what the coordinator tells people of it.
     waits: Option<(About, String)>,
 }
 

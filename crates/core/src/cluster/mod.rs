@@ -47,7 +47,7 @@
 //! | which copies are the latest after a restore    | `restored.rs`; what follows from a map that was read: `recall.rs` |
 //! | which moves are under way, and what each waits for | `moves.rs`  |
 //! | which events are kept for people               | `event.rs`      |
-//! | what routers are told of maps and addresses    | `publication.rs` |
+//! | what routers hear of maps and addresses        | `publication.rs` |
 //! | whether a stored state is sound                | `check.rs`      |
 //! | what should change next, and who approves it   | `planning/`    |
 //! | what a worker should hold, and since when      | `orders.rs`     |

@@ -294,7 +294,7 @@ fn blocked_drains(summary: &Summary) -> Vec<Problem> {
     told.iter().copied().map(tell).chain(more).collect()
 }
 
-/// Nodes that have asked to leave and cannot: often all of a service at once, so they are told in one sentence.
+/// Nodes that have asked to leave and cannot: often all of a service at once, so one sentence names them all.
 fn blocked_leaves(leaving: &[(&NodeId, DrainProgress)]) -> Option<Problem> {
     let blocked = leaving.iter().filter_map(|(node, progress)| match progress {
         DrainProgress::Blocked { left, why } => Some((node.to_string(), *left, why)),

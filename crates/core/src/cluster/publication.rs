@@ -232,14 +232,14 @@ impl WatchCache {
         self.keyspaces.get(keyspace).map(|history| &history.brief)
     }
 
-    /// What leads from `have` to now. Of a keyspace in quarantine nothing is said, so that everybody keeps what they
-    /// have.
+    /// What leads from `have` to now. Of a keyspace in quarantine the cache says nothing, so that subscribers keep
+    /// what they have.
     pub fn since(&self, keyspace: &KeyspaceName, have: Option<Generation>) -> Since {
         if self.quarantine.contains(keyspace) {
             return Since::Nothing;
         }
         let Some(history) = self.keyspaces.get(keyspace) else {
-            // Who does not vouch for it says so later.
+            // A coordinator that does not vouch for it says so later.
             return if self.quarantine.is_empty() { Since::Deleted } else { Since::Nothing };
         };
         let Some(have) = have else { return Since::Whole };
@@ -247,7 +247,7 @@ impl WatchCache {
             return Since::Nothing;
         }
         let missed = usize::from(planted::is(Planted::W4));
-        // From the back: nearly everybody lacks the last one only.
+        // From the back: nearly every subscriber lacks the last one only.
         match history.diffs.iter().rposition(|diff| diff.from == have) {
             Some(first) => Since::Changes(history.diffs.iter().skip(first + missed).cloned().collect()),
             None => Since::Whole,

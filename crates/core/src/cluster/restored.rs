@@ -235,7 +235,7 @@ impl KeyspaceState {
     }
 
     /// Whether a copy of the shard that the map has is known to have served since the coordinator's state was restored, or was
-    /// loaded from one that had: those that went on without an earlier copy, whoever has it.
+    /// loaded from one that had: those that went on without an earlier copy, wherever that is.
     fn has_gone_on(&self, shard: &Shard) -> bool {
         let was_placed_since =
             |r: &Replica| self.record.lost.is_none_or(|lost| r.placement >= lost.placements.1);

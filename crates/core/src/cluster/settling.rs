@@ -26,7 +26,7 @@ pub(super) struct Settling {
     pub(super) ungranted: BTreeSet<ShardId>,
     /// Durable shards with a replica in `Load` that their leader may not know of yet.
     pub(super) unannounced: BTreeSet<ShardId>,
-    /// Durable shards whose followers may begin when their leader serves, and have not been told so yet.
+    /// Durable shards whose followers may begin when their leader serves, and have no order for it yet.
     pub(super) unfollowed: BTreeSet<ShardId>,
     /// Durable shards of whose copies some have ended and some have not.
     pub(super) half_ended: BTreeSet<ShardId>,

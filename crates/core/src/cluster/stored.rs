@@ -323,8 +323,8 @@ impl NodeState {
 }
 
 impl KeyspaceState {
-    /// Whether replicas of a shard wait to load, and may: its leader serves under its epoch, so that nobody acknowledges
-    /// writes under an earlier one, and knows of all of them.
+    /// Whether replicas of a shard wait to load, and may: its leader serves under its epoch, so that no leader
+    /// acknowledges writes under an earlier one, and knows of all of them.
     pub(super) fn is_announced(&self, shard: &Shard, (nodes, settings): (&Nodes, &Settings)) -> bool {
         let knows = |leader: &Replica| {
             let node = nodes.get(&leader.node);

@@ -92,7 +92,7 @@ words!(
 );
 
 words!(
-    /// Who decides about rebalancing (K15). Repairs after a death are made in every mode but `manual`.
+    /// Whether the coordinator or a person decides about rebalancing (K15). The coordinator repairs in every mode but `manual`.
     Mode, "rebalancing mode" {
         /// The coordinator approves its plans itself.
         Automatic = "automatic",

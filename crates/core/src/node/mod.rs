@@ -41,8 +41,7 @@ pub struct NodeSpec {
     pub rack: Option<Zone>,
     /// Free words to pin and exclude by.
     pub labels: BTreeSet<Label>,
-    /// Which kinds of keyspaces it serves; shards of others never go there. Who says nothing serves those of users' own
-    /// services.
+    /// Which kinds of keyspaces it serves; shards of others never go there. A worker that names none serves `app` keyspaces.
     pub kinds: BTreeSet<KeyspaceKind>,
     /// How the coordinator checks the address.
     pub check_back: CheckBack,
@@ -227,8 +226,8 @@ pub struct NodeAddress {
     pub health: Health,
     /// Where clients of Redis reach it, `host:port`; none = it has announced no such listener.
     pub resp_address: Option<String>,
-    /// The labels of a node that serves shuffles, by which the nodes of a pool know each other. Empty for any other node: nobody
-    /// needs them there, and each change of a node is sent to all who follow the maps.
+    /// The labels of a node that serves shuffles, by which the nodes of a pool know each other. Empty for any other node: no
+    /// process needs them there, and the coordinator sends each change of a node to all that follow the maps.
     pub labels: BTreeSet<Label>,
     /// Whether it is drained, or wants to leave: nothing new should go there.
     pub drains: bool,

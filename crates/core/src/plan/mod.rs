@@ -162,7 +162,7 @@ impl Planned {
     }
 }
 
-/// Who made a plan, and so how urgent it is.
+/// What made the planner or a person make a plan, and so how urgent it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// Something was lost: placed again in every mode but `manual`, before everything else.

@@ -1,13 +1,12 @@
 //! Poison: a shard that kills the processes that serve it, and how it differs from other deaths.
 //!
-//! Who falls ill after every dinner suspects what was on all the plates; but not when the neighbours, who ate
-//! something else, fall ill too. When a node dies, each shard that it had taken on a short while before is suspected,
-//! and gets a strike as long as nodes without it live; whatever else the node held had shown that a node can live with
-//! it. A suspect that an owner survives for the window is cleared. One that collects `poison_deaths` strikes in a row,
-//! more than any other that died with it, is held back: placed nowhere new for [`hold_ms`]. If nodes go on dying
-//! without it meanwhile, the cause is another (a bad release, a power line), and it is placed again. If none does,
-//! it is set aside until a person has looked, instead of walking through the fleet (A20, R5). A shard whose load
-//! fails on as many nodes is set aside too, unless other shards fail there as well and none is served (L5).
+//! When a node dies, the coordinator suspects each shard that the node had taken on a short while before, and gives it a strike
+//! as long as nodes without it live; whatever else the node held had shown that a node can live with it. A suspect that an owner
+//! survives for the window is cleared. The coordinator holds one back that collects `poison_deaths` strikes in a row, more than
+//! any other that died with it: it places the shard nowhere new for [`hold_ms`]. If nodes go on dying without it meanwhile, the
+//! cause is another (a bad release, a power line), and the shard is placed again. If none does, the shard is set aside until a
+//! person has looked; otherwise it would kill one node after the other (A20, R5). A shard whose load fails on as many nodes is
+//! set aside, too, unless other shards fail there as well and none is served (L5).
 //!
 //! | event                                                         | strikes | the shard                       |
 //! |---------------------------------------------------------------|---------|---------------------------------|

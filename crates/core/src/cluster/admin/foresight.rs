@@ -49,7 +49,7 @@ impl Cluster {
             answer.warnings.extend(self.obstacles(waits_for_nodes));
             let next = self.record.next_plan;
             touched.iter().for_each(|name| self.keyspaces.count_footprint((&self.plans, next), name));
-            // Why nothing of a blocked drain moves is told once, by how the drain stands.
+            // The answer says once why nothing of a blocked drain moves: in how the drain stands.
             let is_told =
                 answer.drains.iter().any(|drain| matches!(drain.progress, DrainProgress::Blocked { .. }));
             for name in &touched {

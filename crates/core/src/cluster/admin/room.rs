@@ -3,10 +3,10 @@
 //! A person who asks for nine replicas where six nodes have joined has mostly miscounted: the command is refused. One who
 //! knows that three more nodes will join says so (`ahead`), and the command is accepted.
 //!
-//! **Who counts** is a member: a node that has joined and has neither left nor been removed. Its health does not
+//! **Members count**: a member is a node that has joined and has neither left nor been removed. Its health does not
 //! matter, nor a drain: both pass, and whether a command is good must not depend on the second in which it is
-//! given. A node that died counts until a person removes it, because it is expected back until then. What can be
-//! placed *now* is told as a warning.
+//! given. A node that died counts until a person removes it, because it is expected back until then. The answer
+//! warns of what cannot be placed *now*.
 //!
 //! **What was accepted stays accepted.** Nodes may leave later; a command is refused only when it asks for more
 //! replicas than before, or for fewer nodes to put them on. And a cluster without members is being set up:

@@ -1,6 +1,6 @@
-//! Leaders spread over the nodes that hold live replicas: [`super::even`] says which shards another node should lead. Who is
-//! ready first leads first, and who comes back leads nothing, so after a first placement or a repair one node may lead nearly
-//! everything; handing the lead over among live replicas moves no data.
+//! Leaders spread over the nodes that hold live replicas: [`super::even`] says which shards another node should lead. The
+//! replica that is ready first leads first, and a node that comes back leads nothing, so after a first placement or a repair one
+//! node may lead nearly everything; handing the lead over among live replicas moves no data.
 //!
 //! Nothing of it is remembered, so the next coordinator goes on with it: a node that leads nothing, as its disk was full, gets
 //! leads as any node that leads too little.

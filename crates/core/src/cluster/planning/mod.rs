@@ -62,7 +62,7 @@ pub(super) struct PlanningState {
     pub(super) plan_due: Millis,
     /// What could not be placed, in sentences.
     unplaced: Vec<String>,
-    /// Why the last plan was refused or could not be made, so that it is told once.
+    /// Why the last plan was refused or could not be made, so that the planner says it only once.
     pub(super) failing: Option<String>,
     /// Shards that the planner will look at again when they have settled.
     pub(super) blocked: BTreeSet<ShardId>,

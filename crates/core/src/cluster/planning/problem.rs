@@ -92,7 +92,7 @@ impl Cluster {
             let list = if stays { &mut avoided } else { &mut if_possible };
             leaving.for_each(|r| list.entry(shard.id).or_default().push(&r.node));
         }
-        // Who has it by now keeps it.
+        // A node that has the shard by now keeps it.
         let has = |(id, node): &&(ShardId, NodeId)| {
             keyspace.map.shard(*id).is_some_and(|shard| shard.staying().any(|r| r.node == *node))
         };

@@ -8,7 +8,7 @@
 //! questions are asked of it, and each has its own method, because the Java hashes are narrow and poorly
 //! mixed and would answer some of them badly:
 //!
-//! - [`slot`](HashFunction::slot): which of n? The value modulo n, as everybody computes it.
+//! - [`slot`](HashFunction::slot): which of n? The value modulo n, as other programs compute it.
 //! - [`point`](HashFunction::point): where in the 64-bit hash space, which hash ranges cut? Order is kept,
 //!   so a range of points is a range of values and existing ring tokens (Cassandra's, say) carry over.
 //! - [`scatter`](HashFunction::scatter): 64 well-mixed bits, for schemes that need them (ring, rendezvous,

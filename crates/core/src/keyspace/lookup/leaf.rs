@@ -2,8 +2,8 @@
 //!
 //! Numbers that lie next to each other among a million have much in common. What a leaf keeps of each is
 //! how far it is above the lowest, without the lowest bits: 15 bits of it (28 numbers a line) or, where those would
-//! tell too few apart, 31 (14 numbers). That decides nearly every search; one that meets a number in all of
-//! the bits that are kept is told so, and has to look at what was left out.
+//! tell too few apart, 31 (14 numbers). That decides nearly every search. Where a number is the same in all
+//! of the bits that are kept, the leaf says so, and the search has to look at what was left out.
 //!
 //! So a search of a million ranges waits for one line that is not in a near cache, and all lines together are a
 //! quarter of the numbers.

@@ -1,4 +1,4 @@
-//! Who owns this key? The tables that answer it on every request, without allocating.
+//! The tables that say on every request which shard owns a key, without allocating.
 //!
 //! They are built once for each map, from the bounds of its shards in order, and give back positions in that
 //! order, so that what is looked up stays where it is (shards, replicas, addresses).

@@ -92,8 +92,8 @@ impl ShardMap {
         Ok(())
     }
 
-    /// The number of slots is what the serving shards say, and nothing else: so it changes in the same moment for
-    /// everybody who has the map, without being told (K7).
+    /// The number of slots follows from the serving shards, and from nothing else: so it changes with the map, in every process
+    /// that has a copy, and no message names it (K7).
     fn count_slots(&mut self, diff: &MapDiff) {
         let Sharding::Fixed { hash, shards } = self.sharding else { return };
         let divisor = |shard: &Shard| match &shard.bounds {

@@ -1,8 +1,8 @@
 //! The map of a keyspace: its shards, their replicas, at a generation.
 //!
 //! A map is replaced, never changed: [`Edit`] collects changes on a map and [`Edit::commit`] gives the
-//! next one, with exactly one parent and a [`MapDiff`] that leads there (M3, M4). Everybody else holds a
-//! copy and applies diffs.
+//! next one, with exactly one parent and a [`MapDiff`] that leads there (M3, M4). Routers and
+//! coordinators that stand by hold copies, to which they apply the diffs.
 //!
 //! A shard is in one of four [`Stage`]s. *Serving* shards are disjoint and cover the keyspace (M1).
 //! While a split or a merge prepares, its children are *Forming* beside the parents that still serve; one

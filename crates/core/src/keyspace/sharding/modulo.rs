@@ -1,6 +1,6 @@
 //! Hash modulo the number of nodes, present to be compared with.
 //!
-//! Everybody's first idea, and fine while the list of nodes never changes. When it does, a key stays where it
+//! The simplest scheme, and fine while the list of nodes never changes. When it does, a key stays where it
 //! was only if two remainders happen to agree: going from n nodes to n + 1 moves n/(n + 1) of all keys.
 //! The simulator shows it; static routing to a fixed list may use it.
 //!

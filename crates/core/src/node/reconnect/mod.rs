@@ -26,9 +26,9 @@
 //! worker its lease, a router a moment in which its maps may be old. [`limits::RECONNECTS_PER_S`] is what that may come
 //! to.
 //!
-//! Who is told by one coordinator which one leads goes there at once: it has waited already; but not to one that has said
-//! nothing lately ([`Silent`]). Not here: which coordinator
-//! is tried; that is in `crates/worker/src/connection.rs` and `crates/maps/src/watch.rs`.
+//! A client that hears from one coordinator which one leads goes there at once, as it has waited already; but not to one that has
+//! said nothing lately ([`Silent`]). Not here: which coordinator a client tries; that is in `crates/worker/src/connection.rs` and
+//! `crates/maps/src/watch.rs`.
 
 mod silent;
 

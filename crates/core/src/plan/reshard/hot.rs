@@ -1,5 +1,5 @@
 //! Hot keys and hot shards (K12): one key that draws most requests gets a shard of its own; a shard that is
-//! hot and cannot be cut gets more replicas; and where that is used up, a person is told to pin it.
+//! hot and cannot be cut gets more replicas; and where that is used up, the planner asks a person to pin it.
 
 use super::{Candidate, Carried, Proposals, SustainedLoad, Terms};
 use crate::keyspace::Resharding;

@@ -280,7 +280,8 @@ impl LocalReplica {
         if order.epoch < self.order.epoch {
             return;
         }
-        // What has loaded and is told again to load lacks nothing: its leader counts it among those that take writes.
+        // A replica that has loaded and is ordered to load again lacks nothing: its leader counts it among those that take
+        // writes.
         let has_loaded_so = self.at == At::Ready && !self.withdrawn && self.order.state == ReplicaState::Load;
         let is_left = match order.state {
             ReplicaState::Live => false,
@@ -414,7 +415,7 @@ impl LocalReplica {
         if self.order.granted && !self.has_laid_down() {
             return self.call(Callback::Serve(self.order.role, self.order.epoch), now);
         }
-        // Its leader may wait for everybody else to have ended what they did under earlier epochs, and it for its leader.
+        // Its leader may wait for all other replicas to end what they did under earlier epochs, and this one for its leader.
         if self.order.role != Role::Leader && self.gate == Gate::Shut { self.carry_out() } else { None }
     }
 

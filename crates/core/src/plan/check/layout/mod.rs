@@ -1,9 +1,9 @@
 //! Whether a commit leaves every key with exactly one shard (M1, O8), at a cost of what the commit touches.
 //!
-//! Whoever replaces some tiles of a floor need not look at the whole floor: if the new tiles fill exactly the hole that
-//! the old ones leave, the rest is as it was. So the stretches that the commit takes away are compared with those it
-//! adds. Only where they differ is the whole map looked at, to say what is wrong. Named partitions may come and go
-//! without leaving a hole; there the names that are new are looked for among the others.
+//! Where new shards hold exactly the keys of the old ones that they replace, the rest of the map is as it was. So the check
+//! compares the stretches that the commit takes away with those that it adds. Only where they differ does it look at the whole
+//! map, to say what is wrong. Named partitions may come and go without leaving a gap; there the check looks for the new names
+//! among the others.
 //!
 //! It holds because the map before was looked at in the same way; the first one in a process is checked whole.
 
