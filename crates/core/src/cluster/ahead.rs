@@ -30,7 +30,7 @@ pub type LaterMaps = BTreeMap<KeyspaceName, LaterMap>;
 pub struct LaterMap {
     /// The worker or coordinator that knows of the map, as a subject of a sentence: "node n1", "this coordinator".
     pub who: String,
-    /// The map that it knows of. Where only a later one is sure, the transaction of its generation is [`TransactionId::OF_NONE`].
+    /// The map that it knows of. With the transaction [`TransactionId::OF_NONE`] it stands for some later map, unknown which.
     pub known: Known,
 }
 

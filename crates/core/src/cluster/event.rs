@@ -15,7 +15,7 @@ use std::fmt;
 /// What sort of change it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
-    /// A node's process has come.
+    /// A node's process has registered.
     NodeRegistered,
     /// A node is heard, is silent, can be reached, or cannot.
     NodeHealth,
@@ -158,7 +158,7 @@ impl About {
         About { plan: Some(plan), ..About::keyspace(name) }
     }
 
-    /// The same, and a node.
+    /// Adds a node to what the event is about.
     #[must_use]
     pub fn and_node(mut self, id: &NodeId) -> About {
         self.nodes.push(id.clone());
@@ -183,7 +183,7 @@ pub enum Actor {
 pub struct Event {
     /// The kind of the change.
     pub kind: EventKind,
-    /// What it is about.
+    /// The keyspace, shard, nodes and plan that the change touches.
     pub about: About,
     /// The one that caused the change.
     pub by: Actor,

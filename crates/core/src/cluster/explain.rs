@@ -42,7 +42,7 @@ pub struct Explanation {
     pub granted: bool,
     /// What would move it, with the numbers of now, one sentence each.
     pub would_move: Vec<String>,
-    /// What is on its way, one sentence each.
+    /// What is under way for the shard or waits in an open plan, one sentence each: moves, hand-overs, splits, merges.
     pub under_way: Vec<String>,
     /// What is in the way, and the way out, one sentence each.
     pub blocked: Vec<String>,

@@ -26,11 +26,11 @@ use std::fmt;
 /// How far a move is: the table of this module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MoveStage {
-    /// The new replica prepares.
+    /// The new replica prepares, in `Load`.
     Loading,
-    /// The old replica lets go.
+    /// The old replica lets go, in `Unload`.
     HandingOver,
-    /// The old replica is deleted.
+    /// The old replica is deleted, in `UnloadFinal`.
     Dropping,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Step {
     successor: Option<NodeId>,
 }
 
-/// One replica on its way.
+/// A replica that comes, goes or moves, as one row of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveRow {
     /// The keyspace of the shard whose replica moves.

@@ -18,7 +18,7 @@ pub struct Notice {
 /// What has to leave the cluster: `writes` first, all or nothing, then the rest.
 #[derive(Debug, Clone, Default)]
 pub struct Outbox {
-    /// To be made durable.
+    /// What the driver has to make durable before the rest leaves.
     pub writes: Vec<Write>,
     /// Nodes whose orders have changed: send [`super::Cluster::orders_since`] what they have.
     pub changed_orders: BTreeSet<NodeId>,

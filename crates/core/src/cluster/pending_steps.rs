@@ -17,7 +17,7 @@ pub(super) struct PendingStep {
     pub(super) since: Millis,
     /// Since when its time is counted: later than `since` once it has said that it gets on.
     pub(super) renewed: Millis,
-    /// How far the load was by the last report ([`crate::node::exchange::Report::progress`]); an advance renews the time.
+    /// The number of the last [`crate::node::exchange::Report::progress`]; a new one renews the time.
     pub(super) progress: u32,
     pub(super) is_overdue: bool,
 }

@@ -165,7 +165,7 @@ pub struct KeyspaceRecord {
     pub keyspace: Keyspace,
     /// Why nothing of it moves by itself, until a person releases the brake (K18).
     pub brake: Option<String>,
-    /// Rules of single shards.
+    /// What people and the cluster have said about single shards.
     pub rules: BTreeMap<ShardId, ShardRule>,
     /// When it was created, in milliseconds of Unix time.
     pub created_ms: u64,

@@ -157,9 +157,9 @@ pub struct Unplaced {
     pub shard: ShardId,
     /// Replicas that serve or prepare to.
     pub have: u32,
-    /// Replicas that it wants.
+    /// How many replicas it should have.
     pub want: u32,
-    /// Why, and the way out.
+    /// Why it has too few, and the way out.
     pub why: String,
 }
 
@@ -255,7 +255,7 @@ pub struct NodeRow {
     pub disk: DiskHealth,
     /// Replicas that it should hold, by keyspace.
     pub replicas: BTreeMap<KeyspaceName, usize>,
-    /// How many of them lead.
+    /// How many of these replicas lead.
     pub leaders: usize,
     /// Sums of what its replicas report, in the order of [`METRICS`].
     pub load: [f64; METRICS.len()],

@@ -36,7 +36,7 @@ pub enum ReplicaState {
     Load,
     /// Serves its shard, as the leader or beside it.
     Live,
-    /// Hands over and forwards.
+    /// Hands over, and forwards what still arrives.
     Unload,
     /// Serves no more: its node may delete the data.
     UnloadFinal,

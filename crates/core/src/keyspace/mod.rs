@@ -60,7 +60,7 @@ pub struct UnknownWord {
     pub what: &'static str,
     /// The word that was given.
     pub given: String,
-    /// What it could have been.
+    /// The words that would do.
     pub known: &'static [&'static str],
 }
 
@@ -230,13 +230,13 @@ impl Default for Resharding {
 pub struct Keyspace {
     /// Unique in the cluster.
     pub name: KeyspaceName,
-    /// Which service it belongs to.
+    /// The service whose nodes hold it.
     pub kind: KeyspaceKind,
     /// How keys map to shards.
     pub sharding: Sharding,
     /// Which part of a key is sharded by.
     pub partition_key: PartitionKey,
-    /// What a worker may believe.
+    /// What a worker may believe when it hears no coordinator.
     pub ownership: Ownership,
     /// Replicas of each shard.
     pub replicas: u32,
@@ -246,13 +246,13 @@ pub struct Keyspace {
     pub policy: String,
     /// Whether the coordinator approves its plans itself, or a person does.
     pub mode: Mode,
-    /// Over what replicas are spread.
+    /// The failure domains over which replicas are spread.
     pub spread: Spread,
     /// Where all its shards may go.
     pub constraint: Constraint,
-    /// How fast they may move.
+    /// How fast its shards may move.
     pub throttle: Throttle,
-    /// When they split and merge.
+    /// When its shards split and merge.
     pub resharding: Resharding,
     /// Of a dataset: the replication that its settings said last ([`Keyspace::following`]).
     pub dataset_replication: Option<u32>,
@@ -265,10 +265,10 @@ pub struct Keyspace {
     pub feed_ms: u64,
 }
 
-/// A keyspace that cannot be.
+/// Settings that no keyspace can have.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum KeyspaceError {
-    /// 0, or above [`limits::REPLICAS`].
+    /// The number of replicas is 0, or above [`limits::REPLICAS`].
     #[error("keyspace {keyspace}: {replicas} replicas: {}", self.way_out())]
     Replicas {
         /// The keyspace with the wrong number of replicas.
@@ -309,9 +309,9 @@ pub enum KeyspaceError {
     Feed {
         /// The keyspace with the wrong setting.
         keyspace: KeyspaceName,
-        /// The time that was given.
+        /// The time that was given, in milliseconds.
         feed_ms: u64,
-        /// Whether it is a table.
+        /// Whether the keyspace is a table: only tables have feeds.
         is_table: bool,
     },
     /// The same node both pinned and excluded.

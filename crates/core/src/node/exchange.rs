@@ -35,7 +35,7 @@ use std::fmt;
 /// A worker that wants to take part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
-    /// What it says of itself.
+    /// What the worker announces of itself.
     pub spec: NodeSpec,
     /// The incarnation it has already, when it only comes back to a coordinator; none for a new process.
     pub incarnation: Option<Incarnation>,
@@ -113,7 +113,7 @@ pub enum Phase {
     /// Nothing of it runs here any more and no order names it; its data is still here, until the coordinator gives
     /// a [`Permission`] to delete it or orders the replica again.
     Kept,
-    /// Its data is deleted.
+    /// The data is deleted, and nothing of the replica is left.
     Dropped,
     /// A callback failed, hung or refused; it is tried again. In a box, as it is rare and a coordinator keeps
     /// a phase for each replica.
@@ -317,7 +317,7 @@ pub struct Beat {
 /// it is nearly full, nothing new is placed there either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskHealth {
-    /// It has no room.
+    /// The disk has no room, and stores no write.
     pub full: bool,
     /// It has room for what the node holds already, and not for more.
     pub nearly_full: bool,
@@ -437,7 +437,7 @@ pub struct KeyspaceBrief {
     pub sharding: Sharding,
     /// Which part of a key is sharded by.
     pub partition_key: PartitionKey,
-    /// What a worker may believe.
+    /// What a worker may believe when it hears no coordinator.
     pub ownership: Ownership,
     /// The generation of the map behind the orders.
     pub generation: Generation,
@@ -447,7 +447,7 @@ pub struct KeyspaceBrief {
     pub durable: bool,
     /// How many replicas must have stored a write before it is acknowledged; 0 where the keyspace is not replicated.
     pub min_in_sync: u32,
-    /// Which service it belongs to.
+    /// The service whose nodes hold the keyspace.
     pub kind: KeyspaceKind,
     /// Of a table: what values its rows may have.
     pub values: RowValues,
@@ -499,7 +499,7 @@ pub struct Orders {
     pub base: u64,
     /// The keyspaces of everything in `changed`.
     pub keyspaces: Vec<KeyspaceBrief>,
-    /// New or different orders.
+    /// Orders that are new, or differ from those of `base`.
     pub changed: Vec<Order>,
     /// Replicas that it should no longer serve. Their data is kept until there is a permission.
     pub removed: Vec<ReplicaKey>,

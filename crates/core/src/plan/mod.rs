@@ -35,7 +35,7 @@ pub enum Change {
     Move {
         /// The shard whose replica moves.
         shard: ShardId,
-        /// The replica that leaves.
+        /// The placement id of the replica that leaves.
         from: PlacementId,
         /// The node that takes over.
         to: NodeId,
@@ -140,7 +140,7 @@ pub enum Progress {
 pub struct Planned {
     /// The change that this line of the plan asks for.
     pub change: Change,
-    /// Why, as one sentence.
+    /// Why the change is in the plan, as one sentence.
     pub reason: String,
     /// How far the change has got.
     pub progress: Progress,
@@ -188,7 +188,7 @@ pub struct Basis {
 /// How far a plan is on its way from the planner to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// Waits for a person.
+    /// Waits for a person who approves or rejects it.
     Suggested,
     /// The coordinator carries it out, change by change.
     Approved,
@@ -213,7 +213,7 @@ pub struct Plan {
     pub base: Generation,
     /// Whether the planner or a person made it, and for what.
     pub origin: Origin,
-    /// What to do, in order.
+    /// The changes, in the order in which they may begin.
     pub changes: Vec<Planned>,
     /// Whether it waits, is carried out or is over.
     pub status: Status,

@@ -84,7 +84,7 @@ pub struct Hint {
     pub sequence: Option<u64>,
 }
 
-/// What follows from a hint.
+/// What the router does after a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
     /// Where to ask next, once.

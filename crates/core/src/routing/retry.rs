@@ -80,7 +80,7 @@ pub enum Event {
     Nobody,
     /// An answer of the service. Good is everything but a failure of the server: also "not found".
     Answer {
-        /// Whether it is good.
+        /// Whether the answer is no failure of the server.
         good: bool,
     },
     /// The node does not own the key (421), so it has done nothing.
@@ -106,7 +106,7 @@ pub enum Event {
     Late,
 }
 
-/// What to do now.
+/// What the driver of the machine does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Choose a node and send it the request.

@@ -11,7 +11,7 @@ use crate::keyspace::{Constraint, Keyspace, Mode, Resharding, Spread, Throttle};
 pub enum Command {
     /// A new keyspace with its first shards (K4).
     CreateKeyspace {
-        /// Everything its owner says.
+        /// All settings of the new keyspace, with its name.
         keyspace: Box<Keyspace>,
         /// How the new keyspace is cut into its first shards.
         presplit: Presplit,
@@ -89,9 +89,9 @@ pub enum Command {
         keyspace: KeyspaceName,
         /// The shard whose replica moves.
         shard: ShardId,
-        /// The node that it leaves.
+        /// The node whose replica moves away.
         from: NodeId,
-        /// The node that takes over.
+        /// The node that gets the new replica, and takes over from the old one.
         to: NodeId,
     },
     /// Another leader among the live replicas.
@@ -131,7 +131,7 @@ pub enum Command {
         /// The positions at which the children begin, or the middle.
         at: SplitAt,
     },
-    /// Two neighbours become one.
+    /// Makes one shard of two neighbours.
     MergeShards {
         /// The keyspace of the two shards.
         keyspace: KeyspaceName,
@@ -322,19 +322,19 @@ pub enum SplitAt {
 /// What may change about a keyspace; none = stays as it is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct KeyspaceChanges {
-    /// Replicas of each shard.
+    /// How many replicas each shard has.
     pub replicas: Option<u32>,
-    /// Name of the placement policy.
+    /// The name of the placement policy: a shipped one, or a user's own.
     pub policy: Option<String>,
     /// Whether the coordinator approves its plans itself, or a person does.
     pub mode: Option<Mode>,
-    /// Over what replicas are spread.
+    /// The failure domains over which replicas are spread.
     pub spread: Option<Spread>,
     /// Where all its shards may go.
     pub constraint: Option<Constraint>,
-    /// How fast they may move.
+    /// How fast its shards may move.
     pub throttle: Option<Throttle>,
-    /// When they split and merge.
+    /// When its shards split and merge.
     pub resharding: Option<Resharding>,
     /// How many fixed slots there are: a multiple or a divisor of the present number. Makes a plan of splits or
     /// merges, after which there are as many.

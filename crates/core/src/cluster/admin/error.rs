@@ -78,10 +78,10 @@ pub enum AdminError {
         /// The partitions that the keyspace does not have.
         partitions: Vec<PartitionName>,
     },
-    /// The name is taken.
+    /// The new keyspace has the name of another one.
     #[error("there is a keyspace {0} already: {way}", way = self.way_out())]
     KeyspaceExists(KeyspaceName),
-    /// The names are taken.
+    /// The keyspace has some of the partitions already.
     #[error("keyspace {keyspace} has the partition {} already: {}", list(partitions, ""), self.way_out())]
     PartitionsExist {
         /// The keyspace that has the partitions already.
@@ -89,7 +89,7 @@ pub enum AdminError {
         /// The partitions that the keyspace has already.
         partitions: Vec<PartitionName>,
     },
-    /// A replica is there.
+    /// The node that should get a replica of the shard has one.
     #[error("shard {shard} has a replica on node {node} already: {}", self.way_out())]
     ReplicaExists {
         /// The shard that has a replica on the node already.
@@ -100,10 +100,10 @@ pub enum AdminError {
     /// Settings that no cluster could carry out.
     #[error(transparent)]
     Keyspace(#[from] KeyspaceError),
-    /// A sharding that cannot be.
+    /// No keyspace can be sharded so.
     #[error(transparent)]
     Sharding(#[from] ShardingError),
-    /// First shards that cannot be.
+    /// The keyspace cannot be cut into such first shards.
     #[error(transparent)]
     Presplit(#[from] PresplitError),
     /// A keyspace names a placement policy that this coordinator does not have.
@@ -126,17 +126,17 @@ pub enum AdminError {
     /// Against the rules as things are.
     #[error("{problem}: {way_out}")]
     Refused {
-        /// What is in the way.
+        /// The rule that the command would break.
         problem: String,
-        /// What to do first.
+        /// What the person has to do first.
         way_out: String,
     },
-    /// Something else is under way.
+    /// Another change is under way, or has just ended.
     #[error("{problem}: {way_out}")]
     Conflict {
         /// What is under way, or has just happened, that prevents the command for now.
         problem: String,
-        /// When to try again.
+        /// When the person may try again.
         way_out: String,
     },
 }

@@ -30,14 +30,14 @@ pub(super) struct ChangeRef {
     pub(super) index: usize,
 }
 
-/// What a change waits for.
+/// What a change waits for before it is tried again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Until {
     /// The node loads less. Repairs may load more at once than others.
     Loads { node: NodeId, is_repair: bool },
     /// Fewer moves are under way in the keyspace.
     Moves,
-    /// Bytes may be copied again.
+    /// The meter of the keyspace lets bytes be copied again.
     Bytes,
     /// Something else changes: the queue tries it again when anything has happened in the keyspace.
     Anything,

@@ -39,11 +39,11 @@ pub(super) enum Leaf {
         /// What is kept, filled up with the highest value.
         kept: [i32; WIDE],
     },
-    /// All have the same number.
+    /// All begins have the same number.
     Alike {
         /// The position of the first begin.
         first: u32,
-        /// How many there are.
+        /// How many begins have that number.
         count: u32,
         /// The level that tells them apart; none when they differ in zeros at the end only.
         level: Option<u32>,

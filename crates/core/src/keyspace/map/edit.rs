@@ -71,12 +71,12 @@ pub enum EditError {
         /// The stage that the shard is in.
         stage: Stage,
     },
-    /// A count over its limit.
+    /// The change would make more of something than a map may have.
     #[error("{what} would be {count}: {}", self.way_out())]
     Limit {
         /// What is counted: "the number of shards", "the number of replicas".
         what: &'static str,
-        /// How many there would be.
+        /// How many there would be after the change.
         count: usize,
         /// How many there may be.
         limit: usize,

@@ -130,7 +130,7 @@ impl From<Predecessor> for PlacementId {
 pub enum Stage {
     /// Child of a split or merge that prepares; part of no lookup yet. Names all children, itself included.
     Forming(Family),
-    /// Answers for its bounds.
+    /// Answers for its bounds: lookups find it.
     Serving,
     /// Parent of a finished split or merge; forwards and goes. Names its children. Where it is replicated it keeps its in-sync
     /// set, in `Unload`, and a leader, the *closer*, until its children have all that it has.
@@ -152,7 +152,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The unit of placement.
+/// A part of a keyspace: what is placed, moved, split and merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     /// An id that the keyspace never gives out again.
@@ -360,7 +360,7 @@ impl ShardMap {
         empty.diff(self)
     }
 
-    /// Whose map this is.
+    /// The keyspace that the map is of.
     pub fn keyspace(&self) -> &KeyspaceName {
         &self.keyspace
     }
@@ -375,7 +375,7 @@ impl ShardMap {
         self.partition_key
     }
 
-    /// Which map this is.
+    /// The number of this map, and its transaction.
     pub fn generation(&self) -> Generation {
         self.generation
     }

@@ -51,7 +51,7 @@ pub enum CutError {
 }
 
 impl CutError {
-    /// What to do instead.
+    /// What to do instead: the end of the sentence.
     pub fn way_out(&self) -> &'static str {
         match self {
             CutError::Nowhere => "give one or more, or none for the middle",

@@ -58,7 +58,7 @@ pub enum Sharding {
     Named,
 }
 
-/// Why a sharding cannot be.
+/// Why no keyspace can be sharded so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ShardingError {
     /// `Fixed` with 0 shards.
@@ -106,7 +106,7 @@ pub enum Position<'a> {
     Name(&'a [u8]),
 }
 
-/// What one shard holds.
+/// The part of a keyspace that one shard holds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Bounds {
     /// A range of (partition) keys.

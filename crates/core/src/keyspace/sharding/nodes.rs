@@ -68,7 +68,7 @@ pub enum SchemeError {
         max = limits::TOKENS_ON_RING
     )]
     Tokens {
-        /// How many it would be.
+        /// How many tokens there would be on the ring.
         tokens: u64,
     },
 }

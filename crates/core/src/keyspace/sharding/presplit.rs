@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Why a keyspace cannot be cut into its first shards so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PresplitError {
-    /// An empty split point.
+    /// A split point is empty, and the first shard begins there anyway.
     #[error("split point {at} is empty: {}", self.way_out())]
     EmptyPoint {
         /// Its index, from 0.
@@ -30,7 +30,7 @@ pub enum PresplitError {
         /// The split point before it.
         before: Key,
     },
-    /// The same point twice.
+    /// Two neighbouring split points are the same.
     #[error("split point {at}, {point:?}, is given twice: {}", self.way_out())]
     Duplicate {
         /// The second one's index, from 0.
@@ -38,19 +38,19 @@ pub enum PresplitError {
         /// The split point that is given twice.
         point: Key,
     },
-    /// No shard asked for.
+    /// The number of shards that was asked for is 0.
     #[error("a keyspace needs at least one shard: {}", self.way_out())]
     NoShards,
     /// There would be more than [`limits::SHARDS`] shards.
     #[error("{shards} shards are too many: {}", self.way_out())]
     TooManyShards {
-        /// How many it would be.
+        /// How many shards there would be.
         shards: usize,
     },
     /// A sample that cannot tell so many shards apart.
     #[error("the sample has {distinct} different keys, too few for {shards} shards: {}", self.way_out())]
     TooFewKeys {
-        /// Different keys in the sample.
+        /// How many different keys the sample has.
         distinct: usize,
         /// The number of shards that was asked for.
         shards: usize,

@@ -16,7 +16,7 @@ pub struct Slot {
     of: u32,
 }
 
-/// A slot that cannot be.
+/// A slot number that is not below the number of slots, or too many slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("there is no slot {number} of {of}: slots count from 0 and are at most {max}", max = limits::SHARDS)]
 pub struct NoSuchSlot {

@@ -61,7 +61,7 @@ pub enum Callback {
     Drop(DropReason),
 }
 
-/// Whether requests may come in.
+/// Whether requests for a local replica may come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     /// No request may come in.
