@@ -82,7 +82,7 @@ struct Kept {
 /// Why no command is begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
-    /// For more of the next command.
+    /// The connection waits for more of the next command.
     ForInput,
     /// For answers, or until the client has taken some.
     ForAnswers,
@@ -101,7 +101,7 @@ struct Connection<'a> {
     begin: usize,
     parser: Parser,
     output: Vec<u8>,
-    /// So much of it is written.
+    /// So much of `output` is written to the client.
     written: usize,
     under_way: FuturesOrdered<BoxFuture<'static, (Reply, Version)>>,
     /// One for each of `under_way`, in the same order.
@@ -396,9 +396,9 @@ fn write_some(stream: &TcpStream, output: &[u8], written: &mut usize) -> std::io
 
 /// How a command begins.
 enum Begun {
-    /// It has its answer.
+    /// The command has its answer at once.
     Done(Reply),
-    /// It is under way.
+    /// The command is under way, and its answer comes later.
     UnderWay { key: u64, writes: bool, future: BoxFuture<'static, Reply> },
     /// One before it has its key.
     Waits,

@@ -27,9 +27,9 @@ use std::sync::Arc;
 
 /// How a command begins.
 pub enum Begun {
-    /// It has its answer.
+    /// The command has its answer at once.
     Done(Reply),
-    /// It is under way.
+    /// The command is under way, and its answer comes later.
     UnderWay(BoxFuture<'static, Reply>),
 }
 

@@ -17,7 +17,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// For these tables; `settings` say who may connect, and what that may cost.
+    /// A listener for these tables; `settings` say which clients may connect, and what they may cost.
     pub fn new(tables: Arc<dyn Tables>, settings: Settings) -> Listener {
         let role = Role {
             connections: limits::CONNECTIONS,

@@ -127,7 +127,7 @@ pub trait Table: Send + Sync + 'static {
     /// Which RESP listeners lead and follow the slots, each slot once; empty where [`Table::has_slots`] is false.
     ///
     /// # Errors
-    /// That is not known at this moment.
+    /// The listeners are not known at this moment.
     async fn slots(&self) -> Result<Vec<SlotOwner>, RequestError>;
 
     /// The listener's own node, as others reach it.
@@ -138,7 +138,7 @@ pub trait Table: Send + Sync + 'static {
 pub enum BegunRead {
     /// The row was at hand; none: it is not there.
     Now(Option<Row>),
-    /// It has to be waited for.
+    /// The row has to be waited for.
     Later(BoxFuture<'static, Result<Option<Row>, RequestError>>),
 }
 
@@ -180,7 +180,7 @@ pub enum RequestError {
     Unknown(String),
 }
 
-/// From where a scan goes on.
+/// The place from which on a scan reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanFrom {
     /// The `next` of the page before; none: from the beginning.
@@ -233,7 +233,7 @@ pub struct SlotOwner {
 /// A node with a RESP listener.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotNode {
-    /// Its name in the cluster.
+    /// The name of the node in the cluster.
     pub name: String,
     /// The host of its RESP listener, as clients reach it.
     pub host: String,

@@ -96,7 +96,7 @@ enum Attempt<T> {
 }
 
 impl TableClient {
-    /// Of the node that `worker` is.
+    /// A client that reads and writes at the node of `worker`.
     pub fn new(worker: &Worker, tables: &Tables) -> TableClient {
         let elsewhere = Sharded::new(worker, http::aim).layer(http::of_keys(tables.clone()));
         let budget = RetryBudget::new(BudgetPolicy::default());

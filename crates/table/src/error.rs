@@ -39,13 +39,13 @@ pub enum ReplicaError {
     /// It is open, or is being opened, closed or dropped.
     #[error("the replica {0:?} is open, or about to be opened, closed or dropped: wait, or close it first")]
     Busy(ReplicaKey),
-    /// It is not open.
+    /// The replica is on disk, and not open.
     #[error("the replica {0:?} is not open: open it first")]
     NotOpen(ReplicaKey),
     /// What is stored of it is damaged.
     #[error("the replica {0:?} is damaged: {1}; drop it, and let another placement be filled")]
     Damaged(ReplicaKey, String),
-    /// Its store cannot be opened.
+    /// The store of the replica cannot be opened.
     #[error("the store of the replica {0:?} cannot be opened: {1}")]
     Store(ReplicaKey, String),
     /// The disk of the log has failed.
@@ -61,7 +61,7 @@ pub enum ReplicaError {
 /// Why a write was not done, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// It is beyond the limits of writes.
+    /// The write is beyond the limits of writes.
     #[error("{0}")]
     Invalid(#[from] Invalid),
     /// It is larger than an entry of the log may be.

@@ -82,7 +82,7 @@ pub(crate) fn serve(queue: &Arc<ReplicaQueue>, replica: Local, waiting: Waiting)
 /// When the replicas of one thread are served at the latest.
 #[derive(Default)]
 struct Timers {
-    /// By the number of their queue.
+    /// The queues that have a time, by their numbers.
     queues: BTreeMap<u64, (Millis, Arc<ReplicaQueue>)>,
     times: BTreeSet<(Millis, u64)>,
 }

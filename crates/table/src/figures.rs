@@ -58,7 +58,7 @@ impl Figures {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Its thread says how it stands.
+    /// The replica's thread says how the replica stands.
     pub(crate) fn set(&self, standing: Standing) {
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
     }

@@ -133,7 +133,7 @@ pub const CLOCK_MS: u64 = 50;
 /// How often a node looks at its read replicas: whether they get on, and whether they are fresh enough.
 pub const READ_REPLICAS_LOOK: Duration = Duration::from_secs(1);
 
-/// How often a node looks whether the replicas of children get on: often against the shortest `load_ms` that anybody sets.
+/// How often a node looks whether the replicas of children get on: often against the shortest `load_ms` that keyspaces have.
 pub const CHILDREN_LOOK: Duration = Duration::from_secs(1);
 
 /// A read replica whose rows are older than this answers nothing any more, as its leader sends it nothing: well above the time in
@@ -300,8 +300,8 @@ pub const PEER_CONNECTIONS_IDLE: usize = 8;
 /// flushed when it was made (some MiB), and run files that compaction would have removed.
 pub const SNAPSHOTS_PINNED: usize = 8;
 
-/// A snapshot that nobody has asked for anything for so long is forgotten: a reader that writes what it has read elsewhere may be
-/// slow, one that has gone must not hold files.
+/// A snapshot of which no reader has asked anything for so long is forgotten: a reader that writes what it has read elsewhere
+/// may be slow, one that has gone must not hold files.
 pub const SNAPSHOT_IDLE: Duration = Duration::from_secs(120);
 
 /// A snapshot is forgotten after so long in any case. At 20 MB/s a shard of 400 GB is read in that time.

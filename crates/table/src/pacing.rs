@@ -1,8 +1,8 @@
 //! The pace of all copies of a node: `core` says when the next step of a copy may begin
 //! ([`partage_service::table::copy::pacing`]); this has the clock, knows whether clients write, and counts.
 //!
-//! Nobody waits in here. A task of the pool says what it has done, and is told from when on its replica may have the next step
-//! done; the replica is served again at that time.
+//! No call in here waits. A task of the pool says what it has done, and gets the time from which on its replica may have the
+//! next step done; the replica is served again at that time.
 
 use crate::limits::COPIES_GIVE_WAY_MS;
 use partage_clock::Clock;
@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) enum Copied {
     /// To another replica, of this node or another one.
     Out,
-    /// From a replica of another node.
+    /// Rows of a replica of another node are copied into one of this node.
     In,
     /// From a replica of this node, which counts them, or from one file of this node to another.
     Within,

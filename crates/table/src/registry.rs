@@ -23,9 +23,9 @@ pub(crate) struct ClosedReplica {
 /// How a replica is there.
 #[derive(Debug)]
 pub(crate) enum Presence {
-    /// It is on disk, and not open.
+    /// The replica is on disk, and not open.
     Stored(Box<ClosedReplica>),
-    /// It is on disk, and damaged.
+    /// The replica is on disk, and its files are damaged.
     Damaged(String),
     /// It is being opened, closed or dropped.
     Changing,

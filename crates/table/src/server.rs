@@ -34,7 +34,7 @@ const PACKETS: &str = "/partage.v1.Packets/{*method}";
 
 /// What a node needs to be told.
 pub struct Config {
-    /// Its name, kept across restarts.
+    /// The name of the node, by which the coordinator knows it again after a restart.
     pub node: String,
     /// The coordinators, `host:port` each: the node registers at them, and gets maps from one of them.
     pub coordinators: Vec<String>,
@@ -54,9 +54,9 @@ pub struct Config {
     pub labels: Vec<String>,
     /// The listener for clients of Redis, if there is to be one.
     pub redis: Option<RedisConfig>,
-    /// Of the log and the stores.
+    /// The settings of the log and of the stores.
     pub settings: NodeSettings,
-    /// Who may connect, and what that may cost.
+    /// What the node asks of clients that connect, and what they may cost it.
     pub door: partage_door::Settings,
 }
 
@@ -107,10 +107,10 @@ impl Config {
 /// A node that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its name is none.
+    /// The name of the node is not a valid name.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Its listener is of no use.
+    /// The listener of the node has no address.
     #[error("the listener has no address: {0}")]
     Listener(#[from] std::io::Error),
     /// What is stored cannot be opened.
@@ -238,7 +238,7 @@ impl TableNode {
 
     async fn stop(self) {
         let TableNode { worker, tables, close, server, redis, attends, .. } = self;
-        // Nobody listens when the server has ended by itself.
+        // No task listens when the server has ended by itself.
         let _ = close.send(true);
         attends.abort();
         drop(worker);

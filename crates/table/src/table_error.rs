@@ -26,13 +26,13 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Why a request was not carried out, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TableError {
-    /// It is not understood.
+    /// The node cannot read the request.
     #[error("{0}")]
     Malformed(String),
     /// It can never be carried out on this table.
     #[error("{0}")]
     Invalid(String),
-    /// It has more than a request may have.
+    /// The request has more of something than a request may have.
     #[error("{message}")]
     TooLarge {
         /// What, and how much there may be.

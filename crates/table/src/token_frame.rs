@@ -22,7 +22,7 @@ pub enum TokenError {
     /// It is no token, or one that was changed or cut. With the way out.
     #[error("the token is damaged: give `next` of the last page as it is, or {0}")]
     Damaged(&'static str),
-    /// It is of another table.
+    /// The token was given for another table.
     #[error("the token is of table {of}, not of table {asked}: give the `next` of a page of this table")]
     OtherTable {
         /// The table that the token was given for.
@@ -93,7 +93,7 @@ impl TokenFrame {
     /// Whether a token of that table may be used with another one. `fits`: what it says may be said of that table.
     ///
     /// # Errors
-    /// It is of another table.
+    /// The token was given for another table, or for a former one of that name.
     pub(crate) fn check(
         &self,
         (table, first_shard): (&KeyspaceName, ShardId),
@@ -111,7 +111,7 @@ impl TokenFrame {
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
-    // Its low half.
+    // The low half of the hash is enough.
     (xxh3_64(bytes) & u64::from(u32::MAX)) as u32
 }
 

@@ -55,7 +55,7 @@ pub struct ParentAsk {
     pub bounds: Bounds,
     /// The node of its replica.
     pub node: NodeId,
-    /// From where on it asks.
+    /// The place in the parent from which on the child asks.
     pub ask: split::Ask,
 }
 

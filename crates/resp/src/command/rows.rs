@@ -256,7 +256,7 @@ impl Read {
 /// The key that a client gave.
 ///
 /// # Errors
-/// It is too long.
+/// The key is longer than a key may be.
 pub fn key(bytes: &[u8]) -> Result<Key, Reply> {
     Key::new(bytes).map_err(Reply::error)
 }
@@ -264,7 +264,7 @@ pub fn key(bytes: &[u8]) -> Result<Key, Reply> {
 /// A number that a client gave.
 ///
 /// # Errors
-/// It is none.
+/// The bytes are no number.
 pub fn number(bytes: &[u8]) -> Result<i64, Reply> {
     crate::request::number(bytes).ok_or_else(error::not_a_number)
 }

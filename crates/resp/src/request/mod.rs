@@ -40,10 +40,10 @@ pub enum ProtocolError {
 /// Why a command was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooMuch {
-    /// It has too many arguments.
+    /// The command has too many arguments.
     #[error("the command has {0} arguments and may have {max}: send several", max = limits::ARGUMENTS)]
     Arguments(u64),
-    /// It is too long.
+    /// The command has too many bytes.
     #[error("the command is longer than {max} bytes: send several, or store the value in parts", max = limits::COMMAND_BYTES)]
     Bytes,
     /// The node has no memory for it.
@@ -123,7 +123,7 @@ impl OwnedArguments {
         arguments
     }
 
-    /// To be looked at.
+    /// The arguments, borrowed, for code that only reads them.
     pub fn as_arguments(&self) -> Arguments<'_> {
         Arguments { bytes: &self.bytes, places: &self.places }
     }

@@ -8,7 +8,7 @@ use crate::request::Arguments;
 /// Whether a connection can have that name.
 ///
 /// # Errors
-/// It cannot.
+/// The name is too long, or has bytes that names must not have.
 pub fn check_name(name: &[u8]) -> Result<(), Reply> {
     if name.len() > limits::CLIENT_NAME_BYTES {
         let text = format!("a client name has at most {} bytes", limits::CLIENT_NAME_BYTES);

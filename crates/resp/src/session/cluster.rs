@@ -1,4 +1,4 @@
-//! `CLUSTER`: who leads which slots, for clients that go to the leader by themselves.
+//! `CLUSTER`: which node leads which slots, for clients that go to the leader by themselves.
 //!
 //! A node of Redis leads slots or follows another node. Here a node may do both, for different slots, and clients do not
 //! expect that: redis-py takes a node that is named as a follower of some slots for a replica of all, and does not scan it. So

@@ -40,7 +40,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Of a listener with those tables.
+    /// What all connections of a listener with those tables share.
     pub fn new(tables: Arc<dyn Tables>) -> Shared {
         Shared {
             tables,
@@ -62,7 +62,7 @@ pub struct Session {
     library: (Vec<u8>, Vec<u8>),
     began_s: u64,
     version: Version,
-    /// None until it is known.
+    /// The table of the connection; none until it is known.
     table: OnceLock<Arc<dyn Table>>,
     reads_any: bool,
     queue: Option<Queue>,

@@ -1,6 +1,6 @@
 //! Snapshots of shards that a node keeps for those who read them piece by piece.
 //!
-//! Each has an id that nobody guesses. It is forgotten when its reader says so, when nobody has asked for long
+//! Each has an id that cannot be guessed. It is forgotten when its reader says so, when no reader has asked for long
 //! ([`limits::SNAPSHOT_IDLE`]), when it is old ([`limits::SNAPSHOT_LIFE`]), and when its replica is not open here any more. A
 //! node keeps [`limits::SNAPSHOTS_PINNED`] at most, and refuses others as busy.
 

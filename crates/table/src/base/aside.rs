@@ -206,7 +206,7 @@ impl LocalBase {
         }
     }
 
-    /// The same of all parents.
+    /// Drops what is set aside of all parents.
     pub(super) fn drop_asides(&mut self) {
         let parents: Vec<ShardId> = self.asides.keys().copied().collect();
         parents.into_iter().for_each(|parent| self.drop_aside(parent));

@@ -63,14 +63,14 @@ pub(crate) enum BaseWork {
         generation: u64,
         number: u64,
         is_last: bool,
-        /// With when the next one may be stored.
+        /// The state after this step, and when the next chunk may be stored.
         result: Result<(Filling, Millis), RowsError>,
     },
     /// Changes of a parent wait in a file, or were applied from there.
     Aside { parent: ShardId, generation: u64, result: Result<(Spool, AsideStep), RowsError> },
     /// Some rows of all parents are copied into one store, in that folder, or all are.
     Copied { generation: u64, result: Result<CopyStep, RowsError> },
-    /// That store is flushed.
+    /// The store that all parents were copied into is flushed.
     JoinedFlushed { generation: u64 },
     /// All that the parents had is stored, in that folder, and its record goes to the log.
     Stored(Result<(u64, StoredRows<TreeStore>), RowsError>),

@@ -40,7 +40,7 @@ pub(crate) enum BatchError {
     Operation {
         /// The place of the operation in the batch, counted from 0.
         at: usize,
-        /// With the way out.
+        /// What is wrong with the operation, and what to send instead.
         why: String,
     },
     /// Too many rows are asked for.
@@ -185,7 +185,7 @@ impl Batch {
     /// of them.
     ///
     /// # Errors
-    /// It may not.
+    /// The batch has more of them than it may have.
     pub(crate) fn check_counts(operations: usize, former: usize) -> Result<(), BatchError> {
         if operations > partage_core::limits::BATCH_OPERATIONS {
             return Err(Invalid::TooMany(operations).into());

@@ -89,7 +89,7 @@ pub(crate) trait Question: Send + Sync {
     fn understand(&self, body: &[u8]) -> Option<Vec<Result<Self::Answer, Refused>>>;
 }
 
-/// Who has a row.
+/// The node that has a row, if it is known.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Own,
@@ -177,7 +177,7 @@ impl Bulk {
         outcomes.0.into_iter().map(|outcome| outcome.unwrap_or_else(nothing)).collect()
     }
 
-    /// Who has a row: by what this node knows of its own shards, every other time by the maps.
+    /// The node that has a row: by what this node knows of its own shards, every other time by the maps.
     fn owner<Q: Question>(
         &self,
         cache: &Cache,

@@ -2,7 +2,7 @@
 //!
 //! No position in a log says that: the log of a shard that closes may end under a later epoch than that under which its children
 //! begin, and in a child the last changes of its parent may be of keys that another child has. So each page names the bounds that
-//! it has read to their end, and the reader keeps the others. A reader whom writers outrun ends all the same.
+//! it has read to their end, and the reader keeps the others. A reader that is slower than the writers ends all the same.
 
 use super::{FeedToken, TableChanges};
 use partage_core::keyspace::sharding::Bounds;

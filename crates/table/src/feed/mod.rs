@@ -51,7 +51,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// From where on a client wants changes.
+/// The place in the feed from which on a client wants changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FeedStart {
     /// The oldest that are kept.
@@ -255,7 +255,7 @@ impl Feeds {
         }
     }
 
-    /// Who leads the shards that hold what the reader wants.
+    /// The leaders of the shards that hold what the reader wants, each with its shards; none: of those no leader is known.
     fn leaders(
         &self,
         cache: &Cache,

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// A shard, and what its reader has of it.
 struct Asked {
     shard: ShardId,
-    /// None until it was read.
+    /// How far the shard was read; none until it was read.
     progress: Option<Progress>,
     /// The last change that its replica had applied before it was read, if it was read.
     read_at: Option<Option<LogPosition>>,

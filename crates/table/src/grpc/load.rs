@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// What the first message says of all.
 struct Load {
-    /// As the message has it.
+    /// The table and the name, as the first message has them.
     said: (String, String),
     table: KeyspaceName,
     name: Option<Vec<u8>>,

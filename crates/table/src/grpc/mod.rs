@@ -53,7 +53,7 @@ impl TableService {
         TableService { client: bulk.client().clone(), bulk, scans, feeds, closed }
     }
 
-    /// As a service of gRPC.
+    /// The service as a server of gRPC takes it, with the longest message that it reads.
     pub fn server(&self) -> TableServer<TableService> {
         TableServer::new(self.clone()).max_decoding_message_size(limits::GRPC_MESSAGE_BYTES)
     }

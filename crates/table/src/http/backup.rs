@@ -137,7 +137,7 @@ async fn end(
         Err(response) => return *response,
     };
     snapshots.end(&table, shard, &snapshot);
-    // That it was gone before is as good.
+    // A snapshot that was gone before is answered in the same way.
     StatusCode::NO_CONTENT.into_response()
 }
 

@@ -88,7 +88,7 @@ impl Internal {
     }
 }
 
-/// Whose write it is, if the path is that of one.
+/// The table and the key that a write is for, if the path is that of a write.
 pub(super) fn target(parts: &Parts) -> Option<Result<Target, String>> {
     let table = parts.uri.path().strip_prefix(PREFIX)?.strip_suffix(WRITES)?;
     if table.contains('/') {

@@ -43,7 +43,7 @@ pub(crate) fn version(text: &str) -> Option<LogPosition> {
 }
 
 impl KeyRequest {
-    /// Whose request it is. A linearizable read is the leader's, as writes are.
+    /// The table and the key that the request is for. The leader takes linearizable reads, as it takes writes.
     pub(super) fn target(&self) -> Target {
         let reads_anywhere = !self.is_write && self.consistency != Consistency::Linearizable;
         let access = if reads_anywhere { Access::Read } else { Access::Write };

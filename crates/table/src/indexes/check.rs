@@ -34,7 +34,7 @@ impl CheckToken {
     /// Reads the text that an answer has as `next`.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is no such token.
     pub fn parse(text: &str) -> Result<CheckToken, TokenError> {
         text.parse()
             .map(CheckToken)
@@ -90,7 +90,7 @@ impl Indexes {
         let number = partage_random::seed();
         let shard = match self.begin_check(table, id, number, until).await {
             Ok(Some(shard)) => shard,
-            // Its children are looked at later.
+            // The shard was split or merged: its children are looked at later.
             Ok(None) => return answer,
             Err(reason) => {
                 answer.unchecked.push(CheckUnchecked { shard: id.0, node: None, index: None, reason });

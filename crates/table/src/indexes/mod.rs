@@ -115,7 +115,7 @@ pub struct Indexes {
 }
 
 impl Indexes {
-    /// From the node that scans from there.
+    /// Indexes at the node that `scans` runs on.
     pub fn new(scans: &Scans) -> Indexes {
         Indexes { scans: scans.clone() }
     }

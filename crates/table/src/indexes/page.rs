@@ -23,7 +23,7 @@ use partage_wire::table::{KeyBytes, PlacedRow, ShardIndexAnswer, ShardIndexReque
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::{Instant, sleep};
 
-/// In which order rows come.
+/// The order in which the rows of an index come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IndexOrder {
     /// By value, and by key where that is the same: all shards are asked for each page.
@@ -134,7 +134,7 @@ impl Gathered {
         self.has.insert(shard, has);
     }
 
-    /// None if it is not understood.
+    /// Takes in what a shard has answered; none if the answer is not understood.
     fn add(&mut self, shard: ShardId, rows: Vec<PlacedRow>, next: Option<String>) -> Option<()> {
         let decode = |text: String| STANDARD.decode(text).ok();
         let next = match next {

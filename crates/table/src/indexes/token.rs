@@ -121,7 +121,7 @@ impl IndexToken {
     /// The partition key and the order of the query that it goes on with. A request with the token need not name them again.
     ///
     /// # Errors
-    /// It names others.
+    /// The request names other ones than the token.
     pub(crate) fn settle(
         &self,
         partition_key: Option<Key>,

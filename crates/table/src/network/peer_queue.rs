@@ -26,7 +26,7 @@ pub(super) struct Outgoing {
 /// Why a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dropped {
-    /// As many wait as may.
+    /// The queue to the node holds as many packets as it may.
     Full,
     /// The node is not reached.
     Away,

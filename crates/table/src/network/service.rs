@@ -57,7 +57,7 @@ impl PacketService {
         PacketService(Arc::new(Accepting { node, sink, streams, counters: ReceiveCounters::default() }))
     }
 
-    /// As a service of gRPC.
+    /// The service as a server of gRPC takes it, with the longest message that it reads.
     pub fn server(&self) -> PacketsServer<PacketService> {
         PacketsServer::new(self.clone()).max_decoding_message_size(MESSAGE_BYTES)
     }

@@ -1,6 +1,6 @@
 //! What waits for one replica, who serves it next, and which replicas a thread has to serve.
 //!
-//! Each replica has a queue, which anybody may add to. Of what only the latest counts there is one
+//! Each replica has a queue, which any thread may add to. Of what only the latest counts there is one
 //! place (the number that is synced, the order); the rest has bounds. What does not fit is dropped if it is a packet, and
 //! refused if it is a request. So nothing that adds to a queue ever waits, and the thread of the log can report to replicas that
 //! wait for the log.
@@ -132,7 +132,7 @@ impl ReplicaQueue {
         self.add(change);
     }
 
-    /// Changes what waits, unless the replica is closed. Its thread serves it, unless somebody does so already.
+    /// Changes what waits, unless the replica is closed. Its thread serves it, unless another thread does so already.
     pub(crate) fn add<T>(self: &Arc<Self>, change: impl FnOnce(&mut Waiting) -> T) -> Option<T> {
         Some(self.add_claiming(change, |_| false)?.0)
     }
@@ -160,29 +160,29 @@ impl ReplicaQueue {
         Some((changed, claim.map(|number| Claim { queue: Arc::clone(self), number })))
     }
 
-    /// Changes what waits, unless the replica is closed, and gives a claim to serve the replica, unless somebody does already,
-    /// or it needs what takes long. The caller must hold no lock, and serve no other replica, when it uses the claim.
+    /// Changes what waits, unless the replica is closed, and gives a claim to serve the replica, unless a thread serves it
+    /// already, or it needs what takes long. The caller must hold no lock, and serve no other replica, when it uses the claim.
     pub(crate) fn add_to_serve(self: &Arc<Self>, change: impl FnOnce(&mut Waiting)) -> Option<Claim> {
         let not_served = |turn| !matches!(turn, Turn::Serving | Turn::ServingAgain);
         self.add_claiming(change, not_served)?.1
     }
 
-    /// The owner of a claim serves the replica. None: somebody has done so, or its thread must.
+    /// The owner of a claim serves the replica. None: another thread has done so, or the replica's own thread must.
     fn begin_claimed(&self, claim: u64) -> Option<(Local, Waiting)> {
         let mut state = self.lock();
         let may_begin = state.turn == Turn::Claimed(claim) && state.is_light && state.waiting.is_light();
         if may_begin { state.begin() } else { None }
     }
 
-    /// Its thread has come to it on the list. None: somebody serves it, or has done so.
+    /// The replica's thread has come to it on the list. None: another thread serves it, or has done so.
     pub(crate) fn begin_listed(&self) -> Option<(Local, Waiting)> {
         let mut state = self.lock();
         state.is_on_list = false;
         if state.turn == Turn::Listed { state.begin() } else { None }
     }
 
-    /// Its thread has come to its time. None: somebody serves it, or its thread will, as it is on the list. A claim is not waited
-    /// for: its owner may be late.
+    /// The replica's thread has come to its time. None: another thread serves it, or its own thread will, as it is on the list.
+    /// A claim is not waited for: its owner may be late.
     pub(crate) fn begin_timed(&self) -> Option<(Local, Waiting)> {
         let mut state = self.lock();
         state.timer = Millis::NEVER;
@@ -268,7 +268,7 @@ impl ReplicaQueue {
         added.unwrap_or(false)
     }
 
-    /// Nothing is added any more, and the replica is gone when the call ends. Blocks while somebody serves it.
+    /// Nothing is added any more, and the replica is gone when the call ends. Blocks while another thread serves it.
     pub(crate) fn close_when_served(&self) {
         drop(self.close());
         let is_served = |state: &mut State| matches!(state.turn, Turn::Serving | Turn::ServingAgain);

@@ -7,7 +7,7 @@ use crate::limits;
 use partage_core::base::time::Millis;
 use std::sync::Arc;
 
-/// Who serves a replica next, or does.
+/// Which thread serves a replica next, or serves it now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Nothing waits, and no thread serves the replica.
@@ -17,7 +17,7 @@ pub(super) enum Turn {
     Listed,
     /// The owner of this claim serves it soon.
     Claimed(u64),
-    /// It is being served.
+    /// A thread serves the replica now.
     Serving,
     /// The same, and something has come since.
     ServingAgain,
@@ -86,7 +86,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Serves the replica here, unless somebody else has done so, or it needs what takes long: its thread does that.
+    /// Serves the replica here, unless another thread has done so, or it needs what takes long: its own thread does that.
     pub(crate) fn serve(mut self) {
         for _ in 0..limits::SERVED_HERE_AGAIN {
             let Some((replica, waiting)) = self.queue.begin_claimed(self.number) else { return };

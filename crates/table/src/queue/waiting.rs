@@ -74,7 +74,7 @@ pub(crate) enum Command {
     WhenOpen(oneshot::Sender<()>),
     /// Answered when it has had all that was acknowledged at some time since it was opened.
     WhenFresh(oneshot::Sender<()>),
-    /// It stops, with all of it on disk.
+    /// The replica stops, with all of its rows on disk.
     Close(oneshot::Sender<()>),
 }
 

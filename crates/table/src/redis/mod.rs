@@ -48,7 +48,7 @@ pub struct Settings {
 }
 
 impl RedisTables {
-    /// Of the node that `client` asks.
+    /// Tables as Redis clients see them at the node that `client` asks.
     pub fn new(client: TableClient, scans: Scans, settings: Settings) -> RedisTables {
         RedisTables { client, scans, settings: Arc::new(settings) }
     }

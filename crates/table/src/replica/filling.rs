@@ -47,7 +47,7 @@ pub(super) struct Incoming {
     generation: u64,
     /// The number of the chunk that is under way, or is wanted.
     next: u64,
-    /// None until the first chunk is stored.
+    /// What was stored so far; none until the first chunk is stored.
     filling: Option<Filling>,
     is_busy: bool,
     heard: Millis,

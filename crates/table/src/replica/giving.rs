@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// What an entry has changed in the store.
 type Changes = Arc<Vec<StoredChange>>;
 
-/// To whom it gives, and what it keeps for these.
+/// The children that the replica gives its changes to, and what it keeps for them.
 pub(super) struct Giving {
     source: Source<Changes>,
     children: BTreeMap<PlacementId, (ReplicaKey, NodeId)>,

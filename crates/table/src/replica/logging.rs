@@ -60,7 +60,7 @@ impl Logging {
     }
 
     /// Observes how long a leader's entries were on its own disk when they were committed, all up to that index. Where the
-    /// followers were faster than the own disk, an entry is committed with the sync, and has waited for nobody.
+    /// followers were faster than the own disk, an entry is committed with the sync, and has not waited for them.
     pub(super) fn committed(&mut self, index: u64, times: &WriteTimes, now: u64, leads: bool) {
         while let Some((_, synced)) = self.uncommitted.pop_front_if(|(end, _)| *end <= index) {
             if leads {
@@ -101,7 +101,7 @@ impl LocalReplica {
         self.logging.last = self.logging.last.max(number);
         self.logging.waiting.push_back((number, record));
         if self.logging.waiting.len() == 1 && !self.submit_waiting() {
-            // There may be room since: else somebody's record waits, and its report wakes this replica.
+            // There may be room since: else a record of another replica waits, and its report wakes this replica.
             self.shared.registry.wait_for_room(&self.queue);
             self.submit_waiting();
         }

@@ -353,7 +353,7 @@ impl LocalReplica {
             Command::Size(answer) => drop(answer.send(self.rows.store().size())),
             Command::Median(answer) => self.median(answer),
             Command::WhenReady(answer) | Command::WhenOpen(answer) => drop(answer.send(())),
-            // Who asked before has given up.
+            // A caller that asked before has given up.
             Command::WhenFresh(answer) => self.when_fresh = Some(answer),
             Command::Close(answer) => {
                 self.requests.end(&Stopped::Closed);

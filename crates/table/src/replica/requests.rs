@@ -55,11 +55,11 @@ impl Stopped {
 struct Held {
     writes: Vec<(Payload, WriteAnswer)>,
     bytes: usize,
-    /// Until when they wait at most.
+    /// The time until which they wait at most.
     until: Millis,
 }
 
-/// Who waits for what.
+/// The requests that wait, and what each waits for.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     last: Request,

@@ -59,9 +59,9 @@ pub(super) struct Outgoing {
     /// To a child's replica, which takes what lies in these bounds.
     child: Option<Arc<Bounds>>,
     snapshot: Arc<TreeSnapshot>,
-    /// Of the chunk that is under way.
+    /// The number of the chunk that is under way.
     number: u64,
-    /// None while it is read, and before.
+    /// The chunk that is under way; none while it is read, and before.
     chunk: Option<SnapshotChunk>,
     /// Where the next one begins.
     next: Option<SharedBytes>,

@@ -33,7 +33,7 @@ pub(crate) enum WorkDone {
 /// How far a replica is that is closed.
 #[derive(Debug)]
 pub(super) struct Closing {
-    /// Who waits for it.
+    /// The callers that wait until the replica is closed.
     answers: Vec<oneshot::Sender<()>>,
     has_flushed: bool,
     has_trimmed: bool,

@@ -46,7 +46,7 @@ impl Default for ScanRange {
 pub struct ScannedRow {
     /// The key of the row, whole even where the scan has a prefix.
     pub key: Key,
-    /// Its value, if the scan wants values.
+    /// The value of the row, if the scan wants values.
     pub value: Option<Value>,
     /// The entry that wrote it.
     pub version: LogPosition,
@@ -99,7 +99,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Of a page with so many rows.
+    /// What may be spent on a page with so many rows.
     pub(super) fn new(rows: usize) -> Budget {
         let rows = rows.clamp(1, limits::SCAN_ROWS);
         Budget { rows, looks: limits::SCAN_LOOKS, bytes: limits::SCAN_BYTES }

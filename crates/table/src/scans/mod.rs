@@ -85,7 +85,7 @@ pub enum ScanError {
     /// No map has a table of that name.
     #[error("there is no table {0}: `partage table list` lists the tables")]
     NoTable(KeyspaceName),
-    /// Its shards have no order.
+    /// The shards of the table have no order.
     #[error("table {0} has named partitions, which have no order: scans are for tables of other shardings")]
     Named(KeyspaceName),
     /// The token is of no use.

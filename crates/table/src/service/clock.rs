@@ -1,7 +1,7 @@
 //! The clock by which rows of this node's leads end: [`partage_clock::wall_ms`], which follows the system's time of day slowly.
 //!
-//! The node reads it once a second, so that it follows also where nobody writes, and says in its log when it is more than
-//! [`CLOCK_FAR_SECONDS`] from the system's: somebody has set that, or it was wrong when the process started.
+//! The node reads it once a second, so that it follows also where no client writes, and says in its log when it is more than
+//! [`CLOCK_FAR_SECONDS`] from the system's: a person has set that, or it was wrong when the process started.
 
 use super::Tables;
 use crate::limits::{CLOCK_FAR_SECONDS, CLOCK_LOOK};

@@ -20,9 +20,9 @@ const READS: [&str; 3] = ["linearizable", "bounded", "any"];
 #[derive(Debug, Default)]
 pub(super) struct RequestCounts {
     writes: AtomicU64,
-    /// In the order of [`READS`].
+    /// Reads of each kind, in the order of [`READS`].
     reads: [AtomicU64; READS.len()],
-    /// In the order of [`Refusal::ALL`].
+    /// Refusals of each kind, in the order of [`Refusal::ALL`].
     refused: [AtomicU64; Refusal::ALL.len()],
     feed_streams: AtomicU64,
 }

@@ -46,13 +46,13 @@ pub(crate) const ALL_ENDS: (&[u8], &[u8]) = (&[ENDS], &[ENDS + 1]);
 /// The first key, and the key behind the last one, of all rows and the times when they end.
 pub(crate) const ALL_ROWS_AND_ENDS: (&[u8], &[u8]) = (&[ROW], &[ENDS + 1]);
 
-/// The same of outcomes, when they are of, and how the shard stands.
+/// The first key, and the key behind the last one, of outcomes, of their times, and of how the shard stands.
 pub(crate) const ALL_OUTCOMES_AND_STANDING: (&[u8], &[u8]) = (&[ANSWER], &[INDEX_ENTRY]);
 
-/// The same of the entries of all indexes.
+/// The first key, and the key behind the last one, of the entries of all indexes.
 pub(crate) const ALL_INDEX_ENTRIES: (&[u8], &[u8]) = (&[INDEX_ENTRY], &[INDEX_ENTRY + 1]);
 
-/// The same of the times of outcomes.
+/// The first key, and the key behind the last one, of the times of outcomes.
 pub(crate) const ALL_ANSWERS_OF: (&[u8], &[u8]) = (&[ANSWER_OF], &[ANSWER_OF + 1]);
 
 pub(crate) fn row(key: &Key) -> Vec<u8> {

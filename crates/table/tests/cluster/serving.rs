@@ -33,7 +33,7 @@ async fn what_is_written_is_read_at_the_leader_and_comes_to_the_others() {
     assert!(matches!(behind, Err(ReadError::Refused(Failed::Behind { .. }))));
 }
 
-/// Nobody writes to the shard meanwhile.
+/// No client writes to the shard meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_whose_time_has_come_is_gone_on_all_replicas_of_an_idle_shard() {
     let cluster = Cluster::started().await;
@@ -240,7 +240,7 @@ async fn the_log_stays_short_though_many_entries_are_written() {
     assert_eq!(cluster.read(2, "rare").await, Some(b"x".to_vec()));
 }
 
-/// A caller that asks no more for the outcome of its write, and keeps the call, holds up nobody.
+/// A caller that asks no more for the outcome of its write, and keeps the call, holds up no other caller.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_is_begun_and_not_waited_for_holds_up_no_other() {
     let cluster = Cluster::started().await;

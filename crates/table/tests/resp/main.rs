@@ -26,7 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// There are no other replicas, and nobody to tell.
+/// The transport and the owner of a node that is alone: nothing is sent, and notices are dropped.
 struct Alone;
 
 impl Transport for Alone {

@@ -20,7 +20,7 @@ use partage_core::routing::routes::{Route, Routes};
 use partage_resp::table::{RequestError, SlotNode, SlotOwner};
 use std::collections::BTreeMap;
 
-/// Whether the shards of a table are made of slots, so that clients can compute who has a key.
+/// Whether the shards of a table are made of slots, so that clients can compute which node has a key.
 pub(super) fn has_slots(brief: &KeyspaceBrief) -> bool {
     let hash = match brief.sharding {
         Sharding::HashRange { hash } | Sharding::Fixed { hash, .. } => hash,
@@ -81,7 +81,7 @@ pub(super) fn moved(routes: &Routes, table: &str, key: &Key, own: &NodeId) -> Op
     Some(RequestError::Moved { slot, address: format!("{host}:{port}") })
 }
 
-/// Who answers for which slots, neighbours of the same listeners together. `own` is the listener of this node.
+/// The listeners that answer for slots, neighbours of the same listeners together. `own` is the listener of this node.
 pub(super) fn owners(
     routes: &Routes,
     brief: &KeyspaceBrief,

@@ -57,7 +57,7 @@ pub(crate) struct IndexedRow {
 pub(crate) enum IndexRead {
     /// There is none of that name.
     Missing,
-    /// It is being built, or dropped.
+    /// The index is being built, or dropped.
     Unfinished(Definition),
     /// The index is ready, and has these rows.
     Page {
