@@ -67,11 +67,22 @@ pub(crate) const REWRITTEN_AT_ONCE: u64 = 64 << 20;
 /// How long one call to an object store may take: S3 takes seconds when it is busy.
 pub const OBJECT_TIME: Duration = Duration::from_secs(20);
 /// Bytes from which on an object is put and another one begun: large against what surrounds a request, small against memory.
-/// Each thread that puts has one, and the batch that is added.
+/// Each thread that puts has one, twice for a moment, and the batch that is added.
 pub(crate) const OBJECT_BYTES: usize = 8 << 20;
-/// What is read of an object at once: the next batches are wanted too. Each thread that reads has one.
-pub(crate) const WINDOW_BYTES: u64 = 4 << 20;
-/// Bytes of an index that is read: of some millions of batches of one slot of a shuffle.
+/// Bytes from which on a run of a range ends, and another one begins: it is what one request reads.
+pub(crate) const RUN_BYTES: usize = 4 << 20;
+/// Requests that a thread which reads a range has under way, or whose bytes wait for it: a store answers each after some tens of
+/// milliseconds, and several at once.
+pub(crate) const AHEAD_READS: usize = 4;
+/// Their bytes. Each thread that reads from the object store has so many.
+pub(crate) const AHEAD_BYTES: u64 = 16 << 20;
+/// A read that has come to nothing after so long, in milliseconds, was not refused: the store does not answer.
+pub(crate) const SLOW_READ_MS: u64 = 5_000;
+/// So long nothing is read from a store that has not answered, in milliseconds, then twice as long, but no longer than this:
+/// each such read holds a thread and memory for as long as a call takes.
+pub(crate) const READ_REST_MS: u64 = 1_000;
+pub(crate) const LONGEST_READ_REST_MS: u64 = 60_000;
+/// Bytes of an index that is read: of some millions of runs of one slot of a shuffle.
 pub(crate) const INDEX_BYTES: u64 = 64 << 20;
 /// What the indexes take in memory that were read last; one is always kept.
 pub(crate) const LAYOUT_BYTES: u64 = 16 << 20;

@@ -1,77 +1,101 @@
-//! Where each batch lies in the objects of a slot of a shuffle, and the forms of both.
+//! Where the records of each range lie in the objects of a slot of a shuffle, and the forms of both.
 //!
 //! ```text
-//! object   ( batch | CRC32C 4 ) for each
-//! index    version 1 | writers 4 | ( writer | batches 4 | ( object 4 | first byte 8 | bytes 4 ) for each ) for each | CRC32C 4
+//! object   ( run ) for each range that has something in it, several of a large one
+//! run      ( length 4 | piece | CRC32C 4 ) for each
+//! piece    a batch, with nothing but what is read of one range
+//! index    version 1 | writers 4 | ( writer | last batch 8 ) for each
+//!          | ranges 4 | ( range 8 | runs 4 | ( object 4 | first byte 8 | bytes 4 | pieces 4 ) for each ) for each | CRC32C 4
 //! ```
 //!
-//! The batches of a writer are all from the first to the last one.
+//! The batches of a writer are all from the first to the last one. The pieces of a range are in the order of writers and numbers,
+//! from run to run, and no batch has two of one range.
 
 use crate::forms::batch;
-use crate::forms::{VERSION, count, items, put_count, put_writer, u8, u32, u64, writer};
+use crate::forms::{VERSION, count, items, put_bytes, put_count, put_writer, u8, u32, u64, writer};
 use bytes::BufMut;
-use partage_service::shuffle::Writer;
 use partage_service::shuffle::record::Batch;
+use partage_service::shuffle::{RangeId, Writer};
 use std::collections::BTreeMap;
 
 /// Bytes of a checksum.
 const SUM: usize = 4;
+/// Bytes of a run in the index, of a range besides its runs, and more than those of a writer.
+const OF_RUN: u64 = 20;
+const OF_RANGE: u64 = 12;
+const OF_WRITER: u64 = 512;
 
-/// Where a batch lies, with its checksum.
+/// Pieces of one range that lie together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct Run {
     pub(super) object: u32,
     pub(super) from: u64,
     pub(super) bytes: u32,
+    pub(super) pieces: u32,
 }
 
 /// Where all lie.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Layout {
-    spots: BTreeMap<Writer, Vec<Spot>>,
-    /// The bytes of each object.
-    ends: BTreeMap<u32, u64>,
+    /// The last batch of each writer that was put, or had nothing that is read.
+    last: BTreeMap<Writer, u64>,
+    runs: BTreeMap<RangeId, Vec<Run>>,
 }
 
 impl Layout {
-    /// The next batch of its writer.
-    pub(super) fn push(&mut self, writer: &Writer, spot: Spot) {
-        let end = self.ends.entry(spot.object).or_default();
-        *end = (*end).max(spot.from.saturating_add(u64::from(spot.bytes)));
-        match self.spots.get_mut(writer) {
-            Some(spots) => spots.push(spot),
-            None => drop(self.spots.insert(writer.clone(), vec![spot])),
+    /// The next batch of its writer is put.
+    pub(super) fn took(&mut self, writer: &Writer, number: u64) {
+        match self.last.get_mut(writer) {
+            Some(last) => *last = number,
+            None => drop(self.last.insert(writer.clone(), number)),
         }
     }
 
-    /// Where the batch of that number lies, and the bytes of its object.
-    pub(super) fn find(&self, writer: &Writer, number: u64) -> Option<(Spot, u64)> {
-        let at = usize::try_from(number.checked_sub(1)?).ok()?;
-        let spot = *self.spots.get(writer)?.get(at)?;
-        Some((spot, self.ends.get(&spot.object).copied()?))
+    /// The next run of a range.
+    pub(super) fn push(&mut self, range: RangeId, run: Run) {
+        self.runs.entry(range).or_default().push(run);
+    }
+
+    /// Whether all batches of these writers up to these numbers were put.
+    pub(super) fn has<'a>(&self, needed: impl IntoIterator<Item = (&'a Writer, &'a u64)>) -> bool {
+        let last = |writer: &Writer| self.last.get(writer).copied().unwrap_or(0);
+        needed.into_iter().all(|(writer, upto)| last(writer) >= *upto)
+    }
+
+    /// The runs of a range, in their order.
+    pub(super) fn runs(&self, range: RangeId) -> &[Run] {
+        self.runs.get(&range).map_or(&[], Vec::as_slice)
     }
 
     /// About what it takes in memory, in bytes.
     pub(super) fn memory(&self) -> u64 {
-        let spots: usize = self.spots.values().map(|spots| 128 + 16 * spots.len()).sum();
-        (spots + 48 * self.ends.len()) as u64
+        let runs: usize = self.runs.values().map(|runs| 64 + size_of::<Run>() * runs.len()).sum();
+        (runs + 128 * self.last.len()) as u64
     }
 
-    /// More than the index takes of writers with so many batches.
-    pub(super) fn most_bytes(batches: impl Iterator<Item = u64>) -> u64 {
-        batches.fold(64, |all, batches| all.saturating_add(512).saturating_add(batches.saturating_mul(16)))
+    /// About what the index takes at most, when each of so many objects has something of each range.
+    pub(super) fn most_bytes(writers: usize, ranges: usize, objects: u64) -> u64 {
+        let of_range = objects.saturating_mul(OF_RUN).saturating_add(OF_RANGE);
+        let of_ranges = of_range.saturating_mul(ranges as u64);
+        of_ranges.saturating_add(OF_WRITER.saturating_mul(writers as u64)).saturating_add(64)
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
-        put_count(&mut out, self.spots.len());
-        for (writer, spots) in &self.spots {
+        put_count(&mut out, self.last.len());
+        for (writer, last) in &self.last {
             put_writer(&mut out, writer);
-            put_count(&mut out, spots.len());
-            for spot in spots {
-                out.put_u32(spot.object);
-                out.put_u64(spot.from);
-                out.put_u32(spot.bytes);
+            out.put_u64(*last);
+        }
+        put_count(&mut out, self.runs.len());
+        for (range, runs) in &self.runs {
+            out.put_u64(range.0);
+            put_count(&mut out, runs.len());
+            for run in runs {
+                out.put_u32(run.object);
+                out.put_u64(run.from);
+                out.put_u32(run.bytes);
+                out.put_u32(run.pieces);
             }
         }
         out.put_u32(crc32c::crc32c(&out));
@@ -84,14 +108,12 @@ impl Layout {
         if u8(from)? != VERSION {
             return None;
         }
-        let mut layout = Layout::default();
-        for _ in 0..count(from)? {
-            let writer = writer(from)?;
-            let spots: Vec<Spot> =
-                items(from, |from| Some(Spot { object: u32(from)?, from: u64(from)?, bytes: u32(from)? }))?;
-            spots.into_iter().for_each(|spot| layout.push(&writer, spot));
-        }
-        from.is_empty().then_some(layout)
+        let last = items(from, |from| Some((writer(from)?, u64(from)?)))?;
+        let run = |from: &mut &[u8]| {
+            Some(Run { object: u32(from)?, from: u64(from)?, bytes: u32(from)?, pieces: u32(from)? })
+        };
+        let runs = items(from, |from| Some((RangeId(u64(from)?), items(from, run)?)))?;
+        from.is_empty().then_some(Layout { last, runs })
     }
 }
 
@@ -101,16 +123,18 @@ fn summed(form: &[u8]) -> Option<&[u8]> {
     (crc32c::crc32c(what).to_be_bytes() == sum).then_some(what)
 }
 
-/// Adds a batch to an object. The answer is how many bytes it takes there.
-pub(super) fn put_batch(batch: &Batch, out: &mut Vec<u8>) -> u32 {
-    let before = out.len();
-    batch::encode(batch, out);
-    let sum = crc32c::crc32c(out.get(before..).unwrap_or_default());
-    out.put_u32(sum);
-    u32::try_from(out.len() - before).unwrap_or(u32::MAX)
+/// Adds a piece to a run.
+pub(super) fn put_piece(piece: &Batch, out: &mut Vec<u8>) {
+    let mut form = Vec::new();
+    batch::encode(piece, &mut form);
+    form.put_u32(crc32c::crc32c(&form));
+    put_bytes(out, &form);
 }
 
-/// The batch that lies in these bytes, unless it is damaged.
-pub(super) fn batch_of(bytes: &[u8]) -> Option<Batch> {
-    batch::decode(summed(bytes)?)
+/// The next piece of a run. None: there is none, or it is damaged.
+pub(super) fn next_piece(from: &mut &[u8]) -> Option<Batch> {
+    let length = count(from)?;
+    let (form, rest) = from.split_at_checked(length)?;
+    *from = rest;
+    batch::decode(summed(form)?)
 }

@@ -1,38 +1,51 @@
 //! What an object store has of shuffles, when disks fill: one folder for each slot of a shuffle and each process that has put it.
 //!
 //! ```text
-//!  <root>/<cluster>/<pool>/<home>/<shuffle>/<slot>/<node>-<incarnation>/00000001, 00000002, …   batches, one after the other
-//!                                                                      /index                  where each lies, put last
+//!  <root>/<cluster>/<pool>/<home>/<shuffle>/<slot>/<node>-<incarnation>/00000001, 00000002, …   what is read, range by range
+//!                                                                      /index                  where each range lies, put last
 //! ```
 //!
 //! The holder decides what is put and deleted, and what counts as put (`holder/objects` of [`partage_service::shuffle`]). Here it
-//! is done: `offloading.rs` has the threads that put, list and delete, `cursor.rs` reads batches by ranges of bytes, and
-//! `layout.rs` is the index. Each batch has its checksum behind it, and the index has one.
+//! is done:
+//!
+//! | what | file |
+//! |---|---|
+//! | the threads that put, list and delete | `offloading.rs` |
+//! | how batches become objects, and the index | `packing.rs`, `layout.rs` |
+//! | how a range is read: its own bytes, some reads ahead | `ranges.rs`, `ahead.rs` |
+//! | how long a store that does not answer is left alone by reads | `rest.rs` |
+//!
+//! Each piece of a batch has its checksum behind it, and the index has one.
 //!
 //! The names begin with the cluster, so that a coordinator that knows nothing of another one's shuffles deletes none of theirs.
 //!
 //! Which store it is the caller of the crate says, by [`ObjectPlace`]: no client of a cloud is linked here.
 //!
 //! What was not done: what a process that died has put of a living shuffle and had no receipt for is deleted with the shuffle,
-//! not before. Batches are read by one request after the other.
+//! not before. An object has some megabytes of batches, whose ranges lie apart: where a slot has very many ranges each read is
+//! short, and more memory for what is put would make it longer.
 
-mod cursor;
+mod ahead;
 mod layout;
 mod offloading;
+mod packing;
+mod ranges;
+mod rest;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cursor::ObjectCursor;
 pub(crate) use offloading::{ObjectJob, Offloading};
 
 pub use crate::limits::OBJECT_TIME;
 
 use bytes::Bytes;
 use layout::Layout;
+use partage_clock::Clock;
 use partage_core::base::id::ClusterId;
 use partage_core::base::name::KeyspaceName;
 use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
+use rest::ReadRest;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -131,6 +144,8 @@ pub(crate) struct Objects {
     layouts: Mutex<BTreeMap<String, (Arc<Layout>, u64)>>,
     used: AtomicU64,
     reads: AtomicUsize,
+    clock: Clock,
+    rest: Mutex<ReadRest>,
     /// What was refused when it was asked last, and why: a store may give, and take nothing.
     failing: Mutex<BTreeMap<&'static str, String>>,
     /// The log has said that objects of another process are not there, and none of another one was seen since.
@@ -165,8 +180,22 @@ impl Objects {
     pub(crate) fn new(config: ObjectStoreConfig, pool: KeyspaceName, map: &PoolMap) -> Objects {
         let slots = u32::try_from(map.places.len()).unwrap_or(u32::MAX);
         let (layouts, used, reads, failing, counts) = Default::default();
-        let (is_blind, looked_at) = Default::default();
-        Objects { config, pool, slots, layouts, used, reads, failing, is_blind, looked_at, counts }
+        let (rest, is_blind, looked_at) = Default::default();
+        let clock = Clock::start();
+        Objects {
+            config,
+            pool,
+            slots,
+            layouts,
+            used,
+            reads,
+            clock,
+            rest,
+            failing,
+            is_blind,
+            looked_at,
+            counts,
+        }
     }
 
     fn place(&self) -> &dyn ObjectPlace {

@@ -1,8 +1,8 @@
 //! The threads that put slots of shuffles into the object store, list what is there, and delete it.
 
-use super::layout::{Layout, Spot, put_batch};
+use super::packing::Packing;
 use super::{ObjectError, Objects};
-use crate::limits::{FOUND_AT_ONCE, INDEX_BYTES, OBJECT_BYTES, OBJECT_JOBS};
+use crate::limits::{FOUND_AT_ONCE, INDEX_BYTES, OBJECT_JOBS};
 use crate::node::inbox::{Done, EndsAtPanic, Inbox};
 use crate::store::{BatchError, BatchReader};
 use bytes::Bytes;
@@ -41,7 +41,7 @@ impl ObjectJob {
 enum NotPut {
     Batch(BatchError),
     Object(ObjectError),
-    /// There are so many that readers would not read the index.
+    /// The index would be longer than readers read.
     TooMany,
     /// The node ends.
     Ends,
@@ -164,17 +164,13 @@ impl Work {
                 self.inbox.done(Done::Damaged(key, *place, *damage));
                 OffloadOutcome::Unreadable
             }
-            NotPut::Batch(BatchError::Object { why, .. }) => {
-                tracing::debug!("slot {slot} of shuffle {shuffle} is not put: {why}");
-                OffloadOutcome::Refused
-            }
             NotPut::Batch(error) => {
                 tracing::warn!("slot {slot} of shuffle {shuffle} is not put into the object store: {error}");
                 OffloadOutcome::Unreadable
             }
             NotPut::TooMany => {
                 tracing::warn!(
-                    "slot {slot} of shuffle {shuffle} is not put into the object store: it has more batches than an index of {INDEX_BYTES} bytes has room for; it stays on the disks"
+                    "slot {slot} of shuffle {shuffle} is not put into the object store: it has more ranges and records than an index of {INDEX_BYTES} bytes has room for; it stays on the disks"
                 );
                 OffloadOutcome::Unreadable
             }
@@ -186,23 +182,19 @@ impl Work {
         }
     }
 
-    /// Puts what the plan needs of the slot, one object after the other, and the index last.
+    /// Puts what is read of the slot by the plan, one object after the other, and the index last.
     fn put(&self, plan: &Plan, slot: PoolSlot) -> Result<(), NotPut> {
         let folder = self.objects.folder(plan.shuffle, slot, &self.own).map_err(NotPut::Object)?;
-        let (mut layout, mut object, mut bytes) = (Layout::default(), 1, Vec::new());
-        let mut refused = None;
+        let (mut packing, mut refused) = (Packing::new(plan, slot), None);
         let needed = || plan.needed.get(&slot).into_iter().flatten();
-        if Layout::most_bytes(needed().map(|(_, upto)| *upto)) > INDEX_BYTES {
+        if packing.most_index_bytes(needed().count()) > INDEX_BYTES {
             return Err(NotPut::TooMany);
         }
         let wanted = needed().map(|(writer, upto)| (writer, 0, *upto));
         let read = self.reader.read_while((plan.shuffle, slot), wanted, |batch| {
-            let from = bytes.len() as u64;
-            let spot = Spot { object, from, bytes: put_batch(batch, &mut bytes) };
-            layout.push(&batch.key.stream.writer, spot);
-            if bytes.len() >= OBJECT_BYTES {
-                refused = self.put_object(&Objects::object(&folder, object), &mut bytes).err();
-                object += 1;
+            packing.add(batch);
+            if packing.is_full() {
+                refused = self.put_next(&folder, &mut packing).err();
             }
             refused.is_none()
         });
@@ -210,17 +202,27 @@ impl Work {
             Some(refused) => return Err(refused),
             None => read.map_err(NotPut::Batch)?,
         }
-        if !bytes.is_empty() {
-            self.put_object(&Objects::object(&folder, object), &mut bytes)?;
+        self.put_next(&folder, &mut packing)?;
+        let index = packing.layout().encode();
+        // What was put goes with the shuffle.
+        if index.len() as u64 > INDEX_BYTES {
+            return Err(NotPut::TooMany);
         }
-        self.put_object(&Objects::index(&folder), &mut layout.encode())
+        self.put_object(&Objects::index(&folder), index)
     }
 
-    fn put_object(&self, path: &str, bytes: &mut Vec<u8>) -> Result<(), NotPut> {
+    fn put_next(&self, folder: &str, packing: &mut Packing<'_>) -> Result<(), NotPut> {
+        match packing.object() {
+            Some((number, bytes)) => self.put_object(&Objects::object(folder, number), bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn put_object(&self, path: &str, bytes: Vec<u8>) -> Result<(), NotPut> {
         if self.inbox.is_closed() {
             return Err(NotPut::Ends);
         }
-        let bytes = Bytes::from(std::mem::take(bytes));
+        let bytes = Bytes::from(bytes);
         let length = bytes.len() as u64;
         self.objects.noted("put", self.objects.place().put(path, bytes)).map_err(NotPut::Object)?;
         self.objects.counts.put_bytes.fetch_add(length, Ordering::Relaxed);

@@ -1,12 +1,15 @@
-use super::layout::{Layout, Spot, batch_of, put_batch};
+use super::layout::{Layout, Run, next_piece, put_piece};
+use super::packing::Packing;
 use super::*;
 use crate::store::BatchError;
 use crate::store::tests::{batch, buffer, key, open};
 use partage_core::base::id::Epoch;
 use partage_journal::faulty_disk::FaultyDisk;
+use partage_service::shuffle::bounds::Tag;
+use partage_service::shuffle::plan::{Plan, PlanRange, Winner};
 use partage_service::shuffle::pool::SlotPlace;
-use partage_service::shuffle::record::{Batch, BatchKey, Body, Stream, Tagged};
-use partage_service::shuffle::{Durability, Writer};
+use partage_service::shuffle::record::{Batch, BatchKey, Body, Record, Segment, Stream, Tagged};
+use partage_service::shuffle::{AttemptKey, Durability, RangeId, Writer};
 use std::collections::BTreeSet;
 
 /// Objects in memory, of a store that may take nothing.
@@ -84,42 +87,75 @@ fn receipt() -> Arc<Batch> {
     })
 }
 
-/// Puts these batches as one object, and its index.
-fn put(objects: &Objects, batches: &[Arc<Batch>]) -> String {
-    let folder = objects.folder(ShuffleId(1), PoolSlot(1), &buffer()).unwrap();
-    let (mut layout, mut bytes) = (Layout::default(), Vec::new());
-    for batch in batches {
-        let from = bytes.len() as u64;
-        let spot = Spot { object: 1, from, bytes: put_batch(batch, &mut bytes) };
-        layout.push(&batch.key.stream.writer, spot);
+/// A range of a plan. The tests look at no counts.
+fn range(id: u64, since: u32) -> PlanRange {
+    let (id, begins, slot) = (RangeId(id), Vec::new().into(), PoolSlot(1));
+    PlanRange { id, since, begins, slot, records: 1, bytes: 1 }
+}
+
+/// What is read of shuffle 1 in slot 1: the batches of the buffer up to that number, of the attempts 1 to 3.
+fn plan(ranges: Vec<PlanRange>, upto: u64) -> Plan {
+    let winner =
+        |number| (AttemptKey { buffer: buffer(), number }, Winner { partition: 0, records: 1, bytes: 1 });
+    Plan {
+        shuffle: ShuffleId(1),
+        winners: Arc::new((1..=3).map(winner).collect()),
+        needed: [(PoolSlot(1), [(Writer::Buffer(buffer()), upto)].into())].into(),
+        ranges,
     }
-    objects.place().put(&Objects::object(&folder, 1), bytes.into()).unwrap();
-    objects.place().put(&Objects::index(&folder), layout.encode().into()).unwrap();
+}
+
+/// Puts what a plan reads of these batches, each so many of them as an object, and the index.
+fn put_by(objects: &Objects, plan: &Plan, batches: &[Arc<Batch>], each: usize) -> String {
+    let folder = objects.folder(ShuffleId(1), PoolSlot(1), &buffer()).unwrap();
+    let mut packing = Packing::new(plan, PoolSlot(1));
+    for some in batches.chunks(each) {
+        some.iter().for_each(|batch| packing.add(batch));
+        if let Some((number, bytes)) = packing.object() {
+            objects.place().put(&Objects::object(&folder, number), bytes.into()).unwrap();
+        }
+    }
+    objects.place().put(&Objects::index(&folder), packing.layout().encode().into()).unwrap();
     folder
 }
 
+/// Puts these batches as one object, and its index.
+fn put(objects: &Objects, batches: &[Arc<Batch>]) -> String {
+    put_by(objects, &plan(vec![range(1, 0)], batches.len() as u64), batches, batches.len())
+}
+
 #[test]
-fn the_index_comes_back_and_no_byte_of_it_or_of_a_batch_may_differ() {
-    let mut bytes = Vec::new();
+fn the_index_comes_back_and_no_byte_of_it_or_of_a_run_may_differ() {
     let all: Vec<Arc<Batch>> = (1..=3).map(|number| batch(1, 1, number, 40)).collect();
+    let mut bytes = Vec::new();
+    all.iter().for_each(|batch| put_piece(batch, &mut bytes));
+    let read = |mut bytes: &[u8]| {
+        let pieces: Option<Vec<Batch>> = (0..3).map(|_| next_piece(&mut bytes)).collect();
+        pieces.filter(|_| bytes.is_empty())
+    };
+    let whole = read(&bytes).unwrap();
+    assert!(whole.iter().eq(all.iter().map(Arc::as_ref)));
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        assert_eq!(read(&damaged), None, "byte {at}");
+        assert_eq!(read(&bytes[..at]), None, "{at} bytes");
+    }
     let mut layout = Layout::default();
-    for (object, batch) in (1..).zip(&all) {
-        let from = bytes.len() as u64;
-        let spot = Spot { object, from, bytes: put_batch(batch, &mut bytes) };
-        layout.push(&batch.key.stream.writer, spot);
-        let own = &bytes[from as usize..];
-        assert_eq!(batch_of(own).as_ref(), Some(batch.as_ref()));
-        for at in 0..own.len() {
-            let mut damaged = own.to_vec();
-            damaged[at] ^= 1;
-            assert_eq!(batch_of(&damaged), None, "byte {at}");
-        }
+    let writer = Writer::Buffer(buffer());
+    (1..=3).for_each(|number| layout.took(&writer, number));
+    let run = |object, from| Run { object, from, bytes: 10, pieces: 2 };
+    for (id, run) in [(1, run(1, 0)), (2, run(1, 10)), (1, run(2, 0))] {
+        layout.push(RangeId(id), run);
     }
     let form = layout.encode();
     assert_eq!(Layout::decode(&form).as_ref(), Some(&layout));
-    assert_eq!(layout.find(&Writer::Buffer(buffer()), 2).map(|(spot, _)| spot.object), Some(2));
-    assert_eq!(layout.find(&Writer::Buffer(buffer()), 4), None);
-    assert_eq!(layout.find(&Writer::Buffer(buffer()), 0), None);
+    assert_eq!(layout.runs(RangeId(1)), [run(1, 0), run(2, 0)]);
+    assert_eq!((layout.runs(RangeId(2)).len(), layout.runs(RangeId(3)).len()), (1, 0));
+    assert!(layout.has([(&writer, &3)]) && !layout.has([(&writer, &4)]));
+    assert!(
+        layout.has([(&Writer::Objects(buffer()), &0)]) && !layout.has([(&Writer::Objects(buffer()), &1)])
+    );
     for at in 0..form.len() {
         let mut damaged = form.clone();
         damaged[at] ^= 1;
@@ -128,35 +164,126 @@ fn the_index_comes_back_and_no_byte_of_it_or_of_a_batch_may_differ() {
     }
 }
 
+/// A batch with a segment under each of these tags: its version, range and attempt.
+fn tagged(number: u64, tags: &[(u32, u64, u64)]) -> Arc<Batch> {
+    let mut body = Tagged::new();
+    for (version, range, attempt) in tags {
+        let value = format!("{number}/{version}/{range}/{attempt}").into_bytes();
+        let records = vec![Record { key: b"k".as_slice().into(), value: value.into() }];
+        let attempt = AttemptKey { buffer: buffer(), number: *attempt };
+        let segment = Segment { attempt, partition: 0, frame: number, records };
+        body.entry(Tag { version: *version, range: RangeId(*range) }).or_default().push(segment);
+    }
+    Arc::new(Batch { key: key(1, 1, number), durability: Durability::Disk, body: Body::Records(body) })
+}
+
 #[test]
-fn d6_batches_that_have_gone_from_the_disk_are_read_by_their_receipt_and_a_damaged_object_is_no_batch() {
+fn a_range_reads_its_own_bytes_and_nothing_is_put_that_is_not_read() {
+    let place = Arc::new(InMemory::default());
+    let objects = objects(&place);
+    // Range 1 is read from version 1 on; attempt 9 has lost.
+    let plan = plan(vec![range(1, 1), range(2, 0)], 4);
+    let all = [
+        tagged(1, &[(0, 1, 1), (0, 2, 1), (1, 1, 1)]),
+        tagged(2, &[(1, 2, 2), (1, 2, 9)]),
+        tagged(3, &[(1, 1, 9), (0, 7, 1)]),
+        tagged(4, &[(1, 1, 3), (1, 2, 3)]),
+    ];
+    let folder = put_by(&objects, &plan, &all, 2);
+    let read = |at: usize, after: Option<BatchKey>| {
+        let (range, before) = (&plan.ranges[at], objects.counts.read_bytes.load(Ordering::Relaxed));
+        let (mut after, mut records) = (after, Vec::new());
+        let read = objects.read_range((&plan, range), &buffer(), &mut after, |batch| {
+            let placed = plan.collect(range, [batch]);
+            records.extend(placed.into_iter().map(|one| String::from_utf8(one.value.to_vec()).unwrap()));
+            true
+        });
+        read.unwrap();
+        records.sort();
+        (records, objects.counts.read_bytes.load(Ordering::Relaxed) - before)
+    };
+    let (one, of_one) = read(0, None);
+    assert_eq!(one, ["1/1/1/1", "4/1/1/3"]);
+    let (two, of_two) = read(1, None);
+    assert_eq!(two, ["1/0/2/1", "2/1/2/2", "4/1/2/3"]);
+    assert_eq!(read(1, Some(key(1, 1, 1))).0, ["2/1/2/2", "4/1/2/3"], "it goes on behind a batch");
+    let put: usize =
+        lock(&place.0).iter().filter(|(path, _)| !path.ends_with("index")).map(|(_, all)| all.len()).sum();
+    assert_eq!(of_one + of_two, put as u64, "each byte is of one range");
+    assert!(of_one < of_two);
+    // An index of fewer batches than are needed has not all.
+    let more =
+        Plan { needed: [(PoolSlot(1), [(Writer::Buffer(buffer()), 5)].into())].into(), ..plan.clone() };
+    let error = objects.read_range((&more, &more.ranges[0]), &buffer(), &mut None, |_| true).unwrap_err();
+    assert!(error.is_lost && error.why.contains(&folder), "{error}");
+}
+
+#[test]
+fn d6_a_run_with_a_piece_twice_or_in_another_order_is_refused() {
+    let place = Arc::new(InMemory::default());
+    let objects = objects(&place);
+    let plan = plan(vec![range(1, 0)], 3);
+    let all: Vec<Arc<Batch>> = (1..=3).map(|number| batch(1, 1, number, 40)).collect();
+    let read = || {
+        let range = &plan.ranges[0];
+        let mut numbers = Vec::new();
+        let read = objects.read_range((&plan, range), &buffer(), &mut None, |batch| {
+            numbers.push(batch.key.number);
+            true
+        });
+        read.map(|()| numbers)
+    };
+    let folder = put_by(&objects, &plan, &all, 1);
+    assert_eq!(read(), Ok(vec![1, 2, 3]));
+    let second = lock(&place.0).get(&Objects::object(&folder, 2)).cloned().unwrap();
+    for at in [1, 3] {
+        let path = Objects::object(&folder, at);
+        let own = lock(&place.0).insert(path.clone(), second.clone()).unwrap();
+        let refused = read().unwrap_err();
+        assert!(refused.is_lost && refused.why.contains("differs"), "{refused}");
+        lock(&place.0).insert(path, own);
+    }
+    assert_eq!(read(), Ok(vec![1, 2, 3]));
+}
+
+#[test]
+fn d6_ranges_that_have_gone_from_the_disk_are_read_by_their_receipt_and_a_damaged_object_is_no_range() {
     let (mut store, _) = open(&FaultyDisk::default()).unwrap();
     let (place, all) = (Arc::new(InMemory::default()), [1, 2, 3].map(|number| batch(1, 1, number, 2_000)));
     let objects = objects(&place);
     let reader = store.reader().with_objects(Some(Arc::clone(&objects)));
+    let plan = plan(vec![range(1, 0)], 3);
+    let read = || {
+        let mut read = Vec::new();
+        let done = reader.read_range((&plan, &plan.ranges[0]), |batch| {
+            read.push(Arc::clone(batch));
+            true
+        });
+        done.map(|()| read)
+    };
     store.store(&all).unwrap();
     let folder = put(&objects, &all);
     assert!(reader.permit((ShuffleId(1), PoolSlot(1)), 0).is_some(), "it lies on the disk");
+    assert_eq!(read(), Ok(all.to_vec()));
     store.store(&[receipt()]).unwrap();
+    // One batch has gone, and then all.
+    store.forget(&all[1].key, reader.place(&all[1].key).unwrap()).unwrap();
+    assert_eq!(read(), Ok(all.to_vec()), "the first from the disk, the others from there");
     store.drop_copies(ShuffleId(1), PoolSlot(1)).unwrap();
     assert!(reader.sizes().is_empty());
     assert!(reader.place(&all[0].key).is_none() && reader.place(&receipt().key).is_some());
     assert!(reader.permit((ShuffleId(1), PoolSlot(1)), 0).is_none());
-    let writer = Writer::Buffer(buffer());
-    let mut read = Vec::new();
-    let part = (ShuffleId(1), PoolSlot(1));
-    reader.read_all(part, [(&writer, 0, 3)], |batch| read.push(Arc::clone(batch))).unwrap();
-    assert_eq!(read, all);
-    assert_eq!(reader.read(&all[1].key), Ok(Arc::clone(&all[1])));
-    let beyond = reader.read(&key(1, 1, 4));
-    assert!(matches!(beyond, Err(BatchError::Object { is_lost: true, .. })), "{beyond:?}");
+    assert_eq!(read(), Ok(all.to_vec()));
+    assert!(matches!(reader.read(&all[1].key), Err(BatchError::Absent(_))));
     let path = Objects::object(&folder, 1);
-    let mut damaged = lock(&place.0).get(&path).unwrap().to_vec();
+    let whole = lock(&place.0).get(&path).cloned().unwrap();
+    let mut damaged = whole.to_vec();
     damaged[100] ^= 1;
     place.put(&path, damaged.into()).unwrap();
-    let read = reader.read(&all[0].key);
-    assert!(matches!(read, Err(BatchError::Object { is_lost: true, .. })), "{read:?}");
-    assert_eq!(reader.read(&all[2].key), Ok(Arc::clone(&all[2])), "others are as they were");
+    let refused = read();
+    assert!(matches!(refused, Err(BatchError::Object { is_lost: true, .. })), "{refused:?}");
+    place.put(&path, whole).unwrap();
+    assert_eq!(read(), Ok(all.to_vec()));
 }
 
 #[test]
@@ -231,11 +358,11 @@ fn d6_a_receipt_is_good_where_the_objects_are_seen_and_an_empty_folder_has_lost_
 #[test]
 fn what_an_index_takes_is_known_before_anything_is_put() {
     let mut layout = Layout::default();
-    let writers = [Writer::Buffer(buffer()), Writer::Objects(buffer())];
-    for writer in &writers {
-        (0..100).for_each(|_| layout.push(writer, Spot { object: 1, from: 0, bytes: 1 }));
+    [Writer::Buffer(buffer()), Writer::Objects(buffer())].iter().for_each(|writer| layout.took(writer, 7));
+    for (range, object) in (0..100).flat_map(|range| (1..=50).map(move |object| (range, object))) {
+        layout.push(RangeId(range), Run { object, from: 0, bytes: 1, pieces: 1 });
     }
-    let (form, most) = (layout.encode().len() as u64, Layout::most_bytes([100, 100].into_iter()));
+    let (form, most) = (layout.encode().len() as u64, Layout::most_bytes(2, 100, 50));
     assert!(form <= most && most < 2 * form, "{form} of {most}");
-    assert_eq!(Layout::most_bytes([u64::MAX].into_iter()), u64::MAX);
+    assert_eq!(Layout::most_bytes(1, 2, u64::MAX), u64::MAX);
 }

@@ -34,10 +34,10 @@ pub enum BatchError {
         /// What the system says.
         why: String,
     },
-    /// It is in the object store, and was not read from there.
-    #[error("batch {key:?} is not read from the object store: {why}")]
+    /// What it has of a range is in the object store, and was not read from there.
+    #[error("batch {key:?} is not here any more, and its range is not read from the object store: {why}")]
     Object {
-        /// The batch.
+        /// The first batch that was not on the disk.
         key: BatchKey,
         /// It is not there any more, or damaged: reading it again does not help.
         is_lost: bool,

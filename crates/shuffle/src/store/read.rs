@@ -5,8 +5,9 @@ use super::index::{Index, Place};
 use super::{Damage, file, lock};
 use crate::counted::Counted;
 use crate::limits;
-use crate::objects::{ObjectCursor, Objects, ReadPermit};
+use crate::objects::{Objects, ReadPermit};
 use partage_journal::Disk;
+use partage_service::shuffle::plan::{Plan, PlanRange};
 use partage_service::shuffle::record::{Batch, BatchKey, Stream};
 use partage_service::shuffle::{PoolSlot, ShuffleId, Writer};
 use rustix::io::Errno;
@@ -36,9 +37,19 @@ impl BatchReader {
         BatchReader { disk, dir, index, read: Arc::default(), objects: None }
     }
 
-    /// The same, and what is not on the disk it reads from the object store, if its receipt is here.
+    /// The same, and ranges that are not on the disk it reads from the object store, if there are receipts of it here.
     pub(crate) fn with_objects(self, objects: Option<Arc<Objects>>) -> BatchReader {
         BatchReader { objects, ..self }
+    }
+
+    /// Whether there is an object store.
+    pub(crate) fn has_objects(&self) -> bool {
+        self.objects.is_some()
+    }
+
+    /// Whether what a shuffle has in a slot is read from the object store, or soon will be: a receipt of it is here.
+    pub(crate) fn is_offloaded(&self, shuffle: ShuffleId, slot: PoolSlot) -> bool {
+        self.objects.is_some() && !lock(&self.index).receipts(shuffle, slot).is_empty()
     }
 
     /// Whether a thread may read of the slot of a shuffle now: from the object store not more than so many do at a time. None: it
@@ -49,52 +60,16 @@ impl BatchReader {
         most: usize,
     ) -> Option<Option<ReadPermit<'_>>> {
         match &self.objects {
-            Some(objects) if !lock(&self.index).receipts(shuffle, slot).is_empty() => {
-                objects.permit(most).map(Some)
-            }
+            Some(objects) if self.is_offloaded(shuffle, slot) => objects.permit(most).map(Some),
             _ => Some(None),
         }
     }
 
-    /// One batch.
+    /// One batch of the disk.
     ///
     /// # Errors
     /// It is not here, or not as it was written.
     pub fn read(&self, key: &BatchKey) -> Result<Arc<Batch>, BatchError> {
-        self.read_by(key, &mut ObjectCursor::one())
-    }
-
-    fn read_by(&self, key: &BatchKey, cursor: &mut ObjectCursor) -> Result<Arc<Batch>, BatchError> {
-        match self.read_of_disk(key) {
-            Err(BatchError::Absent(_)) => self.read_of_objects(key, cursor),
-            read => read,
-        }
-    }
-
-    /// By the first receipt whose objects are there.
-    fn read_of_objects(&self, key: &BatchKey, cursor: &mut ObjectCursor) -> Result<Arc<Batch>, BatchError> {
-        let absent = BatchError::Absent(key.clone());
-        let Some(objects) = self.objects.as_ref().filter(|_| !key.stream.writer.is_objects()) else {
-            return Err(absent);
-        };
-        let receipts = lock(&self.index).receipts(key.stream.shuffle, key.stream.slot);
-        let mut failed = absent;
-        for by in receipts {
-            match cursor.read(objects, key, &by) {
-                Ok(batch) => return Ok(Arc::new(batch)),
-                Err(error) => {
-                    let (key, is_lost, why) = (key.clone(), error.is_lost, error.why);
-                    failed = BatchError::Object { key, is_lost, why };
-                    if !is_lost {
-                        break;
-                    }
-                }
-            }
-        }
-        Err(failed)
-    }
-
-    fn read_of_disk(&self, key: &BatchKey) -> Result<Arc<Batch>, BatchError> {
         for _ in 0..limits::READ_LOOKS {
             let place = lock(&self.index).get(key);
             let Some(place) = place else { break };
@@ -106,6 +81,42 @@ impl BatchReader {
             }
         }
         Err(BatchError::Absent(key.clone()))
+    }
+
+    /// Hands over what a plan needs of a range, as long as more is wanted: the batches of its slot on the disk, which have other
+    /// ranges too, one by one; or, from the first one on that has gone from there, what the object store has of the range alone.
+    ///
+    /// # Errors
+    /// As [`BatchReader::read_all`]; or the object store does not give it.
+    pub(crate) fn read_range(
+        &self,
+        (plan, range): (&Plan, &PlanRange),
+        mut take: impl FnMut(&Arc<Batch>) -> bool,
+    ) -> Result<(), BatchError> {
+        let needed = plan.needed.get(&range.slot).into_iter().flatten();
+        let wanted = needed.map(|(writer, upto)| (writer, 0, *upto));
+        let mut taken = None;
+        let read = self.read_while((plan.shuffle, range.slot), wanted, |batch| {
+            taken = Some(batch.key.clone());
+            take(batch)
+        });
+        let (Err(BatchError::Absent(key)), Some(objects)) = (&read, &self.objects) else { return read };
+        let receipts = lock(&self.index).receipts(plan.shuffle, range.slot);
+        let mut failed = BatchError::Absent(key.clone());
+        // By the first receipt whose objects are there. Another one goes on behind what was taken.
+        for by in receipts {
+            match objects.read_range((plan, range), &by, &mut taken, &mut take) {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    let (key, is_lost, why) = (key.clone(), error.is_lost, error.why);
+                    failed = BatchError::Object { key, is_lost, why };
+                    if !is_lost {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(failed)
     }
 
     /// Where a batch lies. None: it is not here.
@@ -139,7 +150,7 @@ impl BatchReader {
         }
     }
 
-    /// Reads batches of a shuffle in a slot one by one, so that one of them is in memory at a time: of each writer those behind
+    /// Reads batches of a shuffle in a slot from the disk, one by one, so that one of them is in memory at a time: of each writer those behind
     /// the first number, up to the second one.
     ///
     /// # Errors
@@ -167,13 +178,12 @@ impl BatchReader {
         wanted: impl IntoIterator<Item = (&'a Writer, u64, u64)>,
         mut take: impl FnMut(&Arc<Batch>) -> bool,
     ) -> Result<(), BatchError> {
-        let mut cursor = ObjectCursor::ahead();
         for (writer, after, upto) in wanted {
             let stream = Stream { shuffle, slot, writer: writer.clone() };
             let mut key = BatchKey { stream, number: after };
             while key.number < upto {
                 key.number += 1;
-                if !take(&self.read_by(&key, &mut cursor)?) {
+                if !take(&self.read(&key)?) {
                     return Ok(());
                 }
             }

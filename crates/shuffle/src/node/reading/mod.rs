@@ -75,7 +75,7 @@ impl Job {
 pub(crate) struct ReadingSettings {
     /// Jobs that wait, and ranges that wait to be sorted on disk.
     pub(crate) jobs: usize,
-    /// Threads that read. One more sorts on disk.
+    /// Threads that read. One more sorts on disk, and with an object store another one what comes from there.
     pub(crate) threads: usize,
     /// Memory of ranges and divisions, in bytes.
     pub(crate) range_bytes: u64,
@@ -128,6 +128,19 @@ struct Large {
     turn: Turn,
 }
 
+/// The ways to the threads that sort on disk. What comes from the object store, which may be slow, has one of its own.
+#[derive(Debug, Clone)]
+struct Sorters {
+    of_disk: SyncSender<Large>,
+    of_objects: Option<SyncSender<Large>>,
+}
+
+impl Sorters {
+    fn of(&self, is_offloaded: bool) -> &SyncSender<Large> {
+        self.of_objects.as_ref().filter(|_| is_offloaded).unwrap_or(&self.of_disk)
+    }
+}
+
 /// The threads, and the way to them.
 #[derive(Debug)]
 pub(crate) struct Reading {
@@ -146,7 +159,12 @@ impl Reading {
         settings: &ReadingSettings,
     ) -> std::io::Result<Reading> {
         let (jobs, receiver) = sync_channel(settings.jobs);
-        let (large, sorts) = sync_channel(settings.jobs);
+        let (of_disk, sorts) = sync_channel(settings.jobs);
+        let (of_objects, sorts_of_objects) = match reader.has_objects() {
+            true => Some(sync_channel(settings.jobs)).unzip(),
+            false => (None, None),
+        };
+        let sorters = Sorters { of_disk, of_objects };
         let receiver = Arc::new(Mutex::new(receiver));
         let ranges = Arc::new(Ranges::new(settings.range_bytes, settings.file_bytes));
         let (reader, under_way) = (reader.clone(), Arc::default());
@@ -159,12 +177,15 @@ impl Reading {
             settings: settings.clone(),
         };
         for _ in 0..settings.threads.max(1) {
-            let (work, receiver, large) = (work.clone(), Arc::clone(&receiver), large.clone());
+            let (work, receiver, sorters) = (work.clone(), Arc::clone(&receiver), sorters.clone());
             let under_way = Arc::clone(&reading.under_way);
-            reading.spawn("shuffle-reader", inbox, move || work.run(&receiver, &under_way, &large))?;
+            reading.spawn("shuffle-reader", inbox, move || work.run(&receiver, &under_way, &sorters))?;
         }
-        // The thread that sorts ends when those that read have.
-        reading.spawn("shuffle-sorter", inbox, move || work.sort_ranges(&sorts))?;
+        // The threads that sort end when those that read have.
+        for sorts in [Some(sorts), sorts_of_objects].into_iter().flatten() {
+            let work = work.clone();
+            reading.spawn("shuffle-sorter", inbox, move || work.sort_ranges(&sorts))?;
+        }
         Ok(reading)
     }
 
@@ -240,12 +261,7 @@ struct Work {
 }
 
 impl Work {
-    fn run(
-        self,
-        jobs: &Mutex<Receiver<Job>>,
-        under_way: &Mutex<BTreeSet<JobName>>,
-        large: &SyncSender<Large>,
-    ) {
+    fn run(self, jobs: &Mutex<Receiver<Job>>, under_way: &Mutex<BTreeSet<JobName>>, sorters: &Sorters) {
         loop {
             let job = lock(jobs).recv();
             let Ok(job) = job else { return };
@@ -253,12 +269,12 @@ impl Work {
                 return;
             }
             let name = job.name();
-            self.work(job, large);
+            self.work(job, sorters);
             lock(under_way).remove(&name);
         }
     }
 
-    fn work(&self, job: Job, large: &SyncSender<Large>) {
+    fn work(&self, job: Job, sorters: &Sorters) {
         match job {
             Job::Pass(to, key) => match self.reader.read(&key) {
                 Ok(batch) => self.inbox.done(Done::Passed(to, batch)),
@@ -282,10 +298,10 @@ impl Work {
                 self.inbox.done(Done::Read(number, Err(NotRead::Busy)));
             }
             Job::Read(number, slice, _) => {
-                let answer = self.slice(&slice, large);
+                let answer = self.slice(&slice, sorters);
                 self.inbox.done(Done::Read(number, answer));
             }
-            Job::Seek(number, seek, _) => self.inbox.done(match self.seek(&seek, large) {
+            Job::Seek(number, seek, _) => self.inbox.done(match self.seek(&seek, sorters) {
                 Ok(found) => Done::Found(number, found),
                 Err(why) => Done::Read(number, Err(why)),
             }),
@@ -325,18 +341,15 @@ impl Work {
         read.map(|()| segments).map_err(|error| self.damaged(error)).ok()
     }
 
-    /// Hands over what a plan needs of a slot, one by one, as long as more is wanted; or it is not all here, or not given by the
+    /// Hands over what a plan needs of a range, one by one, as long as more is wanted; or it is not all here, or not given by the
     /// object store.
     fn needed(
         &self,
         plan: &Plan,
-        slot: PoolSlot,
+        range: &PlanRange,
         take: impl FnMut(&Arc<Batch>) -> bool,
     ) -> Result<(), NotRead> {
-        let needed = plan.needed.get(&slot).into_iter().flatten();
-        let wanted = needed.map(|(writer, upto)| (writer, 0, *upto));
-        let read = self.reader.read_while((plan.shuffle, slot), wanted, take);
-        read.map_err(|error| {
+        self.reader.read_range((plan, range), take).map_err(|error| {
             let why = match &error {
                 BatchError::Object { is_lost: true, .. } => NotRead::ObjectLost,
                 BatchError::Object { is_lost: false, .. } => NotRead::ObjectStore,
@@ -353,43 +366,45 @@ impl Work {
     fn counts(&self, plan: &Plan, slot: PoolSlot) -> Option<BTreeMap<RangeId, (u64, u64)>> {
         let ranges = || plan.ranges.iter().filter(|range| range.slot == slot);
         let mut counts: BTreeMap<RangeId, (u64, u64)> = ranges().map(|range| (range.id, (0, 0))).collect();
-        let read = self.needed(plan, slot, |batch| {
+        let needed = plan.needed.get(&slot).into_iter().flatten();
+        let wanted = needed.map(|(writer, upto)| (writer, 0, *upto));
+        // Only what is sealed goes to the object store, and that is counted.
+        let read = self.reader.read_all((plan.shuffle, slot), wanted, |batch| {
             for range in ranges() {
                 let (records, bytes) = plan::sizes(&plan.collect(range, [batch]));
                 let count = counts.entry(range.id).or_default();
                 *count = (count.0 + records, count.1 + bytes);
             }
-            true
         });
-        read.ok().map(|()| counts)
+        read.map(|()| counts).map_err(|error| self.damaged(error)).ok()
     }
 
     /// The records of a slice, as many as one answer has.
-    fn slice(&self, slice: &Slice, large: &SyncSender<Large>) -> Result<Vec<Placed>, NotRead> {
+    fn slice(&self, slice: &Slice, sorters: &Sorters) -> Result<Vec<Placed>, NotRead> {
         let most_bytes = self.settings.answer_bytes;
         self.in_order(
             (&slice.plan, slice.range),
-            large,
+            sorters,
             |sorted| bounded(slice.of(sorted), most_bytes),
             |file| file.slice(slice, most_bytes),
         )
     }
 
     /// What is sought in a range, as much as one answer has.
-    fn seek(&self, seek: &Seek, large: &SyncSender<Large>) -> Result<seek::Found, NotRead> {
+    fn seek(&self, seek: &Seek, sorters: &Sorters) -> Result<seek::Found, NotRead> {
         let most_bytes = self.settings.answer_bytes;
         let in_memory = |sorted: &[Placed]| {
             let Ok(found) = seek.within(sorted, most_bytes);
             found
         };
-        self.in_order((&seek.plan, seek.range), large, in_memory, |file| seek.within(file, most_bytes))
+        self.in_order((&seek.plan, seek.range), sorters, in_memory, |file| seek.within(file, most_bytes))
     }
 
     /// What is read of a range in its order, which is in memory or in a file.
     fn in_order<T>(
         &self,
         (plan, range): (&Arc<Plan>, usize),
-        large: &SyncSender<Large>,
+        sorters: &Sorters,
         in_memory: impl FnOnce(&[Placed]) -> T,
         in_file: impl FnOnce(&SortedFile) -> std::io::Result<T>,
     ) -> Result<T, NotRead> {
@@ -405,8 +420,9 @@ impl Work {
             Found::Sorts => Err(NotRead::Sorts),
             Found::Failed(why) => Err(why),
             Found::Turn(turn) if is_large => {
+                let sorter = sorters.of(self.reader.is_offloaded(plan.shuffle, of.slot));
                 let order = Large { plan: Arc::clone(plan), range, turn };
-                Err(if large.try_send(order).is_ok() { NotRead::Sorts } else { NotRead::Busy })
+                Err(if sorter.try_send(order).is_ok() { NotRead::Sorts } else { NotRead::Busy })
             }
             Found::Turn(turn) => Ok(in_memory(&self.sorted(plan, of, turn)?)),
         }
@@ -419,7 +435,7 @@ impl Work {
         let _permit = self.reader.permit((plan.shuffle, range.slot), most).ok_or(NotRead::Sorts)?;
         // A vector that grows would have its records twice for a moment.
         let mut sorted = Vec::with_capacity(usize::try_from(range.records).unwrap_or(0));
-        self.needed(plan, range.slot, |batch| {
+        self.needed(plan, range, |batch| {
             sorted.extend(plan.collect(range, [batch]));
             // More than are counted are none that anybody reads.
             sorted.len() as u64 <= range.records
@@ -453,12 +469,13 @@ impl Work {
     /// All records of a range, in order, on disk. None: the range is not wanted any more.
     fn sorted_file(&self, plan: &Plan, range: usize, turn: &Turn) -> Result<Option<SortedFile>, NotRead> {
         let Some(range) = plan.ranges.get(range) else { return Ok(None) };
-        let most_bytes = self.settings.part();
+        // With an object store two threads share it.
+        let most_bytes = self.settings.part() / if self.reader.has_objects() { 2 } else { 1 };
         let _taken = self.ranges.take(most_bytes);
         let goes_on = || turn.is_wanted() && !self.inbox.is_closed();
         let mut sorter = Sorter::new(self.settings.folder.clone(), most_bytes, (range.records, range.bytes));
         let mut added = Ok(());
-        let read = self.needed(plan, range.slot, |batch| {
+        let read = self.needed(plan, range, |batch| {
             added = plan.collect(range, [batch]).into_iter().try_for_each(|one| sorter.add(one));
             added.is_ok() && goes_on()
         });
