@@ -71,6 +71,8 @@ pub const OBJECT_TIME: Duration = Duration::from_secs(20);
 pub(crate) const OBJECT_BYTES: usize = 8 << 20;
 /// Bytes from which on a run of a range ends, and another one begins: it is what one request reads.
 pub(crate) const RUN_BYTES: usize = 4 << 20;
+/// Threads that read ranges from the object store which fit into memory. One more sorts those that do not.
+pub(crate) const OBJECT_READERS: usize = 2;
 /// Requests that a thread which reads a range has under way, or whose bytes wait for it: a store answers each after some tens of
 /// milliseconds, and several at once.
 pub(crate) const AHEAD_READS: usize = 4;

@@ -48,7 +48,7 @@ use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
 use rest::ReadRest;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Why the object store has not done it.
@@ -143,7 +143,6 @@ pub(crate) struct Objects {
     /// Those that were read last, and the bytes of each.
     layouts: Mutex<BTreeMap<String, (Arc<Layout>, u64)>>,
     used: AtomicU64,
-    reads: AtomicUsize,
     clock: Clock,
     rest: Mutex<ReadRest>,
     /// What was refused when it was asked last, and why: a store may give, and take nothing.
@@ -161,16 +160,6 @@ impl fmt::Debug for Objects {
     }
 }
 
-/// A thread that reads ranges from the object store has one.
-#[derive(Debug)]
-pub(crate) struct ReadPermit<'a>(&'a AtomicUsize);
-
-impl Drop for ReadPermit<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked while it had the lock has changed nothing by halves: each change is one insertion.
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -179,23 +168,10 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Objects {
     pub(crate) fn new(config: ObjectStoreConfig, pool: KeyspaceName, map: &PoolMap) -> Objects {
         let slots = u32::try_from(map.places.len()).unwrap_or(u32::MAX);
-        let (layouts, used, reads, failing, counts) = Default::default();
+        let (layouts, used, failing, counts) = Default::default();
         let (rest, is_blind, looked_at) = Default::default();
         let clock = Clock::start();
-        Objects {
-            config,
-            pool,
-            slots,
-            layouts,
-            used,
-            reads,
-            clock,
-            rest,
-            failing,
-            is_blind,
-            looked_at,
-            counts,
-        }
+        Objects { config, pool, slots, layouts, used, clock, rest, failing, is_blind, looked_at, counts }
     }
 
     fn place(&self) -> &dyn ObjectPlace {
@@ -260,13 +236,6 @@ impl Objects {
             );
         }
         false
-    }
-
-    /// May this thread read from the object store? Not more than so many do, so that others read from the disk.
-    pub(crate) fn permit(&self, most: usize) -> Option<ReadPermit<'_>> {
-        let before = self.reads.fetch_add(1, Ordering::Relaxed);
-        let permit = ReadPermit(&self.reads);
-        (before < most).then_some(permit)
     }
 
     /// The folder of a home, in which its shuffles are.

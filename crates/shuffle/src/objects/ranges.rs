@@ -5,7 +5,6 @@ use super::layout::{Layout, Run, next_piece};
 use super::{ObjectError, Objects, lock};
 use crate::limits::{AHEAD_BYTES, AHEAD_READS, INDEX_BYTES, LAYOUT_BYTES};
 use bytes::Bytes;
-use partage_core::base::time::Millis;
 use partage_service::shuffle::BufferId;
 use partage_service::shuffle::plan::{Plan, PlanRange};
 use partage_service::shuffle::record::{Batch, BatchKey};
@@ -69,15 +68,16 @@ impl Objects {
         &self,
         read: impl FnOnce(&dyn super::ObjectPlace) -> Result<Bytes, ObjectError>,
     ) -> Result<Bytes, ObjectError> {
-        let begun: Millis = self.clock.now();
-        if let Some(left) = lock(&self.rest).left(begun) {
+        let begun = self.clock.now();
+        let may_begin = lock(&self.rest).begin(begun);
+        if let Err(left) = may_begin {
             let url = self.place().url();
-            let why = format!("{url} has not answered reads; it is asked again in {left} ms");
+            let why = format!("{url} has not answered reads; it is asked again within {left} ms");
             return Err(ObjectError { is_lost: false, why });
         }
         let got = read(self.place()).map_err(|error| self.confirmed(error));
         let is_answered = !matches!(&got, Err(error) if !error.is_lost);
-        lock(&self.rest).read((begun, self.clock.now()), is_answered);
+        lock(&self.rest).end((begun, self.clock.now()), is_answered);
         self.noted("get", got)
     }
 

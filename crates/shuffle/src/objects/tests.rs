@@ -263,16 +263,19 @@ fn d6_ranges_that_have_gone_from_the_disk_are_read_by_their_receipt_and_a_damage
     };
     store.store(&all).unwrap();
     let folder = put(&objects, &all);
-    assert!(reader.permit((ShuffleId(1), PoolSlot(1)), 0).is_some(), "it lies on the disk");
+    assert!(!reader.is_offloaded(&plan, PoolSlot(1)), "it lies on the disk");
     assert_eq!(read(), Ok(all.to_vec()));
     store.store(&[receipt()]).unwrap();
+    assert!(!reader.is_offloaded(&plan, PoolSlot(1)), "it still does");
     // One batch has gone, and then all.
     store.forget(&all[1].key, reader.place(&all[1].key).unwrap()).unwrap();
     assert_eq!(read(), Ok(all.to_vec()), "the first from the disk, the others from there");
     store.drop_copies(ShuffleId(1), PoolSlot(1)).unwrap();
     assert!(reader.sizes().is_empty());
     assert!(reader.place(&all[0].key).is_none() && reader.place(&receipt().key).is_some());
-    assert!(reader.permit((ShuffleId(1), PoolSlot(1)), 0).is_none());
+    assert!(
+        reader.is_offloaded(ShuffleId(1), PoolSlot(1)) && !reader.is_offloaded(ShuffleId(1), PoolSlot(2))
+    );
     assert_eq!(read(), Ok(all.to_vec()));
     assert!(matches!(reader.read(&all[1].key), Err(BatchError::Absent(_))));
     let path = Objects::object(&folder, 1);

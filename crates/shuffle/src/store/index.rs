@@ -85,6 +85,12 @@ impl Index {
         self.batches.get(&(*shuffle, *slot))?.get(&(writer.clone(), key.number)).copied()
     }
 
+    /// How many batches of a writer up to that number are here.
+    pub(crate) fn count(&self, part: (ShuffleId, PoolSlot), writer: &Writer, upto: u64) -> u64 {
+        let Some(of_slot) = self.batches.get(&part) else { return 0 };
+        of_slot.range((writer.clone(), 0)..=(writer.clone(), upto)).count() as u64
+    }
+
     /// The batches that lie in a file.
     pub(crate) fn of_file(&self, number: u64) -> Vec<BatchKey> {
         let Some(shuffle) = self.files.get(&number).map(|file| file.shuffle) else { return Vec::new() };
@@ -201,6 +207,8 @@ mod tests {
         }
         // It is there a second time.
         index.insert(&key(1, 1, 1), place(20));
+        let count = |upto| index.count((ShuffleId(1), PoolSlot(1)), &writer, upto);
+        assert_eq!((count(0), count(1), count(9)), (0, 1, 1));
         let of = |index: &Index| [1, 2, 3].map(|slot| index.slot_bytes(PoolSlot(slot)));
         assert_eq!(of(&index), [1_020, 100, 0]);
         index.remove(&key(1, 2, 1), place(100));

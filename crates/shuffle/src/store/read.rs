@@ -5,7 +5,7 @@ use super::index::{Index, Place};
 use super::{Damage, file, lock};
 use crate::counted::Counted;
 use crate::limits;
-use crate::objects::{Objects, ReadPermit};
+use crate::objects::Objects;
 use partage_journal::Disk;
 use partage_service::shuffle::plan::{Plan, PlanRange};
 use partage_service::shuffle::record::{Batch, BatchKey, Stream};
@@ -47,22 +47,13 @@ impl BatchReader {
         self.objects.is_some()
     }
 
-    /// Whether what a shuffle has in a slot is read from the object store, or soon will be: a receipt of it is here.
-    pub(crate) fn is_offloaded(&self, shuffle: ShuffleId, slot: PoolSlot) -> bool {
-        self.objects.is_some() && !lock(&self.index).receipts(shuffle, slot).is_empty()
-    }
-
-    /// Whether a thread may read of the slot of a shuffle now: from the object store not more than so many do at a time. None: it
-    /// may not.
-    pub(crate) fn permit(
-        &self,
-        (shuffle, slot): (ShuffleId, PoolSlot),
-        most: usize,
-    ) -> Option<Option<ReadPermit<'_>>> {
-        match &self.objects {
-            Some(objects) if self.is_offloaded(shuffle, slot) => objects.permit(most).map(Some),
-            _ => Some(None),
-        }
+    /// Whether ranges of a slot are read from the object store: there is a receipt of it here, and not all that the plan needs.
+    pub(crate) fn is_offloaded(&self, plan: &Plan, slot: PoolSlot) -> bool {
+        let index = lock(&self.index);
+        let mut needed = plan.needed.get(&slot).into_iter().flatten();
+        self.objects.is_some()
+            && !index.receipts(plan.shuffle, slot).is_empty()
+            && needed.any(|(writer, upto)| index.count((plan.shuffle, slot), writer, *upto) < *upto)
     }
 
     /// One batch of the disk.

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | for which the memory has room | in memory (`ranges.rs`) | the thread that reads it first |
 //! | that is larger: of one key, say, or under bounds that a sample misled | in a file (`sorted_file.rs`) | a thread of its own (`sorter.rs`); until it is done readers hear so, and ask again |
+//! | that lies in the object store, which may be slow, or not answer | in memory or in a file, as the others | threads for what comes from there; readers hear so, and ask again |
 //!
 //! So no input makes reading take more memory than its limit, besides the batches that the threads have at hand, and one record.
 
@@ -75,7 +76,7 @@ impl Job {
 pub(crate) struct ReadingSettings {
     /// Jobs that wait, and ranges that wait to be sorted on disk.
     pub(crate) jobs: usize,
-    /// Threads that read. One more sorts on disk, and with an object store another one what comes from there.
+    /// Threads that read. One more sorts on disk, and with an object store there are others for what comes from there.
     pub(crate) threads: usize,
     /// Memory of ranges and divisions, in bytes.
     pub(crate) range_bytes: u64,
@@ -120,24 +121,36 @@ fn bounded(mut records: Vec<Placed>, most_bytes: u64) -> Vec<Placed> {
     records
 }
 
-/// A range that is to be sorted on disk, by its place.
+/// A range that another thread sorts, by its place.
 #[derive(Debug)]
-struct Large {
+struct Order {
     plan: Arc<Plan>,
     range: usize,
     turn: Turn,
 }
 
-/// The ways to the threads that sort on disk. What comes from the object store, which may be slow, has one of its own.
+/// The ways to the threads for ranges that are large, and for those that come from the object store: these hold up no others.
 #[derive(Debug, Clone)]
 struct Sorters {
-    of_disk: SyncSender<Large>,
-    of_objects: Option<SyncSender<Large>>,
+    large: SyncSender<Order>,
+    of_objects: Option<OfObjects>,
+}
+
+#[derive(Debug, Clone)]
+struct OfObjects {
+    small: SyncSender<Order>,
+    large: SyncSender<Order>,
 }
 
 impl Sorters {
-    fn of(&self, is_offloaded: bool) -> &SyncSender<Large> {
-        self.of_objects.as_ref().filter(|_| is_offloaded).unwrap_or(&self.of_disk)
+    /// Which one sorts a range. None: the thread that reads it.
+    fn of(&self, is_large: bool, is_offloaded: bool) -> Option<&SyncSender<Order>> {
+        match &self.of_objects {
+            Some(of_objects) if is_offloaded => {
+                Some(if is_large { &of_objects.large } else { &of_objects.small })
+            }
+            _ => is_large.then_some(&self.large),
+        }
     }
 }
 
@@ -159,12 +172,7 @@ impl Reading {
         settings: &ReadingSettings,
     ) -> std::io::Result<Reading> {
         let (jobs, receiver) = sync_channel(settings.jobs);
-        let (of_disk, sorts) = sync_channel(settings.jobs);
-        let (of_objects, sorts_of_objects) = match reader.has_objects() {
-            true => Some(sync_channel(settings.jobs)).unzip(),
-            false => (None, None),
-        };
-        let sorters = Sorters { of_disk, of_objects };
+        let (large, sorts) = sync_channel(settings.jobs);
         let receiver = Arc::new(Mutex::new(receiver));
         let ranges = Arc::new(Ranges::new(settings.range_bytes, settings.file_bytes));
         let (reader, under_way) = (reader.clone(), Arc::default());
@@ -176,17 +184,34 @@ impl Reading {
             ranges: Arc::clone(&reading.ranges),
             settings: settings.clone(),
         };
+        let of_objects = match reading.reader.has_objects() {
+            true => Some(reading.start_of_objects(&work, inbox)?),
+            false => None,
+        };
+        let sorters = Sorters { large, of_objects };
         for _ in 0..settings.threads.max(1) {
             let (work, receiver, sorters) = (work.clone(), Arc::clone(&receiver), sorters.clone());
             let under_way = Arc::clone(&reading.under_way);
             reading.spawn("shuffle-reader", inbox, move || work.run(&receiver, &under_way, &sorters))?;
         }
         // The threads that sort end when those that read have.
-        for sorts in [Some(sorts), sorts_of_objects].into_iter().flatten() {
-            let work = work.clone();
-            reading.spawn("shuffle-sorter", inbox, move || work.sort_ranges(&sorts))?;
-        }
+        reading.spawn("shuffle-sorter", inbox, move || work.sort_ranges(&sorts))?;
         Ok(reading)
+    }
+
+    /// The threads for ranges that come from the object store.
+    fn start_of_objects(&mut self, work: &Work, inbox: &Arc<Inbox>) -> std::io::Result<OfObjects> {
+        // What waits has its memory already: one that finds no room is asked for again.
+        let (small, reads) = sync_channel(1);
+        let (large, sorts) = sync_channel(work.settings.jobs);
+        let reads = Arc::new(Mutex::new(reads));
+        for _ in 0..limits::OBJECT_READERS {
+            let (work, reads) = (work.clone(), Arc::clone(&reads));
+            self.spawn("shuffle-object-reader", inbox, move || work.read_ranges(&reads))?;
+        }
+        let work = work.clone();
+        self.spawn("shuffle-object-sorter", inbox, move || work.sort_ranges(&sorts))?;
+        Ok(OfObjects { small, large })
     }
 
     fn spawn(
@@ -419,20 +444,23 @@ impl Work {
             }),
             Found::Sorts => Err(NotRead::Sorts),
             Found::Failed(why) => Err(why),
-            Found::Turn(turn) if is_large => {
-                let sorter = sorters.of(self.reader.is_offloaded(plan.shuffle, of.slot));
-                let order = Large { plan: Arc::clone(plan), range, turn };
-                Err(if sorter.try_send(order).is_ok() { NotRead::Sorts } else { NotRead::Busy })
+            Found::Turn(turn) => {
+                let is_offloaded = self.reader.is_offloaded(plan, of.slot);
+                let Some(sorter) = sorters.of(is_large, is_offloaded) else {
+                    let sorted = self.sorted(plan, of)?;
+                    turn.keep(&sorted, self.clock.now());
+                    return Ok(in_memory(&sorted));
+                };
+                turn.hand_over();
+                let is_taken = sorter.try_send(Order { plan: Arc::clone(plan), range, turn }).is_ok();
+                // Too many are sorted on disk. Those from the object store that fit into memory have their turn soon.
+                Err(if is_large && !is_taken { NotRead::Busy } else { NotRead::Sorts })
             }
-            Found::Turn(turn) => Ok(in_memory(&self.sorted(plan, of, turn)?)),
         }
     }
 
     /// All records of a range, in order, in memory.
-    fn sorted(&self, plan: &Plan, range: &PlanRange, turn: Turn) -> Result<Sorted, NotRead> {
-        // One thread is left for what is on the disk, while the object store is slow.
-        let most = self.settings.threads.saturating_sub(1).max(1);
-        let _permit = self.reader.permit((plan.shuffle, range.slot), most).ok_or(NotRead::Sorts)?;
+    fn sorted(&self, plan: &Plan, range: &PlanRange) -> Result<Sorted, NotRead> {
         // A vector that grows would have its records twice for a moment.
         let mut sorted = Vec::with_capacity(usize::try_from(range.records).unwrap_or(0));
         self.needed(plan, range, |batch| {
@@ -442,17 +470,31 @@ impl Work {
         })?;
         sorted.sort_unstable();
         plan.check(range, &sorted).map_err(|_| NotRead::Differs)?;
-        let sorted = Arc::new(sorted);
-        turn.keep(&sorted, self.clock.now());
-        Ok(sorted)
+        Ok(Arc::new(sorted))
+    }
+
+    /// Reads ranges from the object store and sorts them in memory, one by one.
+    fn read_ranges(self, orders: &Mutex<Receiver<Order>>) {
+        loop {
+            let order = lock(orders).recv();
+            let Ok(Order { plan, range, turn }) = order else { return };
+            if self.inbox.is_closed() {
+                return;
+            }
+            let Some(of) = plan.ranges.get(range).filter(|_| turn.is_wanted()) else { continue };
+            match self.sorted(&plan, of) {
+                Ok(sorted) => turn.keep(&sorted, self.clock.now()),
+                Err(why) => turn.fail(why),
+            }
+        }
     }
 
     /// Sorts ranges on disk, one by one, and lets go of what nobody reads any more.
-    fn sort_ranges(self, orders: &Receiver<Large>) {
+    fn sort_ranges(self, orders: &Receiver<Order>) {
         loop {
             match orders.recv_timeout(limits::IDLE_LOOK) {
                 Ok(_) if self.inbox.is_closed() => return,
-                Ok(Large { plan, range, turn }) => match self.sorted_file(&plan, range, &turn) {
+                Ok(Order { plan, range, turn }) => match self.sorted_file(&plan, range, &turn) {
                     Ok(Some(file)) => turn.store(file, self.clock.now()),
                     // Nobody wants it.
                     Ok(None) => {}

@@ -5,7 +5,7 @@
 //! | not here | gets the turn to sort it, with the memory for it: nobody else sorts it meanwhile |
 //! | not here, and others have the memory | hears that it is sorted, and asks again until its turn comes |
 //! | being sorted in memory | waits for a moment; if that is not enough, it hears so, and asks again |
-//! | being sorted on disk, as it is larger than the memory | hears so, and asks again |
+//! | being sorted by another thread, as it is larger than the memory or comes from the object store | hears so, and asks again |
 //! | in memory, or in a file | reads it |
 //! | not sorted, as something lacked or failed | hears why, once; the next one has the turn |
 //!
@@ -32,7 +32,11 @@ pub(super) type Sorted = Arc<Vec<Placed>>;
 
 #[derive(Debug)]
 enum State {
-    Sorting { turn: u64, is_large: bool },
+    /// By who has the turn; or elsewhere, by a thread that takes its time: nobody waits for it.
+    Sorting {
+        turn: u64,
+        is_elsewhere: bool,
+    },
     Failed(NotRead),
     Kept(Sorted, u64),
     Stored(Arc<SortedFile>),
@@ -182,7 +186,7 @@ impl Ranges {
             match &entry.state {
                 State::Kept(sorted, _) => return Found::Kept(Arc::clone(sorted)),
                 State::Stored(file) => return Found::Stored(Arc::clone(file)),
-                State::Sorting { is_large: true, .. } => return Found::Sorts,
+                State::Sorting { is_elsewhere: true, .. } => return Found::Sorts,
                 State::Failed(why) => {
                     let why = *why;
                     drop(all.remove(key));
@@ -191,7 +195,7 @@ impl Ranges {
                 State::Sorting { .. } => {
                     let sorts = |all: &mut All| {
                         let state = all.entries.get(&key).map(|entry| &entry.state);
-                        matches!(state, Some(State::Sorting { is_large: false, .. }))
+                        matches!(state, Some(State::Sorting { is_elsewhere: false, .. }))
                     };
                     let waited = self.changed.wait_timeout_while(all, SORT_WAIT, sorts);
                     let (next, waited) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -216,7 +220,7 @@ impl Ranges {
             return Found::Sorts;
         }
         let (number, is_large) = (all.last, in_memory.is_none());
-        let state = State::Sorting { turn: number, is_large };
+        let state = State::Sorting { turn: number, is_elsewhere: is_large };
         all.entries.insert(key, Entry { state, begun: now, at: now, used: number });
         let memory = in_memory.map(|bytes| self.taken(&mut all, bytes));
         let gone = if is_large { Vec::new() } else { all.make_room(self.most_memory) };
@@ -326,6 +330,12 @@ impl Turn {
     /// Whether the range is still wanted: its shuffle may have ended.
     pub(super) fn is_wanted(&self) -> bool {
         self.ranges.lock().entries.get(&self.key).is_some_and(|entry| self.is_of(entry))
+    }
+
+    /// Another thread sorts it, and takes its time: nobody waits for it.
+    pub(super) fn hand_over(&self) {
+        self.end(&mut self.ranges.lock(), State::Sorting { turn: self.number, is_elsewhere: true });
+        self.ranges.changed.notify_all();
     }
 
     fn end(&self, all: &mut All, state: State) -> bool {

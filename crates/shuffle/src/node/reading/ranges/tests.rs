@@ -204,3 +204,19 @@ fn r1_files_go_when_they_are_too_large_together_or_nobody_asks() {
     assert_eq!((here(&ranges), ranges.uses().files), (vec![7], 0), "what is being sorted stays");
     drop(waits);
 }
+
+#[test]
+fn nobody_waits_for_a_range_that_another_thread_sorts_and_it_is_there_afterwards() {
+    let ranges = Arc::new(Ranges::new(10_000, 0));
+    let one = turn(&ranges, 1, Some(500));
+    one.hand_over();
+    assert!(matches!(ranges.find(key(1), Some(500), Millis(1)), Found::Sorts));
+    assert_eq!(ranges.uses().memory, 500);
+    one.fail(NotRead::ObjectStore);
+    assert!(matches!(ranges.find(key(1), Some(500), Millis(1)), Found::Failed(NotRead::ObjectStore)));
+    assert_eq!(ranges.uses().memory, 0);
+    let again = turn(&ranges, 1, Some(500));
+    again.hand_over();
+    again.keep(&sorted(50), Millis(2));
+    assert!(matches!(ranges.find(key(1), Some(500), Millis(2)), Found::Kept(_)));
+}
