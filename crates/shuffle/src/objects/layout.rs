@@ -47,7 +47,9 @@ impl Layout {
     pub(super) fn took(&mut self, writer: &Writer, number: u64) {
         match self.last.get_mut(writer) {
             Some(last) => *last = number,
-            None => drop(self.last.insert(writer.clone(), number)),
+            None => {
+                self.last.insert(writer.clone(), number);
+            }
         }
     }
 

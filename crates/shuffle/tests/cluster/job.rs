@@ -181,6 +181,25 @@ impl Job {
         panic!("partition {i} of {n} was never read");
     }
 
+    /// Reads partition `i` of `n` at one node, and compares it with what was written.
+    pub fn read_part(
+        &self,
+        cluster: &Cluster,
+        plan: &Arc<Plan>,
+        (i, n): (u64, u64),
+    ) -> Result<(), ReadError> {
+        let pieces: Result<Vec<_>, _> = cluster.client(0).read(plan, i, n).collect();
+        let read = pieces?.concat();
+        let all = self.expected.len() as u64;
+        let part = &self.expected[(i * all / n) as usize..((i + 1) * all / n) as usize];
+        assert_eq!(read.len(), part.len(), "partition {i} of {n}");
+        let is_same = |(one, (key, value)): (&Placed, &(Vec<u8>, Vec<u8>))| {
+            one.key[..] == key[..] && one.value[..] == value[..]
+        };
+        assert!(read.iter().zip(part).all(is_same), "partition {i} of {n}");
+        Ok(())
+    }
+
     /// Reads by keys, cut where some of the records are.
     pub fn read_keys(&self, cluster: &Cluster, plan: &Arc<Plan>) {
         let cuts: Vec<Bytes> = [self.expected.len() / 3, self.expected.len() / 2]

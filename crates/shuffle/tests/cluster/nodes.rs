@@ -126,11 +126,17 @@ impl Cluster {
 
     /// The same with an object store.
     pub fn start_with_objects(objects: Arc<dyn ObjectPlace>) -> Cluster {
+        Cluster::start_with_objects_and_budget(objects, settings().machines.retry_budget)
+    }
+
+    /// The same with readers that retry so often.
+    pub fn start_with_objects_and_budget(objects: Arc<dyn ObjectPlace>, retry_budget: u64) -> Cluster {
         let settings = settings();
         let machines = Settings {
             objects_rest_ms: 100,
             longest_objects_rest_ms: 500,
             sweep_ms: 3_000,
+            retry_budget,
             ..settings.machines
         };
         Cluster::start_on(None, Some(objects), NodeSettings { machines, ..settings })

@@ -3,17 +3,29 @@
 use crate::job::{Job, Keys};
 use crate::nodes::{Cluster, NODES, pause, until};
 use bytes::Bytes;
+use partage_service::shuffle::holder::NotRead;
+use partage_service::shuffle::reader::Failed;
 use partage_service::shuffle::{Durability, Terms};
+use partage_shuffle::node::client::ReadError;
 use partage_shuffle::objects::{ObjectError, ObjectPlace};
+use partage_shuffle_wire::client::{Again, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Objects in memory, of a store that can refuse.
+/// Objects in memory, of a store that can refuse, be slow, and not answer.
 #[derive(Debug, Default)]
 pub struct Bucket {
     objects: Mutex<BTreeMap<String, Bytes>>,
     refuses: AtomicBool,
+    /// What each call takes.
+    slow_ms: AtomicU64,
+    /// No call is answered; and those that wait are given up, as a client of a store does in the end.
+    hangs: AtomicBool,
+    gives_up: AtomicBool,
+    /// Reads and puts that wait for an answer.
+    reads_waiting: AtomicU64,
+    puts_waiting: AtomicU64,
     refused: AtomicU64,
     refused_deletions: AtomicU64,
 }
@@ -31,6 +43,38 @@ impl Bucket {
         Ok(())
     }
 
+    fn set_hangs(&self, hangs: bool) {
+        self.gives_up.store(false, Ordering::Release);
+        self.hangs.store(hangs, Ordering::Release);
+    }
+
+    /// Calls that wait are given up, and further ones at once.
+    fn give_up(&self) {
+        self.gives_up.store(true, Ordering::Release);
+    }
+
+    /// Waits for the answer of the store.
+    fn answer(&self, waiting: Option<&AtomicU64>) -> Result<(), ObjectError> {
+        pause(self.slow_ms.load(Ordering::Acquire));
+        if let Some(waiting) = waiting {
+            waiting.fetch_add(1, Ordering::AcqRel);
+        }
+        // A test that fails ends all the same.
+        for _ in 0..6_000 {
+            if !self.hangs.load(Ordering::Acquire) || self.gives_up.load(Ordering::Acquire) {
+                break;
+            }
+            pause(10);
+        }
+        if let Some(waiting) = waiting {
+            waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+        if self.hangs.load(Ordering::Acquire) {
+            return Err(ObjectError { is_lost: false, why: "no answer within 20 s".to_owned() });
+        }
+        Ok(())
+    }
+
     fn count(&self) -> usize {
         self.objects.lock().unwrap().len()
     }
@@ -40,6 +84,7 @@ impl Bucket {
     }
 
     fn object(&self, path: &str) -> Result<Bytes, ObjectError> {
+        self.answer(Some(&self.reads_waiting))?;
         self.check()?;
         let none = || ObjectError { is_lost: true, why: format!("{path}: not there") };
         self.objects.lock().unwrap().get(path).cloned().ok_or_else(none)
@@ -52,6 +97,7 @@ impl ObjectPlace for Bucket {
     }
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<(), ObjectError> {
+        self.answer(Some(&self.puts_waiting))?;
         self.check()?;
         self.objects.lock().unwrap().insert(path.to_owned(), bytes);
         Ok(())
@@ -68,12 +114,14 @@ impl ObjectPlace for Bucket {
 
     /// It lists whatever it refuses.
     fn list(&self, path: &str) -> Result<Vec<String>, ObjectError> {
+        self.answer(None)?;
         let below = format!("{path}/");
         let objects = self.objects.lock().unwrap();
         Ok(objects.keys().filter(|known| known.starts_with(&below)).cloned().collect())
     }
 
     fn folders(&self, path: &str) -> Result<Vec<String>, ObjectError> {
+        self.answer(None)?;
         let below = format!("{path}/");
         let objects = self.objects.lock().unwrap();
         let names = objects.keys().filter_map(|known| Some(known.strip_prefix(&below)?.split_once('/')?.0));
@@ -82,6 +130,7 @@ impl ObjectPlace for Bucket {
     }
 
     fn delete(&self, path: &str) -> Result<(), ObjectError> {
+        self.answer(None)?;
         if let Err(error) = self.check() {
             self.refused_deletions.fetch_add(1, Ordering::AcqRel);
             return Err(error);
@@ -140,6 +189,82 @@ fn d6_a_sealed_shuffle_goes_to_the_object_store_is_read_from_there_and_leaves_no
     until("a deletion is refused", || bucket.refused_deletions.load(Ordering::Acquire) > 0);
     assert!(bucket.count() > 0);
     bucket.set_refuses(false);
+    until("no object is left", || bucket.count() == 0);
+    cluster.has_nothing();
+}
+
+#[test]
+fn r3_a_store_that_never_answers_holds_up_nothing_that_is_on_disks_and_is_used_again_when_it_does() {
+    let bucket = Arc::new(Bucket::default());
+    let cluster = Cluster::start_with_objects_and_budget(bucket.clone(), 2);
+    let job = |records| {
+        let job = Job::start(&cluster, 4, records);
+        job.write(&cluster);
+        let plan = job.seal(&cluster);
+        (job, plan)
+    };
+    let (away, plan_of_away) = job(10_000);
+    offload(&cluster, &bucket, on_disks(&cluster));
+    let (here, plan_of_here) = job(10_000);
+    bucket.set_hangs(true);
+    let failed = std::thread::scope(|scope| {
+        let read = |i| {
+            let (away, plan, cluster) = (&away, &plan_of_away, &cluster);
+            scope.spawn(move || away.read_part(cluster, plan, (i, 4)))
+        };
+        let reads: Vec<_> = (0..4).map(read).collect();
+        (0..NODES).for_each(|at| cluster.make_room(at, true));
+        until("reads wait for the store", || bucket.reads_waiting.load(Ordering::Acquire) > 0);
+        until("puts wait for the store", || {
+            (0..NODES).for_each(|at| cluster.make_room(at, true));
+            bucket.puts_waiting.load(Ordering::Acquire) > 0
+        });
+        // Meanwhile all goes on that needs no object.
+        for n in [3, 8] {
+            here.read(&cluster, &plan_of_here, n);
+        }
+        let (other, plan_of_other) = job(4_000);
+        other.read(&cluster, &plan_of_other, 5);
+        other.delete(&cluster);
+        assert!(bucket.reads_waiting.load(Ordering::Acquire) > 0, "none has had an answer so far");
+        bucket.give_up();
+        reads.into_iter().map(|read| read.join().unwrap()).collect::<Vec<_>>()
+    });
+    // They are refused by name, and may be asked for again.
+    for failed in failed {
+        let Err(ReadError::Failed(why @ Failed::NoHolder(_, refusal))) = failed else { panic!("{failed:?}") };
+        assert_eq!(refusal, Some(NotRead::ObjectStore));
+        let refusal = Refusal::from(why);
+        assert_eq!((refusal.word.as_str(), refusal.again), ("object-store", Again::Request));
+    }
+    let says = |at| cluster.status(at).object_store_refuses.is_some_and(|why| why.contains("no answer"));
+    assert!((0..NODES).any(says));
+    bucket.set_hangs(false);
+    until("what the store has is read", || {
+        (0..4).all(|i| away.read_part(&cluster, &plan_of_away, (i, 4)).is_ok())
+    });
+    offload(&cluster, &bucket, on_disks(&cluster).max(1));
+    here.read(&cluster, &plan_of_here, 3);
+    away.delete(&cluster);
+    here.delete(&cluster);
+    until("no object is left", || bucket.count() == 0);
+    cluster.has_nothing();
+}
+
+#[test]
+fn r3_a_store_that_is_slow_costs_readers_time_and_no_retries() {
+    let bucket = Arc::new(Bucket::default());
+    let cluster = Cluster::start_with_objects_and_budget(bucket.clone(), 1);
+    let job = Job::start(&cluster, 4, 10_000);
+    job.write(&cluster);
+    let plan = job.seal(&cluster);
+    offload(&cluster, &bucket, on_disks(&cluster));
+    // Longer than a reader waits for the answer of a holder.
+    bucket.slow_ms.store(1_300, Ordering::Release);
+    job.read_part(&cluster, &plan, (7, 24)).unwrap();
+    bucket.slow_ms.store(0, Ordering::Release);
+    job.read(&cluster, &plan, 5);
+    job.delete(&cluster);
     until("no object is left", || bucket.count() == 0);
     cluster.has_nothing();
 }
