@@ -32,6 +32,8 @@ pub struct Objects {
     runtime: Handle,
     calls: Arc<Semaphore>,
     stops: watch::Sender<bool>,
+    /// What one call may take.
+    within: Duration,
 }
 
 impl Objects {
@@ -40,8 +42,12 @@ impl Objects {
         make_folder(url)?;
         let source = Source::open_objects_with_policy(url, &environment(), &POLICY);
         let source = source.map_err(|error| Failure::usage(format!("--object-store: {error}")))?;
+        Ok(Arc::new(Objects::of(source, OBJECT_TIME)))
+    }
+
+    fn of(source: Source, within: Duration) -> Objects {
         let (calls, stops) = (Arc::new(Semaphore::new(CALLS)), watch::Sender::new(false));
-        Ok(Arc::new(Objects { source, runtime: Handle::current(), calls, stops }))
+        Objects { source, runtime: Handle::current(), calls, stops, within }
     }
 
     fn call<T, W>(&self, path: &str, work: impl FnOnce(Source, String) -> W) -> Result<T, ObjectError>
@@ -65,11 +71,11 @@ impl Objects {
             tokio::select! {
                 biased;
                 _ = stops.wait_for(|stops| *stops) => Err(passes("the node ends".to_owned())),
-                done = timeout(OBJECT_TIME, called) => match done {
+                done = timeout(self.within, called) => match done {
                     Ok(Ok(done)) => done.map_err(failed),
                     Ok(Err(ended)) => Err(passes(ended.to_string())),
                     Err(_) => {
-                        let (url, within) = (self.source.url(), OBJECT_TIME.as_secs());
+                        let (url, within) = (self.source.url(), self.within.as_secs_f64());
                         Err(passes(format!("{url}: no answer within {within} s")))
                     }
                 },
@@ -154,6 +160,28 @@ mod tests {
         store.stop();
         let ends = asked(&store, |store| store.get("a/c/2", 0, 1)).unwrap_err();
         assert!(!ends.is_lost && ends.why.contains("ends"), "{ends}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn r3_a_store_that_takes_connections_and_never_answers_is_given_up_in_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let url = format!("s3://bucket/prefix?endpoint=http://{address}&region=us-east-1&anonymous=true");
+        let source = Source::open_objects_with_policy(&url, &Default::default(), &POLICY).unwrap();
+        let store: Arc<dyn ObjectPlace> = Arc::new(Objects::of(source, Duration::from_millis(500)));
+        for _ in 0..2 {
+            let hung = [
+                asked(&store, |store| store.get("a", 0, 1)).unwrap_err(),
+                asked(&store, |store| store.get_all("a", 9)).unwrap_err(),
+                asked(&store, |store| store.put("a", "x".into())).unwrap_err(),
+                asked(&store, |store| store.list("a").map(drop)).unwrap_err(),
+                asked(&store, |store| store.delete("a")).unwrap_err(),
+            ];
+            for hung in hung {
+                assert!(!hung.is_lost && hung.why.contains("no answer within 0.5 s"), "{hung}");
+            }
+        }
+        drop(listener);
     }
 
     #[tokio::test]
