@@ -92,6 +92,71 @@ pub struct ShuffleForm {
     /// Input partitions that a seal waits for, the first ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacking: Vec<u32>,
+    /// Where its records are: only of one shuffle, not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<ShuffleStored>,
+}
+
+/// Where the records of a shuffle are.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ShuffleStored {
+    /// Slots of which some node has records on its disk.
+    pub disk_slots: u32,
+    /// Bytes of them on all disks: each replica, and with what is not read.
+    pub disk_bytes: u64,
+    /// Slots of which the object store has what is read.
+    pub object_slots: u32,
+    /// Keys and values of what is read of these slots, in bytes; absent: there are none, or it is not known now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_bytes: Option<u64>,
+    /// The nodes that have answered, by their names.
+    pub nodes: Vec<ShuffleNodeForm>,
+    /// Nodes that have not answered: what they have is not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<String>,
+}
+
+/// What a node of the pool does, and what it has of a shuffle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShuffleNodeForm {
+    /// The node.
+    pub node: String,
+    /// `buffer`, `storage`, or both.
+    pub roles: Vec<String>,
+    /// Slots of which it has records on its disk.
+    pub disk_slots: u32,
+    /// Their bytes.
+    pub disk_bytes: u64,
+    /// Slots that it reads from the object store.
+    pub object_slots: u32,
+    /// What is wrong there, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
+}
+
+/// What a node says that it has of a shuffle: `GET /v1/shuffles/<number>?of=node`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShuffleHeld {
+    /// The node.
+    pub node: String,
+    /// `buffer`, `storage`, or both.
+    pub roles: Vec<String>,
+    /// The slots of which it has something.
+    pub slots: Vec<HeldSlot>,
+    /// What is wrong there, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
+}
+
+/// What a node has of a slot of a shuffle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldSlot {
+    /// The slot.
+    pub slot: u32,
+    /// Bytes on its disk.
+    pub disk_bytes: u64,
+    /// Whether the object store has it too, or alone.
+    pub is_in_object_store: bool,
 }
 
 /// A column by which rows are ordered.
@@ -141,6 +206,7 @@ mod tests {
             dividing: 0,
             short_slots: 0,
             lacking: Vec::new(),
+            stored: None,
         };
         let list = ShuffleList { shuffles: vec![shuffle], silent: Vec::new() };
         let text = serde_json::to_string(&list).unwrap();
@@ -151,5 +217,44 @@ mod tests {
         assert_eq!(serde_json::from_str::<ShuffleList>(&text).unwrap(), list);
         let gone = ShuffleDeleted { shuffle: "ab".to_owned(), deleted: true };
         assert_eq!(serde_json::to_string(&gone).unwrap(), r#"{"shuffle":"ab","deleted":true}"#);
+    }
+
+    #[test]
+    fn what_is_stored_looks_so() {
+        let node = ShuffleNodeForm {
+            node: "s1".to_owned(),
+            roles: vec!["buffer".to_owned(), "storage".to_owned()],
+            disk_slots: 3,
+            disk_bytes: 700,
+            object_slots: 2,
+            troubles: vec!["its disk is full".to_owned()],
+        };
+        let stored = ShuffleStored {
+            disk_slots: 3,
+            disk_bytes: 700,
+            object_slots: 2,
+            object_bytes: Some(90),
+            nodes: vec![node],
+            silent: Vec::new(),
+        };
+        let text = serde_json::to_string(&stored).unwrap();
+        assert_eq!(
+            text,
+            r#"{"disk_slots":3,"disk_bytes":700,"object_slots":2,"object_bytes":90,"nodes":[{"node":"s1","roles":["buffer","storage"],"disk_slots":3,"disk_bytes":700,"object_slots":2,"troubles":["its disk is full"]}]}"#
+        );
+        assert_eq!(serde_json::from_str::<ShuffleStored>(&text).unwrap(), stored);
+        let slots = vec![HeldSlot { slot: 7, disk_bytes: 0, is_in_object_store: true }];
+        let held = ShuffleHeld {
+            node: "s1".to_owned(),
+            roles: vec!["storage".to_owned()],
+            slots,
+            troubles: Vec::new(),
+        };
+        let text = serde_json::to_string(&held).unwrap();
+        assert_eq!(
+            text,
+            r#"{"node":"s1","roles":["storage"],"slots":[{"slot":7,"disk_bytes":0,"is_in_object_store":true}]}"#
+        );
+        assert_eq!(serde_json::from_str::<ShuffleHeld>(&text).unwrap(), held);
     }
 }

@@ -108,8 +108,14 @@ impl ShowArgs {
             return output.json(&told);
         }
         let mut shown = lines(&told);
-        if let Some(partitions) = self.partitions {
-            shown.extend(skewed_lines(&heavy, partitions));
+        match self.partitions {
+            Some(partitions) => shown.extend(skewed_lines(&heavy, partitions)),
+            // To find them takes reads of what lies around the cuts.
+            None if told["stage"] == "sealed" && told["records"] != 0 => {
+                let more = "`--partitions N` names keys that have more records than one of N partitions";
+                shown.push(("skewed keys", more.to_owned()));
+            }
+            None => {}
         }
         shown.iter().for_each(|(name, value)| output.text(&format!("{name:<15}{value}")));
         Ok(())
@@ -183,8 +189,43 @@ fn lines(told: &Value) -> Vec<(&'static str, String)> {
     if let Some(short) = told["short_slots"].as_u64() {
         lines.push(("lack replicas", format!("{short} slots")));
     }
+    lines.extend(stored_lines(&told["stored"]));
     let waits_for = if told["waits_for"].is_null() { "nothing".to_owned() } else { of("waits_for") };
     lines.push(("waits for", waits_for));
+    lines
+}
+
+/// Where its records are, and what the nodes of the pool do. Nothing, if that is not said.
+fn stored_lines(stored: &Value) -> Vec<(&'static str, String)> {
+    if stored.is_null() {
+        return Vec::new();
+    }
+    let of = |of: &Value, name: &str| text(&of[name]);
+    let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
+    let (slots, bytes) = (of(stored, "disk_slots"), of(stored, "disk_bytes"));
+    let mut lines = vec![("on disks", format!("{slots} slots, {bytes} bytes in all replicas"))];
+    let bytes = match stored["object_bytes"].as_u64() {
+        Some(bytes) => format!(", {bytes} bytes that are read"),
+        None => String::new(),
+    };
+    lines.push(("object store", format!("{} slots{bytes}", of(stored, "object_slots"))));
+    let (mut nodes, mut troubles) = (Vec::new(), Vec::new());
+    for node in list(&stored["nodes"]) {
+        let roles: Vec<String> = list(&node["roles"]).iter().map(text).collect();
+        let (name, slots) = (of(&node, "node"), of(&node, "disk_slots"));
+        let (bytes, away) = (of(&node, "disk_bytes"), of(&node, "object_slots"));
+        let roles = roles.join(", ");
+        nodes.push(format!(
+            "{name} ({roles}): {slots} slots, {bytes} bytes on its disk; {away} slots in the object store"
+        ));
+        troubles.extend(list(&node["troubles"]).iter().map(|trouble| format!("{name}: {}", text(trouble))));
+    }
+    let silent: Vec<String> = list(&stored["silent"]).iter().map(text).collect();
+    troubles.extend(silent.iter().map(|node| format!("{node}: no answer came from there")));
+    for (name, all) in [("nodes", nodes), ("troubles", troubles)] {
+        let name = |at: usize| if at == 0 { name } else { "" };
+        lines.extend(all.into_iter().enumerate().map(|(at, line)| (name(at), line)));
+    }
     lines
 }
 
@@ -223,6 +264,14 @@ mod tests {
             "bounds_version": 1, "ranges": 30, "dividing": 0, "short_slots": 4, "waits_for": "a whole attempt of 3",
             "kind": "arrow", "combine": "count", "owner": "etl", "ends_in_ms": 89_001, "sealed_ttl_ms": 7_200_000,
             "durability": "memory",
+            "stored": {
+                "disk_slots": 9, "disk_bytes": 900, "object_slots": 4, "object_bytes": 66, "silent": ["s3"],
+                "nodes": [
+                    { "node": "s1", "roles": ["buffer"], "disk_slots": 0, "disk_bytes": 0, "object_slots": 0 },
+                    { "node": "s2", "roles": ["buffer", "storage"], "disk_slots": 9, "disk_bytes": 900, "object_slots": 4,
+                      "troubles": ["its disk is full"] },
+                ],
+            },
             "order": [{ "column": 3, "descends": true, "nulls_first": false }, { "column": 0, "nulls_first": true }],
         }));
         for line in [
@@ -236,6 +285,10 @@ mod tests {
             "durability: memory\n",
             "owner: etl\n",
             "ends: in 90 s, if no client asks for it; 7200 s when sealed\n",
+            "on disks: 9 slots, 900 bytes in all replicas\nobject store: 4 slots, 66 bytes that are read\n",
+            "nodes: s1 (buffer): 0 slots, 0 bytes on its disk; 0 slots in the object store\n",
+            "\n: s2 (buffer, storage): 9 slots, 900 bytes on its disk; 4 slots in the object store\n",
+            "troubles: s2: its disk is full\n: s3: no answer came from there\nwaits for: ",
         ] {
             assert!(whole.contains(line), "{line} is not in {whole}");
         }
@@ -250,5 +303,6 @@ mod tests {
         assert_eq!(none[0].1, "none has more records than one of 3 partitions");
         let less = shown(&json!({ "stage": "sealed", "winners": 2 }));
         assert!(!less.contains("attempts") && less.contains("waits for: nothing"), "{less}");
+        assert!(!less.contains("on disks"), "{less}");
     }
 }

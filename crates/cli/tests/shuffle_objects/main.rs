@@ -44,6 +44,15 @@ fn d6_x13_a_shuffle_goes_to_the_object_store_is_read_from_there_and_is_deleted_w
         let has_room = left < before / 4 && objects > 0 && put > RECORDS.all() * 58;
         if has_room { Ok(()) } else { Err(format!("{left} of {before}, {objects} objects, {put} bytes put")) }
     });
+    let number = shuffle.id.to_string();
+    let stored = pool.run(&["shuffle", "show", &number, "--json"]).json()["stored"].clone();
+    let of = |name: &str| stored[name].as_u64().unwrap();
+    assert!(of("object_slots") > 0 && (1..=RECORDS.all() * 58).contains(&of("object_bytes")), "{stored}");
+    assert_eq!(stored["nodes"].as_array().map(Vec::len), Some(3), "{stored}");
+    let shown = pool.run(&["shuffle", "show", &number]).out;
+    for line in ["object store", "s1 (buffer, storage): ", "slots in the object store", "skewed keys"] {
+        assert!(shown.contains(line), "{line} is not in {shown}");
+    }
     let client = runtime.block_on(client(pool.addresses()));
     runtime.block_on(RECORDS.read(&client, &shuffle));
     pool.kill(0);

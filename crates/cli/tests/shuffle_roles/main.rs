@@ -51,6 +51,13 @@ fn a_node_that_buffers_stores_nothing_and_nodes_that_store_take_no_attempts() {
     assert!(shown.out.contains("shuffle-buffer:default"), "{shown:?}");
     assert!(!shown.out.contains("shuffle-storage"), "{shown:?}");
 
+    let stored = pool.run(&["shuffle", "show", &shuffle.id.to_string(), "--json"]).json()["stored"].clone();
+    let of = |at: usize, name: &str| stored["nodes"][at][name].clone();
+    let roles = [0, 1, 2].map(|at| of(at, "roles").to_string());
+    assert_eq!(roles, [r#"["storage"]"#, r#"["storage"]"#, r#"["buffer"]"#]);
+    let slots = [0, 1, 2].map(|at| of(at, "disk_slots").as_u64().unwrap());
+    assert!(slots[0] > 0 && slots[1] > 0 && slots[2] == 0, "{stored}");
+
     pool.kill(0);
     runtime.block_on(RECORDS.read(&all, &shuffle));
     // The one that buffers asks those that hold.

@@ -323,7 +323,7 @@ impl Asks {
     }
 
     /// What a sealed shuffle is read by.
-    pub(super) async fn plan(&self, shuffle: ShuffleId) -> Result<Arc<Plan>, Refusal> {
+    pub(crate) async fn plan(&self, shuffle: ShuffleId) -> Result<Arc<Plan>, Refusal> {
         let begun = self.now();
         loop {
             let (sender, mut word) = mpsc::channel::<Word>(1);

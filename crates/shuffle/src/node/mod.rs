@@ -333,6 +333,11 @@ impl Node {
         self.reader.slot_bytes(slot)
     }
 
+    /// The slots of a shuffle of which something is here: bytes on the disk, and whether the object store has it.
+    pub(crate) fn held(&self, shuffle: ShuffleId) -> Vec<(PoolSlot, u64, bool)> {
+        self.reader.held(shuffle)
+    }
+
     /// Whether something of any slot is here, also of one for which the node stands in. None: the node has ended.
     pub async fn has_slots(&self) -> Option<bool> {
         let (sender, has) = oneshot::channel();

@@ -5,7 +5,8 @@
 //! | `GET /v1/shuffles` | the shuffles of the pool, from all nodes that answer in time, as [`ShuffleList`] |
 //! | `GET /v1/shuffles?of=node` | those that this node leads |
 //! | `GET /v1/shuffles?owner=name` | those of that owner; with `of=node` too |
-//! | `GET /v1/shuffles/<number>` | one shuffle, as [`ShuffleForm`], whichever node leads it; the number is 32 hexadecimal digits |
+//! | `GET /v1/shuffles/<number>` | one shuffle, as [`ShuffleForm`], whichever node leads it, and where its records are, from all nodes that answer in time; the number is 32 hexadecimal digits |
+//! | `GET /v1/shuffles/<number>?of=node` | what this node has of it, as [`ShuffleHeld`](partage_wire::shuffle::ShuffleHeld) |
 //! | `DELETE /v1/shuffles/<number>` | deletes it, with all its records: [`ShuffleDeleted`]; the same if it was deleted before |
 //!
 //! The door takes a `DELETE` only with the mark against pages of other sites, as all changes of this listener: clients of tables
@@ -13,7 +14,7 @@
 //!
 //! An error has a body as all have, an [`ErrorBody`]; its `kind` is the word that clients get of the shuffle's protocol.
 
-use super::{Running, Seen, Starting, running};
+use super::{Running, Seen, Starting, running, stored};
 use crate::limits::{LIST_ANSWER, LIST_BYTES};
 use crate::network::{Asks, LocalNode, waits_for};
 use axum::Router;
@@ -33,7 +34,7 @@ use partage_service::shuffle::leader::{ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::{RecordKind, ShuffleId, ShuffleOptions, SortColumn};
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
 use partage_wire::json::ErrorBody;
-use partage_wire::shuffle::{ShuffleDeleted, ShuffleForm, ShuffleList, SortColumnForm};
+use partage_wire::shuffle::{ShuffleDeleted, ShuffleForm, ShuffleList, ShuffleStored, SortColumnForm};
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -90,6 +91,7 @@ pub(super) fn form(overview: &ShuffleOverview) -> ShuffleForm {
         dividing: overview.dividing,
         short_slots: overview.short_slots,
         lacking: overview.lacking.clone(),
+        stored: None,
     }
 }
 
@@ -104,11 +106,15 @@ async fn list(State(doors): State<Doors>, Query(query): Query<BTreeMap<String, S
     if let Err(why) = named.check() {
         return error(StatusCode::BAD_REQUEST, &ErrorBody::new("malformed", why, "mend it"));
     }
-    let is_of_node = query.get("of").is_some_and(|of| of == "node");
-    match doors.list(owner, is_of_node).await {
+    match doors.list(owner, is_of_node(&query)).await {
         Some(list) => axum::Json(list).into_response(),
         None => ended(),
     }
+}
+
+/// Whether this node alone is asked.
+fn is_of_node(query: &BTreeMap<String, String>) -> bool {
+    query.get("of").is_some_and(|of| of == "node")
 }
 
 impl Doors {
@@ -124,19 +130,10 @@ impl Doors {
         own.retain(|overview| owner.is_empty() || overview.options.owner == owner);
         let mut list = ShuffleList { shuffles: own.iter().map(form).collect(), silent: Vec::new() };
         if !is_of_node {
-            let others = self.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default();
-            let mut asked = JoinSet::new();
-            for (node, address) in others.into_iter().filter(|(node, _)| *node != self.me) {
-                let (client, owner) = (self.others.clone(), owner.to_owned());
-                let asking = async move { timeout(LIST_ANSWER, list_of(&client, &address, &owner)).await };
-                asked.spawn(async move { (node, asking.await) });
-            }
-            while let Some(joined) = asked.join_next().await {
-                match joined {
-                    Ok((_, Ok(Some(of_node)))) => list.shuffles.extend(of_node.shuffles),
-                    Ok((node, _)) => list.silent.push(node.to_string()),
-                    // The runtime ends.
-                    Err(_) => {}
+            for (node, body) in self.ask_others(&format!("{SHUFFLES}?of=node&owner={owner}")).await {
+                match body.and_then(|body| serde_json::from_slice::<ShuffleList>(&body).ok()) {
+                    Some(of_node) => list.shuffles.extend(of_node.shuffles),
+                    None => list.silent.push(node.to_string()),
                 }
             }
         }
@@ -146,28 +143,66 @@ impl Doors {
         list.silent.sort();
         Some(list)
     }
+
+    /// What all other nodes of the pool answer, each within a bound; none: it has not.
+    async fn ask_others(&self, path: &str) -> Vec<(NodeId, Option<Bytes>)> {
+        let others = self.seen.borrow().as_ref().map(|seen| seen.addresses.clone()).unwrap_or_default();
+        let mut asked = JoinSet::new();
+        for (node, address) in others.into_iter().filter(|(node, _)| *node != self.me) {
+            let (client, uri) = (self.others.clone(), format!("http://{address}{path}"));
+            let asking = async move { timeout(LIST_ANSWER, body_of(&client, uri)).await.ok().flatten() };
+            asked.spawn(async move { (node, asking.await) });
+        }
+        let mut answers = Vec::new();
+        while let Some(joined) = asked.join_next().await {
+            // If one is not joined, the runtime ends.
+            answers.extend(joined.ok());
+        }
+        answers
+    }
+
+    /// Where the records of a shuffle are.
+    async fn stored(&self, running: &Running, shuffle: ShuffleId) -> ShuffleStored {
+        let (mut held, mut silent) = (vec![stored::held(&self.me, &running.node, shuffle)], Vec::new());
+        for (node, body) in self.ask_others(&format!("{SHUFFLES}/{shuffle}?of=node")).await {
+            match body.and_then(|body| serde_json::from_slice(&body).ok()) {
+                Some(of_node) => held.push(of_node),
+                None => silent.push(node.to_string()),
+            }
+        }
+        let away = stored::in_object_store(&held);
+        let plan = match away.is_empty() {
+            true => None,
+            false => asks(self, running).plan(shuffle).await.ok(),
+        };
+        stored::sum(held, plan.map(|plan| stored::bytes_of(&plan, &away)), silent)
+    }
 }
 
-/// The shuffles of an owner, or all, that another node leads; none: it does not say so.
-async fn list_of(
-    client: &Client<HttpConnector, Empty<Bytes>>,
-    address: &str,
-    owner: &str,
-) -> Option<ShuffleList> {
-    let uri = format!("http://{address}{SHUFFLES}?of=node&owner={owner}");
+/// What another node answers; none: it does not, or refuses.
+async fn body_of(client: &Client<HttpConnector, Empty<Bytes>>, uri: String) -> Option<Bytes> {
     let answer = client.request(Request::get(uri).body(Empty::new()).ok()?).await.ok()?;
     if answer.status() != StatusCode::OK {
         return None;
     }
-    let body = Limited::new(answer.into_body(), LIST_BYTES).collect().await.ok()?.to_bytes();
-    serde_json::from_slice(&body).ok()
+    Some(Limited::new(answer.into_body(), LIST_BYTES).collect().await.ok()?.to_bytes())
 }
 
-async fn show(State(doors): State<Doors>, Path(shuffle): Path<String>) -> Response {
+async fn show(
+    State(doors): State<Doors>,
+    Path(shuffle): Path<String>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Response {
     let Some(id) = number(&shuffle) else { return no_number() };
     let Some(running) = running(&doors.starting).await else { return ended() };
+    if is_of_node(&query) {
+        return axum::Json(stored::held(&doors.me, &running.node, id)).into_response();
+    }
     match asks(&doors, &running).overview(id).await {
-        Ok(overview) => axum::Json(form(&overview)).into_response(),
+        Ok(overview) => {
+            let stored = Some(doors.stored(&running, id).await);
+            axum::Json(ShuffleForm { stored, ..form(&overview) }).into_response()
+        }
         Err(refusal) => refused(&refusal),
     }
 }

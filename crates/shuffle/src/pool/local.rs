@@ -56,7 +56,7 @@ impl LocalPool {
         self.doors.list(owner, false).await.ok_or_else(ending)
     }
 
-    /// How a shuffle is, as `GET /v1/shuffles/<number>` says it.
+    /// How a shuffle is, as `GET /v1/shuffles/<number>` says it, but for where its records are: no other node is asked.
     ///
     /// # Errors
     /// There is no such shuffle, or no leader answers.

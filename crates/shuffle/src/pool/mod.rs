@@ -16,7 +16,7 @@
 //! | what orders of the coordinator do | `handler.rs` |
 //! | what becomes of a disk that fills | `disk.rs` |
 //! | what becomes of a lead that the node may not take up | `leads.rs` |
-//! | what people see and delete: `/v1/shuffles`, metrics | `http.rs`, `metrics.rs` |
+//! | what people see and delete: `/v1/shuffles`, metrics | `http.rs`, `metrics.rs`; of where records are, `stored.rs` |
 //! | what other protocols of the node see | `local.rs` |
 //!
 //! # What kind of keyspace a pool is
@@ -41,6 +41,7 @@ mod leads;
 mod local;
 mod map;
 mod metrics;
+mod stored;
 
 pub use disk::DISK_LIMITS;
 pub(crate) use disk::attend as attend_disk;

@@ -155,6 +155,19 @@ impl Index {
         self.batches.iter().map(size).filter(|(.., bytes)| *bytes > 0).collect()
     }
 
+    /// The slots of a shuffle of which something is here: the bytes of each, besides receipts, and whether there is a receipt.
+    pub(crate) fn of_shuffle(&self, shuffle: ShuffleId) -> Vec<(PoolSlot, u64, bool)> {
+        let slots = self.batches.range((shuffle, PoolSlot(0))..=(shuffle, PoolSlot(u32::MAX)));
+        let slots = slots.filter(|(_, of_slot)| !of_slot.is_empty());
+        let found = slots.map(|((_, slot), of_slot)| {
+            let copies = of_slot.iter().filter(|((writer, _), _)| !writer.is_objects());
+            // Receipts are the last ones in the order of writers.
+            let has_receipt = of_slot.keys().next_back().is_some_and(|(writer, _)| writer.is_objects());
+            (*slot, copies.map(|(_, place)| place.bytes as u64).sum::<u64>(), has_receipt)
+        });
+        found.collect()
+    }
+
     /// Whether less than one in so many bytes of a file is wanted.
     pub(crate) fn is_sparse(&self, number: u64, part: u64) -> bool {
         self.files.get(&number).is_some_and(|file| file.is_sparse(part))
@@ -214,6 +227,16 @@ mod tests {
         index.remove(&key(1, 2, 1), place(100));
         index.remove(&key(1, 2, 1), place(100));
         assert_eq!(of(&index), [1_020, 0, 0]);
+        let receipt = |slot| {
+            let writer =
+                Writer::Objects(BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) });
+            BatchKey { stream: Stream { writer, ..key(1, slot, 1).stream }, number: 1 }
+        };
+        index.insert(&receipt(1), place(5));
+        index.insert(&receipt(3), place(5));
+        assert_eq!(index.of_shuffle(ShuffleId(1)), [(PoolSlot(1), 20, true), (PoolSlot(3), 0, true)]);
+        assert_eq!(index.of_shuffle(ShuffleId(2)), [(PoolSlot(1), 1_000, false)]);
+        [1, 3].into_iter().for_each(|slot| index.remove(&receipt(slot), place(5)));
         index.remove_shuffle(ShuffleId(2));
         assert_eq!(of(&index), [20, 0, 0]);
         index.remove_slot(PoolSlot(1));

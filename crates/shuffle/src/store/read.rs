@@ -197,6 +197,12 @@ impl BatchReader {
         lock(&self.index).sizes()
     }
 
+    /// The slots of a shuffle of which something is here: bytes on the disk, and whether a receipt says that the object store has
+    /// it.
+    pub(crate) fn held(&self, shuffle: ShuffleId) -> Vec<(PoolSlot, u64, bool)> {
+        lock(&self.index).of_shuffle(shuffle)
+    }
+
     /// Bytes of all frames, also of those that are not wanted any more.
     pub fn bytes(&self) -> u64 {
         lock(&self.index).bytes()
