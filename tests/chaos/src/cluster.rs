@@ -59,8 +59,8 @@ enum Program {
     KeyValue(Vec<String>),
     /// Tables, stored in that folder.
     Tables(PathBuf),
-    /// Shuffles, stored in that folder.
-    Shuffles(PathBuf),
+    /// Shuffles, stored in that folder, with these flags and this environment.
+    Shuffles(PathBuf, Vec<String>, BTreeMap<String, String>),
 }
 
 impl Cluster {
@@ -177,7 +177,19 @@ impl Cluster {
     /// Starts a node of shuffles, called `s1` or so, and waits until the coordinator has it.
     pub async fn add_shuffle_node(&mut self, id: &str) {
         let folder = self.path(id);
-        self.add(id, Program::Shuffles(folder)).await;
+        // The disk of a machine that tests is as full as it is.
+        let flags = ["--disk-nearly-full", "1", "--disk-full", "1"].map(str::to_owned).to_vec();
+        self.add(id, Program::Shuffles(folder, flags, BTreeMap::new())).await;
+    }
+
+    /// A node of shuffles has other flags and another environment from its next start on.
+    pub fn set_shuffle_node(&mut self, id: &str, flags: &[&str], environment: &BTreeMap<String, String>) {
+        let program = &mut self.nodes.get_mut(id).unwrap().program;
+        let Program::Shuffles(_, known_flags, known_environment) = program else {
+            panic!("{id} is no node of shuffles")
+        };
+        *known_flags = flags.iter().map(ToString::to_string).collect();
+        known_environment.clone_from(environment);
     }
 
     async fn add(&mut self, id: &str, program: Program) {
@@ -221,12 +233,11 @@ impl Cluster {
                 command.args(["--disk-nearly-full", "1", "--disk-full", "1"]);
                 Process::start(id, outlives_its_limits(&command), &self.path(&format!("{id}.log")))
             }
-            Program::Shuffles(folder) => {
+            Program::Shuffles(folder, flags, environment) => {
                 let mut command = std::process::Command::new(binary("partage"));
                 command.args(["shuffle", "serve", "--id", id, "--listen", address, "--join", coordinator]);
                 command.arg("--data-dir").arg(folder);
-                command.args(["--slots", "24", "--memory", "128MiB"]);
-                command.args(["--disk-nearly-full", "1", "--disk-full", "1"]);
+                command.args(["--slots", "24", "--memory", "128MiB"]).args(flags).envs(environment);
                 Process::start(id, outlives_its_limits(&command), &self.path(&format!("{id}.log")))
             }
         }

@@ -72,6 +72,12 @@ impl Moto {
         listed.objects.iter().any(|object| object.location.as_ref() == key)
     }
 
+    /// Whether there is any object below `prefix`.
+    pub async fn has_any(&self, prefix: &str) -> bool {
+        let listed = self.store().list_with_delimiter(Some(&Key::parse(prefix).unwrap())).await.unwrap();
+        !(listed.objects.is_empty() && listed.common_prefixes.is_empty())
+    }
+
     /// Puts all files of a folder below `prefix`.
     pub async fn put_all(&self, folder: &Path, prefix: &str) {
         for file in files_below(folder) {
