@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 const AHEAD: Bounds = Bounds { reads: AHEAD_READS, bytes: AHEAD_BYTES };
 
 impl Objects {
-    /// Hands out what a process has put of a range, in the order of batches: those behind `after`, until `take` says that it wants
-    /// no more. `after` goes with them, so that the objects of another process may be gone on with.
+    /// Hands out what a process has put of a range, in the order of batches: those behind `after`, until `take` says that it
+    /// wants no more. `after` goes with them, so that the objects of another process may be gone on with.
     pub(crate) fn read_range(
         &self,
         (plan, range): (&Plan, &PlanRange),

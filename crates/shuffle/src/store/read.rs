@@ -141,8 +141,8 @@ impl BatchReader {
         }
     }
 
-    /// Reads batches of a shuffle in a slot from the disk, one by one, so that one of them is in memory at a time: of each writer those behind
-    /// the first number, up to the second one.
+    /// Reads batches of a shuffle in a slot from the disk, one by one, so that one of them is in memory at a time: of each writer
+    /// those behind the first number, up to the second one.
     ///
     /// # Errors
     /// The first one that is not here, or not as it was written. What was taken before is then not all that was wanted, and makes

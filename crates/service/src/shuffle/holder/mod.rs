@@ -51,8 +51,10 @@ pub enum NotRead {
     /// The node is busy.
     #[error("this node is busy: ask another replica, or later")]
     Busy,
-    /// The range is larger than the memory for ranges: it is being sorted on disk.
-    #[error("this node is sorting the range, which is larger than its memory for ranges: ask it again")]
+    /// The range is being sorted on disk, as it is larger than the memory for ranges, or is being read from the object store.
+    #[error(
+        "this node is sorting the range, which is larger than its memory for ranges, or lies in the object store: ask it again"
+    )]
     Sorts,
     /// The object store has the range, and does not give it.
     #[error(
@@ -81,7 +83,7 @@ pub enum OffloadOutcome {
     Durable,
     /// It may not be there: the store refuses, or does not answer.
     Refused,
-    /// Some of it cannot be read here, or it has more batches than an index has room for. The store was not the reason.
+    /// Some of it cannot be read here, or its index would be longer than readers read. The store was not the reason.
     Unreadable,
 }
 
