@@ -35,8 +35,9 @@ impl<'a> Packing<'a> {
 
     /// About what the index will take at most.
     pub(super) fn most_index_bytes(&self, writers: usize) -> u64 {
-        let bytes: u64 =
-            self.ranges.values().map(|range| range.bytes.saturating_add(8 * range.records)).sum();
+        let sizes =
+            self.ranges.values().map(|range| range.bytes.saturating_add(range.records.saturating_mul(8)));
+        let bytes = sizes.fold(0, u64::saturating_add);
         let objects = 1 + bytes / OBJECT_BYTES as u64;
         Layout::most_bytes(writers, self.ranges.len(), objects)
     }

@@ -219,6 +219,28 @@ fn a_range_reads_its_own_bytes_and_nothing_is_put_that_is_not_read() {
 }
 
 #[test]
+fn r1_an_object_and_a_run_end_when_they_have_their_bytes() {
+    let plan = plan(vec![range(1, 0), range(2, 0)], 9);
+    let mut packing = Packing::new(&plan, PoolSlot(1));
+    let mut objects = Vec::new();
+    for number in 1..=3 {
+        packing.add(&batch(1, 1, number, 3 << 20));
+        if packing.is_full() {
+            objects.extend(packing.object());
+        }
+    }
+    assert_eq!(objects.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1]);
+    assert!(objects[0].1.len() > 9 << 20 && packing.object().is_none());
+    // Of an attempt that has lost nothing is put.
+    packing.add(&batch(1, 1, 4, 10));
+    assert!(packing.object().is_none() && !packing.is_full());
+    let layout = packing.layout();
+    let pieces: Vec<u32> = layout.runs(RangeId(1)).iter().map(|run| run.pieces).collect();
+    assert_eq!(pieces, [2, 1], "a run of four megabytes has an end");
+    assert!(layout.runs(RangeId(2)).is_empty() && layout.has([(&Writer::Buffer(buffer()), &4)]));
+}
+
+#[test]
 fn d6_a_run_with_a_piece_twice_or_in_another_order_is_refused() {
     let place = Arc::new(InMemory::default());
     let objects = objects(&place);
