@@ -46,20 +46,34 @@ impl Bounds {
         Bounds { version: 0, ranges: (0..u64::from(count)).map(stash).collect() }
     }
 
-    /// The tag of a key. Among stashes, `turn` chooses one.
+    /// Whether its ranges are stashes.
+    pub fn has_stashes(&self) -> bool {
+        self.version == 0
+    }
+
+    /// The tag of a key. Of stashes that one is taken whose `turn` it is.
     pub fn tag_of(&self, key: &[u8], turn: u64) -> Tag {
-        let at = match self.version {
-            0 => (turn % self.ranges.len().max(1) as u64) as usize,
-            _ => self.ranges.partition_point(|range| range.begins[..] <= *key).saturating_sub(1),
-        };
+        self.tag_at(match self.has_stashes() {
+            true => (turn % self.ranges.len().max(1) as u64) as usize,
+            false => self.place_of(key),
+        })
+    }
+
+    /// The place of the range that has a key, if the ranges follow one another.
+    pub(super) fn place_of(&self, key: &[u8]) -> usize {
+        self.ranges.partition_point(|range| range.begins[..] <= *key).saturating_sub(1)
+    }
+
+    /// The tag of a range by its place.
+    pub(super) fn tag_at(&self, at: usize) -> Tag {
         let range = self.ranges.get(at).map_or(RangeId(0), |range| range.id);
         Tag { version: self.version, range }
     }
 
     /// The most parts into which these bounds divide so many records of one frame.
-    pub fn most_parts(&self, records: usize) -> u64 {
+    pub fn most_parts(&self, records: u64) -> u64 {
         let ranges = if self.version == 0 { 1 } else { self.ranges.len() };
-        records.min(ranges) as u64
+        records.min(ranges as u64)
     }
 
     /// The first key of a range and, unless it is the last one, the first key of the next.

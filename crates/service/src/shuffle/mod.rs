@@ -68,6 +68,7 @@ pub mod plan;
 pub mod pool;
 pub mod reader;
 pub mod record;
+pub mod records;
 pub mod seek;
 pub mod sending;
 pub mod settings;

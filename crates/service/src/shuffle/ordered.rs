@@ -48,14 +48,14 @@ impl Ordered for [Placed] {
 
     fn key_at(&self, at: u64) -> Result<Bytes, Infallible> {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
-        Ok(self.get(at).map(|one| one.key.clone()).unwrap_or_default())
+        Ok(self.get(at).map(|one| one.key[..].into()).unwrap_or_default())
     }
 
     fn run_at(&self, at: u64, key: &Bytes) -> Result<(u64, u64), Infallible> {
         let at = usize::try_from(at).unwrap_or(usize::MAX).min(self.len());
         let (before, behind) = self.split_at(at);
-        let begin = before.partition_point(|one| one.key < *key);
-        let end = at + behind.partition_point(|one| one.key <= *key);
+        let begin = before.partition_point(|one| one.key[..] < key[..]);
+        let end = at + behind.partition_point(|one| one.key[..] <= key[..]);
         Ok((begin as u64, end as u64))
     }
 

@@ -8,7 +8,6 @@
 //! which a partition ends is by definition that at which the next one begins: so partitions are disjoint, and all of it.
 
 use super::Bytes;
-use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 /// Where partitions are cut.
@@ -120,7 +119,7 @@ pub fn edge(held: &[(u64, u64)], (i, n): (u64, u64), by: CutBy) -> Edge {
 /// The cuts nearest to some offsets of a range, by its records in order, each with its key and bytes. By records and bytes it is
 /// the first record that begins at the offset or behind it. By keys it is where another key begins, or the range begins or
 /// ends; of two as near ones the earlier.
-pub fn cuts_at<K: Borrow<Bytes> + PartialEq>(
+pub fn cuts_at<K: AsRef<[u8]> + PartialEq>(
     by: CutBy,
     records: impl IntoIterator<Item = (K, u64)>,
     offsets: &BTreeSet<u64>,
@@ -132,7 +131,7 @@ pub fn cuts_at<K: Borrow<Bytes> + PartialEq>(
     let (mut record, mut begins, mut cuts) = (0, 0, Vec::new());
     for (key, bytes) in records {
         while left.next_if(|offset| **offset <= begins).is_some() {
-            cuts.push(CutAt { record, key: Some(key.borrow().clone()) });
+            cuts.push(CutAt { record, key: Some(key.as_ref().into()) });
         }
         if left.peek().is_none() {
             break;
@@ -144,7 +143,7 @@ pub fn cuts_at<K: Borrow<Bytes> + PartialEq>(
     cuts
 }
 
-fn cuts_between_keys<K: Borrow<Bytes> + PartialEq>(
+fn cuts_between_keys<K: AsRef<[u8]> + PartialEq>(
     keys: impl Iterator<Item = K>,
     offsets: &BTreeSet<u64>,
 ) -> Vec<CutAt> {
@@ -157,11 +156,11 @@ fn cuts_between_keys<K: Borrow<Bytes> + PartialEq>(
             break;
         }
         end = begin + records;
-        let next = runs.peek().map(|(next, ..)| next.borrow().clone());
+        let next = runs.peek().map(|(next, ..)| Bytes::from(next.as_ref()));
         while let Some(offset) = left.next_if(|offset| **offset < end) {
             let is_begin = offset - begin <= end - offset;
             cuts.push(if is_begin {
-                CutAt { record: begin, key: Some(key.borrow().clone()) }
+                CutAt { record: begin, key: Some(key.as_ref().into()) }
             } else {
                 CutAt { record: end, key: next.clone() }
             });
@@ -172,12 +171,12 @@ fn cuts_between_keys<K: Borrow<Bytes> + PartialEq>(
 }
 
 /// The keys of a range, in order, each with the place of its first record, that have more records than `more_than`.
-pub fn heavy_keys<K: Borrow<Bytes> + PartialEq>(
+pub fn heavy_keys<K: AsRef<[u8]> + PartialEq>(
     keys: impl IntoIterator<Item = K>,
     more_than: u64,
 ) -> Vec<HeavyKey> {
     let heavy = runs(keys.into_iter()).filter(|(_, _, records)| *records > more_than);
-    heavy.map(|(key, first, records)| HeavyKey { key: key.borrow().clone(), first, records }).collect()
+    heavy.map(|(key, first, records)| HeavyKey { key: key.as_ref().into(), first, records }).collect()
 }
 
 /// Each key once, with the place of its first record and the number of its records.

@@ -2,7 +2,7 @@
 //! from what happens to lie on a disk (rules 3, 4 and 8).
 
 use super::bounds::{Bounds, Tag};
-use super::record::{Batch, BatchKey, Body, MEMORY_OF_RECORD, Record, Segment, Stream};
+use super::record::{Batch, BatchKey, Body, Segment, Stream};
 use super::{AttemptKey, Bytes, Durability, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use partage_core::base::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +56,7 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Placed {
     /// The client's key: records are in order of it first.
-    pub key: Bytes,
+    pub key: bytes::Bytes,
     /// The input partition of its attempt: second in the order.
     pub partition: u32,
     /// The number of its frame in the attempt: third in the order.
@@ -64,12 +64,12 @@ pub struct Placed {
     /// Its place among those of that frame that lie together.
     pub index: usize,
     /// The value, as the client sent it or combining left it.
-    pub value: Bytes,
+    pub value: bytes::Bytes,
 }
 
 impl Placed {
-    /// What it takes in memory, in bytes, besides its key and value.
-    pub const AROUND: u64 = MEMORY_OF_RECORD + 24;
+    /// What it takes in memory, in bytes, besides its key and value: two views of shared bytes, its place, and two lengths.
+    pub const AROUND: u64 = 96;
 
     /// What it takes in memory, in bytes: a record of length 0 counts too.
     pub fn memory(&self) -> u64 {
@@ -77,7 +77,7 @@ impl Placed {
     }
 
     /// Its key, and the bytes of its key and value.
-    pub fn sized(&self) -> (&Bytes, u64) {
+    pub fn sized(&self) -> (&[u8], u64) {
         (&self.key, (self.key.len() + self.value.len()) as u64)
     }
 }
@@ -124,28 +124,43 @@ impl Plan {
         range: &PlanRange,
         batches: impl IntoIterator<Item = &'a Arc<Batch>>,
     ) -> Vec<Placed> {
-        let needed = self.needed.get(&range.slot);
-        let counts = |batch: &Batch| {
-            let stream = &batch.key.stream;
-            stream.shuffle == self.shuffle
-                && stream.slot == range.slot
-                && needed
-                    .and_then(|needed| needed.get(&stream.writer))
-                    .is_some_and(|q| batch.key.number <= *q)
+        let mut records = self.records_of(range);
+        batches.into_iter().for_each(|batch| records.add(batch));
+        records.in_order()
+    }
+
+    /// Collects the records of a range, batch by batch.
+    pub fn records_of<'p>(&'p self, range: &'p PlanRange) -> RangeRecords<'p> {
+        // All keys of the range begin as its first key and that of the next range both do.
+        let next = self.ranges.iter().map(|other| &other.begins).filter(|begins| **begins > range.begins).min();
+        let common = |next: &Bytes| range.begins.iter().zip(&next[..]).take_while(|(one, other)| one == other).count();
+        let common = next.map_or(0, common);
+        RangeRecords { plan: self, range, common, segments: Vec::new(), entries: Vec::new(), bytes: 0 }
+    }
+
+    /// The segments of a batch that a range has.
+    fn segments_of<'a>(&'a self, range: &'a PlanRange, batch: &'a Batch) -> impl Iterator<Item = &'a Segment> {
+        let stream = &batch.key.stream;
+        let upto = self.needed.get(&range.slot).and_then(|needed| needed.get(&stream.writer));
+        let counts = stream.shuffle == self.shuffle
+            && stream.slot == range.slot
+            && upto.is_some_and(|q| batch.key.number <= *q);
+        let tagged = match &batch.body {
+            Body::Records(tagged) if counts => Some(tagged),
+            _ => None,
         };
-        let mut placed = Vec::new();
-        for batch in batches.into_iter().filter(|batch| counts(batch)) {
-            let Body::Records(tagged) = &batch.body else { continue };
-            let wanted = tagged.iter().filter(|(tag, _)| tag.range == range.id && tag.version >= range.since);
-            for segment in wanted.flat_map(|(_, segments)| segments) {
-                if self.winners.contains_key(&segment.attempt) || planted::is(Planted::LoserRead) {
-                    placed.extend(place(segment));
-                }
-            }
-        }
-        // By key first: what cuts a slice out of it relies on that.
-        placed.sort();
-        placed
+        let first = Tag { version: range.since, range: range.id };
+        let tagged = tagged.into_iter().flat_map(move |tagged| tagged.range(first..));
+        let segments = tagged.filter(|(tag, _)| tag.range == range.id).flat_map(|(_, segments)| segments);
+        segments.filter(|segment| {
+            self.winners.contains_key(&segment.attempt) || planted::is(Planted::LoserRead)
+        })
+    }
+
+    /// Records and bytes of a range in a batch.
+    pub fn count(&self, range: &PlanRange, batch: &Batch) -> (u64, u64) {
+        self.segments_of(range, batch)
+            .fold((0, 0), |sum, segment| (sum.0 + segment.records.count(), sum.1 + segment.bytes()))
     }
 
     /// Compares the records of a range with what the plan counts.
@@ -166,15 +181,98 @@ pub fn sizes(placed: &[Placed]) -> (u64, u64) {
     (placed.len() as u64, bytes)
 }
 
-fn place(segment: &Segment) -> impl Iterator<Item = Placed> {
-    let placed = |(index, record): (usize, &Record)| Placed {
-        key: record.key.clone(),
-        partition: segment.partition,
-        frame: segment.frame,
-        index,
-        value: record.value.clone(),
-    };
-    segment.records.iter().enumerate().map(placed)
+/// The records of a range that were collected.
+#[derive(Debug)]
+pub struct RangeRecords<'p> {
+    plan: &'p Plan,
+    range: &'p PlanRange,
+    /// All keys of the range have so many first bytes in common.
+    common: usize,
+    segments: Vec<Segment>,
+    entries: Vec<Entry>,
+    bytes: u64,
+}
+
+/// What is sorted of a record: nearly all are told apart by eight bytes of the key.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    prefix: u64,
+    segment: u32,
+    index: u32,
+    key: (u32, u32),
+    end: u32,
+}
+
+impl Entry {
+    fn key<'a>(&self, segments: &'a [Segment]) -> &'a [u8] {
+        let (begin, end) = self.key;
+        &segments[self.segment as usize].records.bytes()[begin as usize..end as usize]
+    }
+
+    /// What its place is compared by where keys are equal.
+    fn place(&self, segments: &[Segment]) -> (u32, u64, u32) {
+        let Segment { partition, frame, .. } = segments[self.segment as usize];
+        (partition, frame, self.index)
+    }
+}
+
+impl RangeRecords<'_> {
+    /// Takes the records of the range from one more batch.
+    pub fn add(&mut self, batch: &Batch) {
+        let RangeRecords { plan, range, common, segments, entries, bytes } = self;
+        for segment in plan.segments_of(range, batch) {
+            // The rest of the batch need not stay in memory.
+            let segment = Segment { records: segment.records.copied(), ..segment.clone() };
+            let number = segments.len() as u32;
+            let lie = segment.records.bytes();
+            for (index, place) in (0..).zip(segment.records.places()) {
+                let prefix = prefix(lie[place.key.clone()].get(*common..).unwrap_or_default());
+                let key = (place.key.start as u32, place.key.end as u32);
+                entries.push(Entry { prefix, segment: number, index, key, end: place.value.end as u32 });
+            }
+            *bytes += segment.bytes();
+            segments.push(segment);
+        }
+    }
+
+    /// Records and bytes so far.
+    pub fn sizes(&self) -> (u64, u64) {
+        (self.entries.len() as u64, self.bytes)
+    }
+
+    /// All of them, in order.
+    pub fn in_order(self) -> Vec<Placed> {
+        let RangeRecords { segments, mut entries, .. } = self;
+        entries.sort_unstable_by(|one, other| {
+            let keys = || one.key(&segments).cmp(other.key(&segments));
+            let places = || one.place(&segments).cmp(&other.place(&segments));
+            one.prefix.cmp(&other.prefix).then_with(keys).then_with(places)
+        });
+        let placed = |entry: &Entry| {
+            let Segment { partition, frame, ref records, .. } = segments[entry.segment as usize];
+            let (begin, end) = (entry.key.0 as usize, entry.key.1 as usize);
+            Placed {
+                key: records.slice(begin..end),
+                partition,
+                frame,
+                index: entry.index as usize,
+                value: records.slice(end..entry.end as usize),
+            }
+        };
+        entries.iter().map(placed).collect()
+    }
+}
+
+/// The first eight bytes, as a number that is ordered as they are.
+fn prefix(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 8];
+            first[..bytes.len()].copy_from_slice(bytes);
+            u64::from_be_bytes(first)
+        }
+    }
 }
 
 /// What a holder divides: what lies in a slot under tags that are wanted no more.
@@ -225,7 +323,7 @@ impl Division {
                 let before =
                     self.tags.get(tag).map(|before| before.get(&stream.writer).copied().unwrap_or(0));
                 if before.is_some_and(|before| number > before) {
-                    segments.extend(found.iter().cloned());
+                    segments.extend(found.iter().map(|one| Segment { records: one.records.copied(), ..one.clone() }));
                 }
             }
         }

@@ -1,17 +1,18 @@
 //! Records, and how they travel: a client's frame becomes segments, segments of a slot become a batch, batches are a stream.
 
 use super::bounds::{Bounds, Tag};
+use super::records::PackedRecords;
 use super::{AttemptId, AttemptKey, Bytes, Durability, PoolSlot, ShuffleId, Writer};
 use partage_core::limits;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes around a record, on its way and on disk, at most: two lengths.
 const AROUND_RECORD: u64 = 8;
-/// Bytes of memory that a record takes besides its key and value: two pointers with lengths, and two counts.
-pub const MEMORY_OF_RECORD: u64 = 64;
+/// Bytes of memory that a record takes besides its key and value, at most: two lengths, as records lie packed.
+pub const MEMORY_OF_RECORD: u64 = AROUND_RECORD;
 /// Bytes of memory that a segment takes besides its records: its attempt, its place and its list of records, where it lies in the
 /// list of its tag. Where ranges are many it has one record or a few.
-pub const MEMORY_OF_SEGMENT: u64 = 96;
+pub const MEMORY_OF_SEGMENT: u64 = 128;
 /// Bytes around the records of a segment, besides the name of its buffer: its place and counts, and its attempt and its tag,
 /// which several may share.
 const AROUND_SEGMENT: u64 = 88;
@@ -24,7 +25,6 @@ const SLOT_OF_MARK: u64 = 12;
 
 /// What one frame brings to one range fits into a batch.
 const _: () = {
-    assert!(AROUND_RECORD <= MEMORY_OF_RECORD);
     let around = AROUND_BATCH + AROUND_SEGMENT + limits::NAME_BYTES as u64;
     assert!(around + limits::SHUFFLE_FRAME_BYTES as u64 <= limits::SHUFFLE_BATCH_BYTES as u64);
 };
@@ -60,7 +60,7 @@ pub struct Segment {
     /// The number of the frame in the attempt.
     pub frame: u64,
     /// The records: their places here are their order.
-    pub records: Vec<Record>,
+    pub records: PackedRecords,
 }
 
 impl Segment {
@@ -69,13 +69,14 @@ impl Segment {
         self.around() + self.bytes()
     }
 
-    fn bytes(&self) -> u64 {
-        self.records.iter().map(Record::bytes).sum()
+    /// Keys and values of its records, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.records.content_bytes()
     }
 
     fn around(&self) -> u64 {
         let name = self.attempt.buffer.node.as_str().len() as u64;
-        AROUND_SEGMENT + name + AROUND_RECORD * self.records.len() as u64
+        AROUND_SEGMENT + name + AROUND_RECORD * self.records.count()
     }
 }
 
@@ -157,8 +158,7 @@ impl Batch {
     pub fn bytes(&self) -> u64 {
         match &self.body {
             Body::Records(tagged) => {
-                let segments = tagged.values().flatten();
-                segments.flat_map(|segment| &segment.records).map(Record::bytes).sum()
+                tagged.values().flatten().map(Segment::bytes).sum()
             }
             Body::Mark(_) => 0,
         }
@@ -168,7 +168,7 @@ impl Batch {
     pub fn records(&self) -> u64 {
         match &self.body {
             Body::Records(tagged) => {
-                tagged.values().flatten().map(|segment| segment.records.len() as u64).sum()
+                tagged.values().flatten().map(|segment| segment.records.count()).sum()
             }
             Body::Mark(_) => 0,
         }
@@ -182,9 +182,9 @@ impl Batch {
         }
     }
 
-    /// What it takes in memory, in bytes: records of length 0 count too. The room around a segment is about what it takes.
+    /// What it takes in memory at most, in bytes: records of length 0 count too. It is what it takes on its way.
     pub fn memory(&self) -> u64 {
-        self.room() + (MEMORY_OF_RECORD - AROUND_RECORD) * self.records()
+        self.room()
     }
 
     /// Its bytes on its way and on disk, at most.
@@ -269,29 +269,93 @@ pub fn divide(
     slot_of: impl Fn(Tag) -> PoolSlot,
 ) -> BTreeMap<PoolSlot, Tagged> {
     let mut divided: BTreeMap<PoolSlot, Tagged> = BTreeMap::new();
+    let mut parts = vec![Part::default(); bounds.ranges.len().max(1)];
     for segment in segments {
-        let Segment { attempt, partition, frame, records } = segment;
-        let turn = attempt.number.wrapping_add(frame);
-        let tags: Vec<Tag> = records.iter().map(|record| bounds.tag_of(&record.key, turn)).collect();
-        let mut counts: BTreeMap<Tag, usize> = BTreeMap::new();
-        tags.iter().for_each(|tag| *counts.entry(*tag).or_default() += 1);
-        // Each with room for its records and no more: most parts are small, and stay in memory until they are stored.
-        let part = |(tag, count): (Tag, usize)| (tag, Vec::with_capacity(count));
-        let mut parts: BTreeMap<Tag, Vec<Record>> = counts.into_iter().map(part).collect();
-        for (tag, record) in tags.into_iter().zip(records) {
-            parts.entry(tag).or_default().push(record);
+        let turn = segment.attempt.number.wrapping_add(segment.frame);
+        let mut put = |tag: Tag, segment: Segment| {
+            divided.entry(slot_of(tag)).or_default().entry(tag).or_default().push(segment);
+        };
+        if bounds.has_stashes() {
+            put(bounds.tag_of(&[], turn), segment);
+            continue;
         }
-        for (tag, records) in parts {
-            let part = Segment { attempt: attempt.clone(), partition, frame, records };
-            divided.entry(slot_of(tag)).or_default().entry(tag).or_default().push(part);
+        let Segment { attempt, partition, frame, records } = segment;
+        for (at, packed) in parted(&records, bounds, &mut parts) {
+            put(bounds.tag_at(at), Segment { attempt: attempt.clone(), partition, frame, records: packed });
         }
     }
     divided
 }
 
+/// What of a frame is in one range.
+#[derive(Debug, Clone, Copy, Default)]
+struct Part {
+    records: u64,
+    content: u64,
+    bytes: usize,
+    /// Where the next record of it goes.
+    at: usize,
+}
+
+/// The records of each range, by its place, in their order: all are copied into bytes that they share. `parts` has a place for
+/// each range, and is left as it was.
+fn parted(records: &PackedRecords, bounds: &Bounds, parts: &mut [Part]) -> Vec<(usize, PackedRecords)> {
+    let bytes = records.bytes();
+    let (mut ranges, mut touched) = (Vec::with_capacity(bytes.len() / 64), Vec::new());
+    for place in records.places() {
+        let range = bounds.place_of(&bytes[place.key.clone()]);
+        let Some(part) = parts.get_mut(range) else { continue };
+        if part.records == 0 {
+            touched.push(range);
+        }
+        part.records += 1;
+        part.content += (place.key.len() + place.value.len()) as u64;
+        part.bytes += place.record.len();
+        ranges.push((range, place.record));
+    }
+    touched.sort_unstable();
+    let mut end = 0;
+    for range in &touched {
+        parts[*range].at = end;
+        end += parts[*range].bytes;
+    }
+    let mut all = vec![0; end];
+    for (range, record) in ranges {
+        let part = &mut parts[range];
+        let next = part.at + record.len();
+        all[part.at..next].copy_from_slice(&bytes[record]);
+        part.at = next;
+    }
+    let all = bytes::Bytes::from(all);
+    let whole = |range: usize| {
+        let Part { records, content, bytes, at } = std::mem::take(&mut parts[range]);
+        (range, PackedRecords::part(records, content, all.slice(at - bytes..at)))
+    };
+    touched.into_iter().map(whole).collect()
+}
+
+/// The same segments with all records in bytes of their own. Parts of frames share the bytes of their frames: without that a
+/// batch that takes long to be stored would keep the frames of all others in memory.
+fn compact(tagged: Tagged) -> Tagged {
+    let packed = |segment: &Segment| segment.records.bytes().len();
+    let mut all = Vec::with_capacity(tagged.values().flatten().map(packed).sum());
+    for segment in tagged.values().flatten() {
+        all.extend_from_slice(segment.records.bytes());
+    }
+    let (all, mut at) = (bytes::Bytes::from(all), 0);
+    let mut moved = |segment: Segment| {
+        let records = segment.records.moved(&all, at);
+        at += records.bytes().len();
+        Segment { records, ..segment }
+    };
+    tagged.into_iter().map(|(tag, segments)| (tag, segments.into_iter().map(&mut moved).collect())).collect()
+}
+
 /// Parts of segments in batches of about so many bytes of keys and values, none larger than a batch may be.
+/// Each has its records in bytes of its own.
 pub fn in_batches(tagged: Tagged, bytes: u64) -> Vec<Tagged> {
-    in_batches_of(tagged, bytes, limits::SHUFFLE_BATCH_BYTES as u64)
+    let batches = in_batches_of(tagged, bytes, limits::SHUFFLE_BATCH_BYTES as u64);
+    batches.into_iter().map(compact).collect()
 }
 
 fn in_batches_of(tagged: Tagged, bytes: u64, most_room: u64) -> Vec<Tagged> {
@@ -364,7 +428,10 @@ mod tests {
             attempt: AttemptKey { buffer: buffer.clone(), number: 1 },
             partition: 1,
             frame,
-            records: vec![Record { key: Vec::new().into(), value: vec![0; frame as usize % 3].into() }; 9],
+            records: PackedRecords::of(&vec![
+                Record { key: Vec::new().into(), value: vec![0; frame as usize % 3].into() };
+                9
+            ]),
         };
         let tagged: Tagged =
             (0..4).map(|at| (tag(at), (at * 10..at * 10 + 10).map(segment).collect())).collect();
@@ -396,13 +463,14 @@ mod tests {
         let bounds = Bounds { version: 1, ranges: (0..9).map(range).collect() };
         for records in [1, 5, 90] {
             let all: Vec<Record> = (0..records).map(record).collect();
-            let segment = Segment { attempt: attempt.clone(), partition: 1, frame: 1, records: all.clone() };
+            let segment = Segment { attempt: attempt.clone(), partition: 1, frame: 1, records: PackedRecords::of(&all) };
             let divided = divide([segment], &bounds, |_| PoolSlot(0));
             let parts: Vec<&Segment> =
                 divided.values().flat_map(|tagged| tagged.values().flatten()).collect();
-            assert!(parts.iter().all(|part| part.records.capacity() == part.records.len()), "{parts:?}");
+            let lie: usize = parts.iter().map(|part| part.records.bytes().len()).sum();
+            assert_eq!(lie, PackedRecords::of(&all).bytes().len());
             assert!(parts.len() as u64 <= bounds.most_parts(all.len()), "{records}");
-            let united: Vec<Record> = parts.iter().flat_map(|part| part.records.clone()).collect();
+            let united: Vec<Record> = parts.iter().flat_map(|part| part.records.unpack()).collect();
             assert_eq!(united, all);
         }
     }
@@ -414,7 +482,7 @@ mod tests {
         let memory = |records: usize, length: usize| {
             let record = Record { key: Vec::new().into(), value: vec![0; length].into() };
             let attempt = attempt.clone();
-            let segment = Segment { attempt, partition: 1, frame: 1, records: vec![record; records] };
+            let segment = Segment { attempt, partition: 1, frame: 1, records: PackedRecords::of(&vec![record; records]) };
             let writer = Writer::Buffer(segment.attempt.buffer.clone());
             let stream = Stream { shuffle: ShuffleId(1), slot: PoolSlot(1), writer };
             let tag = Tag { version: 1, range: RangeId(1) };

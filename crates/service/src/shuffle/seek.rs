@@ -8,7 +8,6 @@
 use super::Bytes;
 use super::partition::{self, Cut, CutAt, CutBy, Edge, HeavyKey};
 use super::plan::Plan;
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -54,7 +53,7 @@ pub enum Found {
 impl Seek {
     /// The answer, by all records of the range in order, each with its key and bytes. It says what an answer is: holders have the
     /// same of [`Seek::within`].
-    pub fn of<K: Borrow<Bytes> + PartialEq>(&self, records: impl IntoIterator<Item = (K, u64)>) -> Found {
+    pub fn of<K: AsRef<[u8]> + PartialEq>(&self, records: impl IntoIterator<Item = (K, u64)>) -> Found {
         match &self.what {
             SeekFor::Cuts(by, offsets) => Found::Cuts(partition::cuts_at(*by, records, offsets)),
             SeekFor::HeavyKeys { more_than, from } => {

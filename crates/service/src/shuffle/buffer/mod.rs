@@ -21,9 +21,10 @@ use super::message::{Message, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
 use super::record::{
-    Batch, BatchKey, Body, EndMark, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Record, Segment, Stream, divide,
+    Batch, BatchKey, Body, EndMark, MEMORY_OF_SEGMENT, Segment, Stream, divide,
     in_batches,
 };
+use super::records::{PackedRecords, is_large};
 use super::sending::Sending;
 use super::settings::Settings;
 use super::sketch::Sketch;
@@ -65,7 +66,7 @@ pub enum Input {
     /// The attempt begins, with the terms of the shuffle's handle.
     Open(Terms),
     /// A frame of records, numbered from 1.
-    Frame(u64, Vec<Record>),
+    Frame(u64, PackedRecords),
     /// The attempt ends; the client counts so many records and bytes.
     End(u64, u64),
     /// The client is gone.
@@ -255,7 +256,7 @@ impl Buffer {
         }
     }
 
-    fn frame(&mut self, now: Millis, attempt: Attempt, number: u64, records: Vec<Record>) {
+    fn frame(&mut self, now: Millis, attempt: Attempt, number: u64, records: PackedRecords) {
         if let Some(open) = self.shuffles.get_mut(&attempt.shuffle) {
             open.heard = now;
         }
@@ -280,11 +281,11 @@ impl Buffer {
             return self.effects.push(Effect::Full(attempt, number));
         }
         let buffer = self.id.clone();
-        self.counts.taken_records += records.len() as u64;
+        self.counts.taken_records += records.count();
         self.counts.taken_bytes += bytes;
         let Some(held) = self.held(attempt) else { return };
         held.state = State::Writing { at: now, frames: number };
-        held.taken = (held.taken.0 + records.len() as u64, held.taken.1 + bytes);
+        held.taken = (held.taken.0 + records.count(), held.taken.1 + bytes);
         let key = AttemptKey { buffer, number: held.number };
         let segment = Segment { attempt: key, partition: attempt.partition, frame: number, records };
         let segment = match self.combine_frame(attempt, segment) {
@@ -298,15 +299,15 @@ impl Buffer {
     /// Takes records into the chunks of their slots.
     fn chunk(&mut self, now: Millis, shuffle: ShuffleId, segment: Segment) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
-        for record in &segment.records {
+        for (key, _) in &segment.records {
             open.seen += 1;
             if open.seen.is_multiple_of(self.settings.sample_every.max(1)) {
-                open.sketch.insert(&record.key);
+                open.sketch.insert(key);
             }
         }
         open.sample_at = open.sample_at.min(now + self.settings.sample_ms);
-        open.bytes += segment.records.iter().map(Record::bytes).sum::<u64>();
-        open.records += segment.records.len() as u64;
+        open.bytes += segment.bytes();
+        open.records += segment.records.count();
         let bounds = open.bounds.clone();
         open.add(divide([segment], &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
         if open.bytes >= self.settings.chunk_bytes && !self.combine_chunks(shuffle) {
@@ -574,25 +575,20 @@ impl Buffer {
 }
 
 /// Keys and values of a frame, in bytes.
-fn bytes_within_limits(records: &[Record]) -> Result<u64, Failed> {
-    let is_large = |record: &&Record| {
-        record.key.len() > limits::SHUFFLE_KEY_BYTES || record.bytes() > limits::SHUFFLE_RECORD_BYTES as u64
-    };
-    if let Some(large) = records.iter().find(is_large) {
-        return Err(Failed::TooLarge { key: large.key.len(), record: large.bytes() });
+fn bytes_within_limits(records: &PackedRecords) -> Result<u64, Failed> {
+    if let Some((key, value)) = records.iter().find(|(key, value)| is_large(key, value)) {
+        return Err(Failed::TooLarge { key: key.len(), record: (key.len() + value.len()) as u64 });
     }
-    let bytes: u64 = records.iter().map(Record::bytes).sum();
-    let memory = bytes + MEMORY_OF_RECORD * records.len() as u64;
+    let memory = records.memory();
     match memory > limits::SHUFFLE_FRAME_BYTES as u64 {
         true => Err(Failed::FrameTooLarge { bytes: memory }),
-        false => Ok(bytes),
+        false => Ok(records.content_bytes()),
     }
 }
 
 /// What records of one frame take in memory at most when they are divided by these bounds.
-fn memory_in(bounds: &Bounds, records: &[Record]) -> u64 {
-    let parts = MEMORY_OF_SEGMENT * bounds.most_parts(records.len());
-    parts + records.iter().map(Record::memory).sum::<u64>()
+fn memory_in(bounds: &Bounds, records: &PackedRecords) -> u64 {
+    MEMORY_OF_SEGMENT * bounds.most_parts(records.count()) + records.memory()
 }
 
 #[cfg(test)]

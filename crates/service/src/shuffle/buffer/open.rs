@@ -163,7 +163,7 @@ impl Open {
     /// The most memory that dividing what is held by these bounds takes besides, in bytes.
     pub(super) fn more_divided(&self, bounds: &Bounds) -> u64 {
         let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
-        let more = segments.map(|segment| bounds.most_parts(segment.records.len()).saturating_sub(1));
+        let more = segments.map(|segment| bounds.most_parts(segment.records.count()).saturating_sub(1));
         MEMORY_OF_SEGMENT * more.sum::<u64>()
     }
 
@@ -176,8 +176,9 @@ impl Open {
         }
         self.chunks.retain(|_, tagged| !tagged.is_empty());
         let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
-        let records = segments.flat_map(|segment| &segment.records);
-        (self.bytes, self.records) = records.fold((0, 0), |sum, record| (sum.0 + record.bytes(), sum.1 + 1));
+        (self.bytes, self.records) = segments.fold((0, 0), |sum, segment| {
+            (sum.0 + segment.bytes(), sum.1 + segment.records.count())
+        });
         self.count_segments();
     }
 }

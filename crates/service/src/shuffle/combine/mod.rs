@@ -23,7 +23,8 @@
 //! two attempts with equal records may differ in its last bits, reads of the same attempt do not.
 
 use super::Bytes;
-use super::record::Segment;
+use super::record::{Record, Segment};
+use super::records::PackedRecords;
 use partage_core::base::planted::{self, Planted};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -263,11 +264,12 @@ struct Kept {
 /// have no record left.
 pub fn segments(how: Combine, segments: &mut [Segment]) -> Less {
     let (mut kept, mut less) = (BTreeMap::<(u64, Bytes), Kept>::new(), Less::new());
-    for (at, segment) in segments.iter_mut().enumerate() {
+    let mut unpacked: Vec<Vec<Record>> = segments.iter().map(|segment| segment.records.unpack()).collect();
+    for (at, (segment, records)) in segments.iter().zip(&mut unpacked).enumerate() {
         let number = segment.attempt.number;
         let of = if planted::is(Planted::CombinedAcross) { 0 } else { number };
         let mut index = 0;
-        segment.records.retain(|record| {
+        records.retain(|record| {
             let stays = match (Number::try_from(&record.value[..]), kept.entry((of, record.key.clone()))) {
                 (Err(_), _) => true,
                 (Ok(value), Entry::Vacant(place)) => {
@@ -293,10 +295,12 @@ pub fn segments(how: Combine, segments: &mut [Segment]) -> Less {
         });
     }
     for first in kept.into_values().filter(|first| first.is_changed) {
-        let records = segments.get_mut(first.segment).map(|segment| &mut segment.records);
-        if let Some(record) = records.and_then(|records| records.get_mut(first.index)) {
+        if let Some(record) = unpacked.get_mut(first.segment).and_then(|records| records.get_mut(first.index)) {
             record.value = Bytes::from(first.value);
         }
+    }
+    for (segment, records) in segments.iter_mut().zip(unpacked) {
+        segment.records = PackedRecords::of(&records);
     }
     less
 }

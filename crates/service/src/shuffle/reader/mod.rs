@@ -435,7 +435,7 @@ impl Reader {
 impl Slice {
     /// The records of it, from all records of its range in order, by [`Plan::collect`]: so they are found by their keys.
     pub fn of(&self, placed: &[Placed]) -> Vec<Placed> {
-        let first_at = |key: &Bytes| placed.partition_point(|one| one.key < *key);
+        let first_at = |key: &Bytes| placed.partition_point(|one| one.key[..] < key[..]);
         let inside = match &self.keys {
             None => placed,
             Some((first, end)) => {

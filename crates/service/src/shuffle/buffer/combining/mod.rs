@@ -4,7 +4,8 @@
 use super::{Attempt, Buffer, Failed};
 use crate::shuffle::ShuffleId;
 use crate::shuffle::combine::{self, Less};
-use crate::shuffle::record::{Record, Segment};
+use crate::shuffle::record::Segment;
+use crate::shuffle::records::PackedRecords;
 
 impl Buffer {
     /// A frame as it is stored. Its attempt has these records from now on.
@@ -14,17 +15,19 @@ impl Buffer {
         mut segment: Segment,
     ) -> Result<Segment, Failed> {
         let how = self.shuffles.get(&attempt.shuffle).and_then(|open| open.combine);
-        let before = segment.records.len();
+        let before = segment.records.count();
         if let Some(how) = how {
-            for record in &mut segment.records {
+            let mut records = segment.records.unpack();
+            for record in &mut records {
                 record.value = how.stored(&record.value).map_err(Failed::NoNumber)?.into();
             }
+            segment.records = PackedRecords::of(&records);
             combine::segments(how, std::slice::from_mut(&mut segment));
         }
-        self.counts.combined_records += (before - segment.records.len()) as u64;
+        self.counts.combined_records += before - segment.records.count();
         if let Some(held) = self.held(attempt) {
-            held.records += segment.records.len() as u64;
-            held.bytes += segment.records.iter().map(Record::bytes).sum::<u64>();
+            held.records += segment.records.count();
+            held.bytes += segment.bytes();
         }
         Ok(segment)
     }
