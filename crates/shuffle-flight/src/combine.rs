@@ -14,7 +14,7 @@ use crate::status;
 use arrow_array::RecordBatch;
 use partage_service::shuffle::Bytes;
 use partage_service::shuffle::combine::{Combine, Total};
-use partage_service::shuffle::record::{MEMORY_OF_RECORD, Record};
+use partage_service::shuffle::record::Record;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -32,6 +32,9 @@ pub(crate) struct HeldRows {
     memory: u64,
 }
 
+/// What a row takes in memory besides its key and numbers, in bytes: its place in the map.
+const AROUND_ROW: u64 = 64;
+
 impl HeldRows {
     pub(crate) fn new(rows: Rows) -> HeldRows {
         HeldRows { rows, held: BTreeMap::new(), full: Vec::new(), memory: 0 }
@@ -47,7 +50,7 @@ impl HeldRows {
         let numbers = self.rows.numbers(&values)?;
         for (record, numbers) in records.into_iter().zip(numbers) {
             let numbers = self.rows.begun(numbers);
-            let memory = record.key.len() as u64 + MEMORY_OF_RECORD + NUMBER_BYTES * numbers.len() as u64;
+            let memory = record.key.len() as u64 + AROUND_ROW + NUMBER_BYTES * numbers.len() as u64;
             match self.held.entry(record.key) {
                 Entry::Vacant(place) => {
                     place.insert(numbers);

@@ -217,7 +217,7 @@ impl RowWriter {
         }
         let frame = std::mem::take(&mut self.frame);
         self.frame_bytes = 0;
-        self.attempt.put(frame).await.map_err(status::refused)?;
+        self.attempt.put(frame.into()).await.map_err(status::refused)?;
         self.flushed = Instant::now();
         Ok(())
     }

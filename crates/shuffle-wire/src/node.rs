@@ -3,7 +3,6 @@
 //! A shuffle that a message is about stands in the header of its frame, and in the body only where a key has it; both must be the
 //! same.
 
-use crate::batch::PackedBatch;
 use crate::client::Refusal;
 use crate::form::{Cursor, Form, choices, fields};
 use crate::frame::{Frame, Kind};
@@ -112,7 +111,7 @@ pub(crate) fn read<T>(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Received {
     /// A batch, whose records lie in the frame that is here too: it can be stored, or passed on, as it is.
-    Batch(PackedBatch, Frame),
+    Batch(Batch, Frame),
     /// A message that carries no records.
     Message(Message),
 }
@@ -127,7 +126,7 @@ impl Received {
             return message(frame).map(Received::Message);
         }
         let batch = read(frame, |_, from| {
-            let batch = PackedBatch::take(from)?;
+            let batch = Batch::take(from)?;
             is_of(frame, Some(batch.key.stream.shuffle))?;
             Ok(batch)
         });
@@ -137,13 +136,13 @@ impl Received {
     /// Core's form: the records of a batch are copied.
     pub fn message(self) -> Message {
         match self {
-            Received::Batch(batch, _) => Message::Batch(Arc::new(batch.unpack())),
+            Received::Batch(batch, _) => Message::Batch(Arc::new(batch)),
             Received::Message(message) => message,
         }
     }
 }
 
-/// A frame of a batch whose bytes are as [`PackedBatch::put`] writes them: nothing is copied. Its checksum is computed here; for
+/// A frame of a batch whose bytes are as [`frame`] writes them: nothing is copied. Its checksum is computed here; for
 /// one that lay on a disk there is [`stored_batch_frame`].
 ///
 /// # Errors
@@ -218,8 +217,8 @@ pub fn frame(message: &Message) -> Result<Frame, FrameError> {
 fn batch_room(batch: &Batch) -> usize {
     let Body::Records(tagged) = &batch.body else { return 0 };
     let segments = tagged.values().flatten();
-    let around: usize = segments.map(|segment| 64 + 5 * segment.records.len()).sum();
-    256 + around + usize::try_from(batch.bytes()).unwrap_or(0)
+    let around: usize = segments.map(|segment| 64 + segment.records.bytes().len()).sum();
+    256 + around
 }
 
 /// The shuffle that a message is about; none: it is about a slot.

@@ -3,7 +3,7 @@
 //! A question has a number of the node that asks, and its answer has the same. A slice is named by its shuffle: the holder has
 //! the plan of a sealed shuffle, or asks for it ([`Message::Ask`](partage_service::shuffle::message::Message::Ask)).
 
-use crate::form::{Cursor, Form, choices, fields, put_number};
+use crate::form::{Cursor, Form, choices, fields, put_bytes, put_number};
 use crate::frame::{Frame, Kind};
 use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
@@ -124,17 +124,22 @@ impl Form for Placed {
     // Two lengths, the partition, the frame, and the place.
     const LEAST: usize = 15;
     fn put(&self, out: &mut Vec<u8>) {
-        self.key.put(out);
+        put_bytes(&self.key, out);
         self.partition.put(out);
         self.frame.put(out);
         put_number(self.index as u64, out);
-        self.value.put(out);
+        put_bytes(&self.value, out);
     }
     fn take(from: &mut Cursor<'_>) -> Result<Self, Malformed> {
-        let (key, partition, frame) = (Form::take(from)?, Form::take(from)?, Form::take(from)?);
+        // Both stay where they lie in the frame.
+        let part = |from: &mut Cursor<'_>| {
+            let length = from.length(Self::NAME)?;
+            from.part(length, Self::NAME)
+        };
+        let (key, partition, frame) = (part(from)?, Form::take(from)?, Form::take(from)?);
         let index = usize::try_from(from.number(Self::NAME)?);
         let index = index.map_err(|_| Malformed::Value("the place of a record"))?;
-        Ok(Placed { key, partition, frame, index, value: Form::take(from)? })
+        Ok(Placed { key, partition, frame, index, value: part(from)? })
     }
 }
 

@@ -152,6 +152,13 @@ impl PackedRecords {
     }
 }
 
+impl From<Vec<Record>> for PackedRecords {
+    /// Copies them together.
+    fn from(records: Vec<Record>) -> PackedRecords {
+        PackedRecords::of(&records)
+    }
+}
+
 impl<'a> IntoIterator for &'a PackedRecords {
     type Item = (&'a [u8], &'a [u8]);
     type IntoIter = Records<'a>;

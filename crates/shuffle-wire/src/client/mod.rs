@@ -170,7 +170,7 @@ impl Form for PackedRecords {
     fn take(from: &mut Cursor<'_>) -> Result<Self, Malformed> {
         let count = from.number(Self::NAME)?;
         let bytes = from.length(Self::NAME)?;
-        PackedRecords::take(from, count, bytes)
+        crate::records::take(from, count, bytes)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::malformed::Malformed;
 use bytes::{BufMut, Bytes};
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
+use partage_service::shuffle::records::{self, NotRecords};
 use partage_service::shuffle::{AttemptId, Bytes as Shared, PoolSlot, RangeId, ShuffleId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -144,32 +145,17 @@ pub fn whole<T: Form>(bytes: &Bytes) -> Result<T, Malformed> {
     Ok(value)
 }
 
-/// A number in groups of 7 bits, lowest first.
-pub fn put_number(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
+pub use partage_service::shuffle::records::put_number;
 
 /// The number at the front of bytes, and how many it has.
 ///
 /// # Errors
 /// There is none, or it has more bytes than it needs.
 pub fn number(bytes: &[u8], what: &'static str) -> Result<(u64, usize), Malformed> {
-    let mut value = 0;
-    for (at, byte) in bytes.iter().enumerate().take(10) {
-        let group = u64::from(byte & 0x7f);
-        if (at == 9 && group > 1) || (*byte == 0 && at > 0) {
-            return Err(Malformed::Number(what));
-        }
-        value |= group << (7 * at);
-        if *byte < 0x80 {
-            return Ok((value, at + 1));
-        }
-    }
-    if bytes.len() < 10 { Err(Malformed::Ends(what)) } else { Err(Malformed::Number(what)) }
+    records::number(bytes).map_err(|why| match why {
+        NotRecords::Number => Malformed::Number(what),
+        _ => Malformed::Ends(what),
+    })
 }
 
 /// Bytes with their length.

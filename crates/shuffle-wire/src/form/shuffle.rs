@@ -1,7 +1,6 @@
 //! The forms of what the machines of a shuffle know: bounds, plans, decisions, samples.
 
 use super::{Cursor, Form};
-use crate::batch::PackedBatch;
 use crate::malformed::Malformed;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
@@ -178,12 +177,12 @@ impl Form for Sketch {
 }
 
 impl Form for Batch {
-    const NAME: &'static str = PackedBatch::NAME;
-    const LEAST: usize = PackedBatch::LEAST;
+    const NAME: &'static str = "a batch";
+    const LEAST: usize = crate::batch::LEAST;
     fn put(&self, out: &mut Vec<u8>) {
         crate::batch::put(self, out);
     }
     fn take(from: &mut Cursor<'_>) -> Result<Self, Malformed> {
-        PackedBatch::take(from).map(|packed| packed.unpack())
+        crate::batch::take(from)
     }
 }

@@ -3,18 +3,19 @@
 //! ```text
 //! batch    version 1 | kind 1 | shuffle 16 | slot 4 | writer | number 8 | records or mark
 //! records  tags 4 | ( version of the bounds 4 | range 8 | segments 4 | segment … ) for each
-//! segment  attempt | partition 4 | frame 8 | records 4 | ( key | value ) for each
+//! segment  attempt | partition 4 | frame 8 | records 4 | bytes of them 4 | records, packed
 //! kind     1 of records, 2 of a mark; 3 and 4 the same of a shuffle of durability `memory`
 //! mark     attempt | partition 4 | attempt id 16 | records 8 | bytes 8 | slots 4 | ( slot 4 | last batch 8 ) for each
 //! ```
 
 use super::{
-    VERSION, attempt, bytes, items, put_attempt, put_bytes, put_count, put_writer, slot, u8, u32, u64, u128,
+    VERSION, attempt, count, items, put_attempt, put_bytes, put_count, put_writer, slot, u8, u32, u64, u128,
     writer,
 };
-use bytes::BufMut;
+use bytes::{BufMut, Bytes as Shared};
 use partage_service::shuffle::bounds::Tag;
-use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment, Stream, Tagged};
+use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Segment, Stream, Tagged};
+use partage_service::shuffle::records::PackedRecords;
 use partage_service::shuffle::{AttemptId, Durability, RangeId, ShuffleId};
 
 const RECORDS: u8 = 1;
@@ -55,11 +56,8 @@ fn put_tagged(out: &mut Vec<u8>, tagged: &Tagged) {
             put_attempt(out, &segment.attempt);
             out.put_u32(segment.partition);
             out.put_u64(segment.frame);
-            put_count(out, segment.records.len());
-            for record in &segment.records {
-                put_bytes(out, &record.key);
-                put_bytes(out, &record.value);
-            }
+            put_count(out, usize::try_from(segment.records.count()).unwrap_or(usize::MAX));
+            put_bytes(out, segment.records.bytes());
         }
     }
 }
@@ -85,11 +83,11 @@ pub(crate) fn decode_name(form: &[u8]) -> Option<(BatchKey, Option<EndMark>)> {
     Some((key, mark))
 }
 
-/// A batch.
-pub(crate) fn decode(form: &[u8]) -> Option<Batch> {
+/// A batch. Its records stay where they lie.
+pub(crate) fn decode(form: &Shared) -> Option<Batch> {
     let from = &mut &form[..];
     let (kind, durability, key) = head(from)?;
-    let body = if kind == MARK { Body::Mark(mark(from)?) } else { Body::Records(tagged(from)?) };
+    let body = if kind == MARK { Body::Mark(mark(from)?) } else { Body::Records(tagged(form, from)?) };
     from.is_empty().then_some(Batch { key, durability, body })
 }
 
@@ -108,16 +106,19 @@ fn head(from: &mut &[u8]) -> Option<(u8, Durability, BatchKey)> {
     Some((kind, durability, BatchKey { stream, number: u64(from)? }))
 }
 
-fn tagged(from: &mut &[u8]) -> Option<Tagged> {
+fn tagged(form: &Shared, from: &mut &[u8]) -> Option<Tagged> {
     items(from, |from| {
         let tag = Tag { version: u32(from)?, range: RangeId(u64(from)?) };
-        Some((tag, items(from, segment)?))
+        Some((tag, items(from, |from| segment(form, from))?))
     })
 }
 
-fn segment(from: &mut &[u8]) -> Option<Segment> {
+fn segment(form: &Shared, from: &mut &[u8]) -> Option<Segment> {
     let (attempt, partition, frame) = (attempt(from)?, u32(from)?, u64(from)?);
-    let records = items(from, |from| Some(Record { key: bytes(from)?, value: bytes(from)? }))?;
+    let (records, length) = (count(from)?, count(from)?);
+    let (packed, rest) = from.split_at_checked(length)?;
+    *from = rest;
+    let records = PackedRecords::new(records as u64, form.slice_ref(packed)).ok()?;
     Some(Segment { attempt, partition, frame, records })
 }
 

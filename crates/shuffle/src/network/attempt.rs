@@ -6,7 +6,7 @@ use crate::node::hears::Hears;
 use crate::node::inbox::{Closed, Event, Note};
 use crate::node::shared::Shared;
 use partage_service::shuffle::buffer::{Attempt, Input};
-use partage_service::shuffle::record::Record;
+use partage_service::shuffle::records::PackedRecords;
 use partage_service::shuffle::{ShuffleId, Terms};
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl OpenAttempt {
     }
 
     /// Returns when the buffer has the records. It waits while the buffer has no room.
-    pub(super) async fn put(&mut self, frame: u64, records: Vec<Record>) -> Result<(), Refusal> {
+    pub(super) async fn put(&mut self, frame: u64, records: PackedRecords) -> Result<(), Refusal> {
         let mut rest_ms = FULL_REST_MS;
         loop {
             while let Ok(note) = self.notes.try_recv() {

@@ -20,7 +20,6 @@ use partage_service::shuffle::buffer::Attempt;
 use partage_service::shuffle::leader::ShuffleOverview;
 use partage_service::shuffle::partition::rank;
 use partage_service::shuffle::plan::Plan;
-use partage_service::shuffle::record::Record;
 use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, ShuffleOptions, Terms};
 use partage_shuffle_wire::client::{Answer, CutBy, Refusal, RefusalWord, Request};
 use partage_shuffle_wire::records::PackedRecords;
@@ -220,10 +219,10 @@ impl LocalAttempt {
     ///
     /// # Errors
     /// The attempt has failed; the refusal says whether to run it again.
-    pub async fn put(&mut self, records: Vec<Record>) -> Result<(), Refusal> {
+    pub async fn put(&mut self, records: PackedRecords) -> Result<(), Refusal> {
         self.frames += 1;
-        self.records += records.len() as u64;
-        self.bytes += records.iter().map(Record::bytes).sum::<u64>();
+        self.records += records.count();
+        self.bytes += records.content_bytes();
         self.open.put(self.frames, records).await
     }
 

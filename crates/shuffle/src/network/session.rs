@@ -119,7 +119,7 @@ impl Session {
     ) -> Result<Answer, Refusal> {
         let of_call = self.attempts.get_mut(&number).filter(|attempt| attempt.shuffle() == shuffle);
         let attempt = of_call.ok_or_else(|| Refusal::from(Failed::Unknown))?;
-        let taken = attempt.put(frame, records.unpack()).await;
+        let taken = attempt.put(frame, records).await;
         if taken.is_err() {
             self.attempts.remove(&number);
         }

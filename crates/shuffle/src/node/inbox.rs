@@ -20,7 +20,7 @@ use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::plan::{Division, Placed};
 use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::reader;
-use partage_service::shuffle::record::{Batch, BatchKey, Record, Segment};
+use partage_service::shuffle::record::{Batch, BatchKey, Segment};
 use partage_service::shuffle::seek::{Found, Seek};
 use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
 use std::collections::VecDeque;
@@ -77,7 +77,7 @@ impl Event {
     fn bytes(&self) -> u64 {
         match self {
             Event::Packet(_, packet) => packet.bytes(),
-            Event::Input(_, Input::Frame(_, records), _) => records.iter().map(Record::memory).sum(),
+            Event::Input(_, Input::Frame(_, records), _) => records.memory(),
             _ => 0,
         }
     }

@@ -13,7 +13,7 @@
 
 use crate::forms::batch;
 use crate::forms::{VERSION, count, items, put_bytes, put_count, put_writer, u8, u32, u64, writer};
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use partage_service::shuffle::record::Batch;
 use partage_service::shuffle::{RangeId, Writer};
 use std::collections::BTreeMap;
@@ -138,5 +138,5 @@ pub(super) fn next_piece(from: &mut &[u8]) -> Option<Batch> {
     let length = count(from)?;
     let (form, rest) = from.split_at_checked(length)?;
     *from = rest;
-    batch::decode(summed(form)?)
+    batch::decode(&Bytes::copy_from_slice(summed(form)?))
 }

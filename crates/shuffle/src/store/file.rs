@@ -23,7 +23,7 @@
 
 use super::index::Place;
 use crate::forms::{batch, is_later};
-use bytes::{Buf, BufMut};
+use bytes::{Buf, BufMut, Bytes};
 use partage_journal::frame::{self, Found};
 use partage_journal::{Disk, DiskFile, FileHeader, frame::Damage, is_full};
 use partage_service::shuffle::ShuffleId;
@@ -126,7 +126,7 @@ impl BatchFile {
     ) -> Result<Vec<Place>, AppendError> {
         let (mut bytes, mut places) = (Vec::new(), Vec::new());
         for batch in group {
-            let mut payload = Vec::with_capacity(BEFORE + batch.bytes() as usize);
+            let mut payload = Vec::with_capacity(BEFORE + usize::try_from(batch.room()).unwrap_or(0));
             payload.put_u64(self.synced);
             batch::encode(batch, &mut payload);
             let number = self.next_frame + places.len() as u64;
@@ -178,8 +178,8 @@ pub(crate) fn read_frame(bytes: &[u8], place: Place) -> Result<Batch, Damage> {
     let damage = |what: String| Damage { offset: place.offset, what };
     match frame::find(bytes, place.file, 0, place.number) {
         Ok(Found::Record { payload, .. }) => {
-            let form = payload.get(BEFORE..).unwrap_or_default();
-            batch::decode(form).ok_or_else(|| damage("the form of the batch is not known".to_owned()))
+            let form = Bytes::from(payload).slice(BEFORE..);
+            batch::decode(&form).ok_or_else(|| damage("the form of the batch is not known".to_owned()))
         }
         Ok(Found::End | Found::Torn) => Err(damage(format!("record {} is not whole", place.number))),
         Err(found) => Err(damage(found.what)),

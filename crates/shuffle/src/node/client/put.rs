@@ -5,7 +5,7 @@ use crate::node::inbox::{Closed, Event, Note};
 use crate::node::shared::Shared;
 use partage_service::shuffle::Terms;
 use partage_service::shuffle::buffer::{Attempt, Failed, Input};
-use partage_service::shuffle::record::Record;
+use partage_service::shuffle::records::PackedRecords;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -92,7 +92,7 @@ impl Put {
     ///
     /// # Errors
     /// The attempt has failed; [`PutError::runs_again`] says whether to run it again.
-    pub fn put(&mut self, records: Vec<Record>) -> Result<(), PutError> {
+    pub fn put(&mut self, records: PackedRecords) -> Result<(), PutError> {
         let frame = self.frames + 1;
         loop {
             if let Some(over) = self.over {
@@ -109,8 +109,8 @@ impl Put {
             }
         }
         self.frames = frame;
-        self.records += records.len() as u64;
-        self.bytes += records.iter().map(Record::bytes).sum::<u64>();
+        self.records += records.count();
+        self.bytes += records.content_bytes();
         Ok(())
     }
 

@@ -27,8 +27,8 @@ use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::message::Message;
-use partage_service::shuffle::plan::{self, Division, Placed, Plan, PlanRange};
-use partage_service::shuffle::record::{Batch, BatchKey, Record, Segment};
+use partage_service::shuffle::plan::{Division, Placed, Plan, PlanRange};
+use partage_service::shuffle::record::{Batch, BatchKey, Segment};
 use partage_service::shuffle::seek::{self, Seek};
 use partage_service::shuffle::{PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use ranges::{Found, Sorted, Turn};
@@ -355,8 +355,7 @@ impl Work {
         let (mut segments, mut left) = (Vec::new(), self.settings.part());
         let read = self.reader.read_all((division.shuffle, division.slot), wanted, |batch| {
             let found = division.collect([batch]);
-            let records = found.iter().flat_map(|segment| &segment.records);
-            let memory: u64 = records.map(Record::memory).sum();
+            let memory: u64 = found.iter().map(|segment| segment.records.memory()).sum();
             if memory > left {
                 taken.grow(memory - left);
             }
@@ -396,7 +395,7 @@ impl Work {
         // Only what is sealed goes to the object store, and that is counted.
         let read = self.reader.read_all((plan.shuffle, slot), wanted, |batch| {
             for range in ranges() {
-                let (records, bytes) = plan::sizes(&plan.collect(range, [batch]));
+                let (records, bytes) = plan.count(range, batch);
                 let count = counts.entry(range.id).or_default();
                 *count = (count.0 + records, count.1 + bytes);
             }
@@ -461,16 +460,14 @@ impl Work {
 
     /// All records of a range, in order, in memory.
     fn sorted(&self, plan: &Plan, range: &PlanRange) -> Result<Sorted, NotRead> {
-        // A vector that grows would have its records twice for a moment.
-        let mut sorted = Vec::with_capacity(usize::try_from(range.records).unwrap_or(0));
+        let mut records = plan.records_of(range);
         self.needed(plan, range, |batch| {
-            sorted.extend(plan.collect(range, [batch]));
+            records.add(batch);
             // More than are counted are none that anybody reads.
-            sorted.len() as u64 <= range.records
+            records.sizes().0 <= range.records
         })?;
-        sorted.sort_unstable();
-        plan.check(range, &sorted).map_err(|_| NotRead::Differs)?;
-        Ok(Arc::new(sorted))
+        plan.check_sizes(range, records.sizes()).map_err(|_| NotRead::Differs)?;
+        Ok(Arc::new(records.in_order()))
     }
 
     /// Reads ranges from the object store and sorts them in memory, one by one.
