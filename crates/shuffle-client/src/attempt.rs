@@ -166,7 +166,7 @@ impl Attempt {
         let next = Vec::with_capacity(self.frame_bytes);
         let filled = std::mem::replace(&mut self.filled, next);
         let count = std::mem::take(&mut self.filled_records);
-        let records = PackedRecords::new(count, filled.into()).map_err(Error::NoRecords)?;
+        let records = PackedRecords::new(count, filled.into()).map_err(|why| Error::NoRecords(why.into()))?;
         self.send(records).await
     }
 
