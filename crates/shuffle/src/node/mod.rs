@@ -55,7 +55,7 @@ use partage_service::shuffle::buffer::Buffer;
 use partage_service::shuffle::holder::{Holder, Stored};
 use partage_service::shuffle::leader::ShuffleOverview;
 use partage_service::shuffle::pool::PoolMap;
-use partage_service::shuffle::{BufferId, PoolSlot};
+use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
 use reading::Reading;
 use shared::Shared;
 use std::collections::{BTreeMap, VecDeque};
