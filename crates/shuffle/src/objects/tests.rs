@@ -295,9 +295,7 @@ fn d6_ranges_that_have_gone_from_the_disk_are_read_by_their_receipt_and_a_damage
     store.drop_copies(ShuffleId(1), PoolSlot(1)).unwrap();
     assert!(reader.sizes().is_empty());
     assert!(reader.place(&all[0].key).is_none() && reader.place(&receipt().key).is_some());
-    assert!(
-        reader.is_offloaded(ShuffleId(1), PoolSlot(1)) && !reader.is_offloaded(ShuffleId(1), PoolSlot(2))
-    );
+    assert!(reader.is_offloaded(&plan, PoolSlot(1)) && !reader.is_offloaded(&plan, PoolSlot(2)));
     assert_eq!(read(), Ok(all.to_vec()));
     assert!(matches!(reader.read(&all[1].key), Err(BatchError::Absent(_))));
     let path = Objects::object(&folder, 1);
