@@ -38,6 +38,9 @@ pub const FILE_HEADER: usize = 64;
 pub const RECORD_HEADER: usize = 32;
 /// What a disk writes as a whole, or not at all.
 const SECTOR: usize = 512;
+/// So many bytes are mixed and checked at a time, so that they are still in the cache of the processor for the second of both. A
+/// multiple of eight, and of what the checksum takes in one go.
+const BLOCK: usize = 24 << 10;
 const FILE_MAGIC: [u8; 8] = *b"PARTAGEJ";
 const RECORD_MAGIC: u32 = 0x5ea1_ed01;
 const END_MARK: [u8; 8] = [0xe5, 0x7a, 0x9c, 0x3b, 0xd6, 0x4f, 0xa1, 0x8e];
@@ -117,21 +120,35 @@ pub fn extent(payload_bytes: usize) -> usize {
 }
 
 /// A whole record, ready to be written.
-pub fn encode(file_number: u64, record_number: u64, mut payload: Vec<u8>) -> Vec<u8> {
-    whiten(record_number, &mut payload);
-    let extent = extent(payload.len());
-    let mut bytes = Vec::with_capacity(extent);
-    bytes.put_u32(RECORD_MAGIC);
-    // The limits on transactions and batches keep every payload far below 4 GiB.
-    bytes.put_u32(u32::try_from(payload.len()).expect("payloads are bounded by the limits"));
-    bytes.put_u64(record_number);
-    bytes.put_u64(file_number);
-    bytes.put_u32(crc32c::crc32c(&payload));
-    bytes.put_u32(crc32c::crc32c(&bytes));
-    bytes.put_slice(&payload);
-    bytes.resize(extent - END_MARK.len(), 0);
-    bytes.put_slice(&END_MARK);
+pub fn encode(file_number: u64, record_number: u64, payload: Vec<u8>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(extent(payload.len()));
+    encode_into(&mut bytes, file_number, record_number, |bytes| bytes.extend(payload));
     bytes
+}
+
+/// Puts a whole record behind what `bytes` has, and says how many bytes that are. `put_payload` adds the payload to the same bytes,
+/// and leaves what is there before: so it is copied nowhere.
+pub fn encode_into(
+    bytes: &mut Vec<u8>,
+    file_number: u64,
+    record_number: u64,
+    put_payload: impl FnOnce(&mut Vec<u8>),
+) -> usize {
+    let start = bytes.len();
+    bytes.put_bytes(0, RECORD_HEADER);
+    put_payload(bytes);
+    let payload = &mut bytes[start + RECORD_HEADER..];
+    let (payload_bytes, mut mask, mut payload_crc) = (payload.len(), Mask::new(record_number), 0);
+    for block in payload.chunks_mut(BLOCK) {
+        mask.mix(block);
+        payload_crc = crc32c::crc32c_append(payload_crc, block);
+    }
+    let header = RecordHeader { payload_bytes, number: record_number, file_number, payload_crc }.encode();
+    bytes[start..start + RECORD_HEADER].copy_from_slice(&header);
+    let extent = extent(payload_bytes);
+    bytes.resize(start + extent - END_MARK.len(), 0);
+    bytes.put_slice(&END_MARK);
+    extent
 }
 
 /// What is found where a record could start.
@@ -225,8 +242,25 @@ pub fn head(bytes: &[u8]) -> Option<Head> {
 pub fn unchecked_payload(bytes: &[u8], number: u64, most: usize) -> Vec<u8> {
     let payload = bytes.get(RECORD_HEADER..).unwrap_or_default();
     let mut payload = payload[..most.min(payload.len())].to_vec();
-    whiten(number, &mut payload);
+    Mask::new(number).mix(&mut payload);
     payload
+}
+
+/// The payload of the record at the start of `bytes`, in clear at its place: nothing is copied. None, and nothing is changed: the
+/// record is another one, or not as it was written; [`find`] says what there is.
+pub fn payload_in_place(bytes: &mut [u8], file_number: u64, number: u64) -> Option<&mut [u8]> {
+    let header = RecordHeader::decode(bytes)?;
+    if (header.file_number, header.number) != (file_number, number) {
+        return None;
+    }
+    let record = bytes.get_mut(..extent(header.payload_bytes))?;
+    let payload = header.framed(record)?;
+    if crc32c::crc32c(payload) != header.payload_crc {
+        return None;
+    }
+    let payload = &mut record[RECORD_HEADER..RECORD_HEADER + header.payload_bytes];
+    Mask::new(number).mix(payload);
+    Some(payload)
 }
 
 struct RecordHeader {
@@ -253,16 +287,38 @@ impl RecordHeader {
         (header.get_u32() == crc).then_some(decoded)
     }
 
-    /// The payload in clear, if the whole of `record` is as it was written.
-    fn payload(&self, record: &[u8]) -> Option<Vec<u8>> {
+    fn encode(&self) -> [u8; RECORD_HEADER] {
+        let mut header = [0; RECORD_HEADER];
+        let mut rest = &mut header[..];
+        rest.put_u32(RECORD_MAGIC);
+        // The limits on transactions and batches keep every payload far below 4 GiB.
+        rest.put_u32(u32::try_from(self.payload_bytes).expect("payloads are bounded by the limits"));
+        rest.put_u64(self.number);
+        rest.put_u64(self.file_number);
+        rest.put_u32(self.payload_crc);
+        let crc = crc32c::crc32c(&header[..RECORD_HEADER - 4]);
+        header[RECORD_HEADER - 4..].copy_from_slice(&crc.to_be_bytes());
+        header
+    }
+
+    /// The payload as it lies in `record`, if what stands around it is as it was written.
+    fn framed<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
         let (payload, tail) = record[RECORD_HEADER..].split_at(self.payload_bytes);
         let (padding, mark) = tail.split_at(tail.len() - END_MARK.len());
-        if crc32c::crc32c(payload) != self.payload_crc || !is_zero(padding) || mark != END_MARK {
-            return None;
+        (is_zero(padding) && mark == END_MARK).then_some(payload)
+    }
+
+    /// The payload in clear, if the whole of `record` is as it was written.
+    fn payload(&self, record: &[u8]) -> Option<Vec<u8>> {
+        let payload = self.framed(record)?;
+        let (mut clear, mut mask, mut crc) = (Vec::with_capacity(payload.len()), Mask::new(self.number), 0);
+        for block in payload.chunks(BLOCK) {
+            crc = crc32c::crc32c_append(crc, block);
+            let at = clear.len();
+            clear.extend_from_slice(block);
+            mask.mix(&mut clear[at..]);
         }
-        let mut payload = payload.to_vec();
-        whiten(self.number, &mut payload);
-        Some(payload)
+        (crc == self.payload_crc).then_some(clear)
     }
 }
 
@@ -292,17 +348,96 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|block| block == &ZEROS[..block.len()])
 }
 
-/// Mixes with a stream that depends on the record number only (Steele, Lea, Flood: SplitMix). Doing it twice restores the
-/// bytes. It is no secret; it only makes long runs of zeros impossible.
-fn whiten(record_number: u64, bytes: &mut [u8]) {
-    let mut state = record_number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    for block in bytes.chunks_mut(8) {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+/// A stream that depends on the record number only (Steele, Lea, Flood: SplitMix), with which payloads are mixed. Doing it twice
+/// restores the bytes. It hides nothing from anyone; it only makes long runs of zeros impossible.
+struct Mask(u64);
+
+const MASK_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Mask {
+    fn new(record_number: u64) -> Mask {
+        Mask(record_number.wrapping_mul(MASK_STEP))
+    }
+
+    fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(MASK_STEP);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        for (byte, mask) in block.iter_mut().zip(mixed.to_le_bytes()) {
-            *byte ^= mask;
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Mixes the next bytes. Only the last ones of a payload may be another number than a multiple of eight.
+    fn mix(&mut self, bytes: &mut [u8]) {
+        let (words, rest) = bytes.as_chunks_mut::<8>();
+        for word in words {
+            *word = (u64::from_le_bytes(*word) ^ self.word()).to_le_bytes();
         }
+        if !rest.is_empty() {
+            let mask = self.word().to_le_bytes();
+            rest.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of more blocks than one.
+    fn large() -> Vec<u8> {
+        (0..100_003_usize).map(|at| ((at * 31 + at / 251) % 256) as u8).collect()
+    }
+
+    #[test]
+    fn d1_a_record_has_these_bytes_and_no_others() {
+        let expected = "5ea1ed010000001a000000000000000300000000000000077759ff0e5ee31cd0\
+                        8da13c13d1d4e499ff54c7374abb0f3b88db0a117fb3eb3d8e45000000000000\
+                        000000000000000000000000000000000000000000000000e57a9c3bd64fa18e";
+        let bytes = encode(7, 3, b"a payload of 26 bytes, now".to_vec());
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, expected);
+        let bytes = encode(2, 9, large());
+        assert_eq!((bytes.len(), crc32c::crc32c(&bytes)), (100_064, 0xe8be_25a5));
+    }
+
+    #[test]
+    fn records_are_put_one_behind_the_other_and_read_with_a_copy_or_without() {
+        let payloads = [Vec::new(), vec![0; 7], vec![9; 8], large(), vec![1; 3 * BLOCK]];
+        let (mut bytes, mut expected) = (vec![5; 3], vec![5; 3]);
+        for (number, payload) in (1..).zip(&payloads) {
+            let put = encode_into(&mut bytes, 4, number, |bytes| bytes.extend_from_slice(payload));
+            expected.extend(encode(4, number, payload.clone()));
+            assert_eq!(put, extent(payload.len()));
+        }
+        assert!(bytes == expected, "both ways give the same bytes");
+        let mut file = bytes.split_off(3);
+        file.extend([0; ALIGN]);
+        let mut at = 0;
+        for (number, payload) in (1..).zip(&payloads) {
+            let Ok(Found::Record { payload: found, next, .. }) = find(&file, 4, at, number) else {
+                panic!("record {number}");
+            };
+            assert!(found == *payload, "{number}");
+            assert!(payload_in_place(&mut file[at..], 4, number + 1).is_none(), "another one");
+            assert!(
+                payload_in_place(&mut file[at..next], 4, number).is_some_and(|found| *found == payload[..])
+            );
+            at = next;
+        }
+        assert_eq!(find(&file, 4, at, 6), Ok(Found::End));
+    }
+
+    #[test]
+    fn d6_no_bit_that_flips_is_read_in_place_and_nothing_is_changed_then() {
+        let whole = encode(4, 1, b"payload".to_vec());
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let before = flipped.clone();
+            assert_eq!(payload_in_place(&mut flipped, 4, 1), None, "{bit}");
+            assert_eq!(flipped, before, "{bit}");
+        }
+        assert_eq!(payload_in_place(&mut whole[..whole.len() - 1].to_vec(), 4, 1), None);
+        assert_eq!(payload_in_place(&mut [], 4, 1), None);
     }
 }
