@@ -10,9 +10,12 @@ use std::time::Duration;
 /// Ranges that a shuffle has at most.
 const MOST_RANGES: u64 = 65_536;
 
-/// Ranges for each node, and for each output partition.
+/// Ranges for each node.
 const RANGES_A_NODE: u64 = 10;
-const RANGES_A_PARTITION: u64 = 8;
+
+/// There is one for each output partition up to so many. Partitions are cut inside of ranges, by counts: more ranges make none of
+/// them more even, and what is written at a time of each range smaller.
+const RANGES_FOR_PARTITIONS: u64 = 1_024;
 
 /// Bytes of a range: one is sorted in memory.
 const RANGE_BYTES: u64 = 32 << 20;
@@ -139,9 +142,8 @@ impl StartOptions {
     pub fn terms(&self, known: usize) -> Terms {
         let nodes = if self.nodes == 0 { known as u64 } else { u64::from(self.nodes) };
         let stashes = nodes.saturating_mul(RANGES_A_NODE);
-        let ranges = stashes
-            .max(self.partitions.saturating_mul(RANGES_A_PARTITION))
-            .max(self.bytes.div_ceil(RANGE_BYTES));
+        let ranges =
+            stashes.max(self.partitions.min(RANGES_FOR_PARTITIONS)).max(self.bytes.div_ceil(RANGE_BYTES));
         let bounded = |ranges: u64| ranges.clamp(1, MOST_RANGES) as u32;
         let StartOptions { weight, combine, durability, .. } = *self;
         Terms { stashes: bounded(stashes), ranges: bounded(ranges), weight, combine, durability }
@@ -226,9 +228,12 @@ mod tests {
     fn ranges_are_for_partitions_nodes_and_bytes() {
         let options = |partitions, bytes| StartOptions { partitions, bytes, ..StartOptions::default() };
         assert_eq!(options(1, 0).terms(3), Terms::new(30, 30));
-        assert_eq!(options(256, 0).terms(3), Terms::new(30, 2_048));
+        assert_eq!(options(256, 0).terms(3), Terms::new(30, 256));
         assert_eq!(options(1, 10 << 30).terms(3), Terms::new(30, 320));
-        assert_eq!(options(u64::MAX, 0).terms(3).ranges, 65_536);
+        assert_eq!(options(256, 10 << 30).terms(3), Terms::new(30, 320));
+        assert_eq!(options(u64::MAX, 0).terms(3), Terms::new(30, 1_024));
+        assert_eq!(options(1, u64::MAX).terms(3).ranges, 65_536);
+        assert_eq!(options(256, 0).terms(100), Terms::new(1_000, 1_000));
         assert_eq!(StartOptions { nodes: 7, ..options(1, 0) }.terms(3).stashes, 70);
         assert_eq!(StartOptions { weight: 9, ..options(1, 0) }.terms(3).weight, 9);
         let in_memory = StartOptions { durability: Durability::Memory, ..options(1, 0) };
