@@ -126,8 +126,8 @@ pub fn encode(file_number: u64, record_number: u64, payload: Vec<u8>) -> Vec<u8>
     bytes
 }
 
-/// Puts a whole record behind what `bytes` has, and says how many bytes that are. `put_payload` adds the payload to the same bytes,
-/// and leaves what is there before: so it is copied nowhere.
+/// Puts a whole record behind what `bytes` has, and says how many bytes that are. `put_payload` adds the payload to the same
+/// bytes, and leaves what is there before: so it is copied nowhere.
 pub fn encode_into(
     bytes: &mut Vec<u8>,
     file_number: u64,

@@ -26,6 +26,7 @@ fn d6_x7_l1_what_is_read_is_the_input_once_in_order_and_every_shuffle_ends() {
     assert!(all.crashes > 3 * SEEDS && all.elections > SEEDS && all.ready > 3 * SEEDS, "{all}");
     assert!(all.lost_disks > SEEDS / 3 && all.damaged > SEEDS / 3, "{all}");
     assert!(all.later_bounds > SEEDS / 10, "{all}");
+    assert!(all.undivided > 0, "{all}");
     assert!(all.divisions > 6 * SEEDS && all.dropped > 3 * SEEDS, "{all}");
     assert!(all.offloaded > SEEDS / 2, "{all}");
 }

@@ -10,6 +10,10 @@ use super::{Bytes, RangeId};
 use partage_core::limits;
 use std::collections::{BTreeMap, BTreeSet};
 
+mod finder;
+
+pub use finder::Finder;
+
 /// A range: the keys from its begin, included, to the begin of the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Range {
@@ -51,7 +55,7 @@ impl Bounds {
         self.version == 0
     }
 
-    /// The tag of a key. Of stashes that one is taken whose `turn` it is.
+    /// The tag of a key. Of stashes that one is taken whose `turn` it is. Who looks for many keys has a [`Finder`].
     pub fn tag_of(&self, key: &[u8], turn: u64) -> Tag {
         self.tag_at(match self.has_stashes() {
             true => (turn % self.ranges.len().max(1) as u64) as usize,
@@ -140,6 +144,38 @@ impl Versions {
         };
         let ranges = ids.into_iter().zip(begins).map(|(id, begins)| Range { id, begins }).collect();
         Bounds { version: current.version + 1, ranges }
+    }
+
+    /// The next version, if ranges have got more than `drift` times the weight that each of `n` would have. These are divided
+    /// into parts of about that weight; all others stay as they are, so that nothing of them is divided anew. Only if that would
+    /// be more than twice `n` ranges, all are made anew. None: no range is so heavy, or each that is has one key.
+    pub fn split(&self, cdf: &Cdf, n: usize, drift: u64) -> Option<Bounds> {
+        let (current, count) = (self.current(), n.max(1) as u64);
+        let limit = drift.saturating_mul(cdf.total()) / count;
+        let mean = (cdf.total() / count).max(1);
+        let (mut ranges, mut next) = (Vec::with_capacity(current.ranges.len()), self.next.0);
+        for (at, range) in current.ranges.iter().enumerate() {
+            ranges.push(range.clone());
+            let end = current.ranges.get(at + 1).map(|next| &next.begins);
+            let (from, upto) = (cdf.below(&range.begins), end.map_or(cdf.total(), |end| cdf.below(end)));
+            let weight = upto.saturating_sub(from);
+            if weight <= limit {
+                continue;
+            }
+            // A cut at an end of the range is none.
+            let cuts = cdf.cuts(from, upto, weight.div_ceil(mean) as usize).into_iter();
+            for begins in cuts.filter(|cut| *cut > range.begins && end.is_none_or(|end| cut < end)) {
+                ranges.push(Range { id: RangeId(next), begins });
+                next += 1;
+            }
+        }
+        let is_more = ranges.len() > current.ranges.len();
+        let split = if is_more && ranges.len() > n.saturating_mul(2) {
+            self.next(cdf, n)
+        } else {
+            Bounds { version: current.version + 1, ranges }
+        };
+        (is_more && split.ranges != current.ranges).then_some(split)
     }
 
     /// Takes up the next version. One that does not follow the last is ignored, and the answer is false.
@@ -246,6 +282,46 @@ mod tests {
         let same = Bounds { version: 3, ..second };
         assert!(versions.push(same.clone()));
         assert!(same.ranges.iter().all(|range| versions.is_wanted(Tag { version: 2, range: range.id })));
+    }
+
+    #[test]
+    fn x5_of_a_sample_that_misled_only_heavy_ranges_are_divided_and_nothing_else_is() {
+        let mut versions = Versions::new(1);
+        // The first partitions have the lowest keys.
+        let first = versions.next(&cdf(0..64), 8);
+        versions.push(first.clone());
+        assert_eq!(versions.split(&cdf((0..64).chain(0..64)), 8, 2), None, "it did not mislead");
+        let second = versions.split(&cdf(0..128), 8, 2).unwrap();
+        assert!(versions.push(second.clone()));
+        let wanted: Vec<RangeId> = first.ranges.iter().map(|range| range.id).collect();
+        let (last, kept) = wanted.split_last().unwrap();
+        assert!(kept.iter().all(|id| versions.is_wanted(Tag { version: 1, range: *id })), "{second:?}");
+        assert!(!versions.is_wanted(Tag { version: 1, range: *last }), "it had half of all");
+        let begins: Vec<&[u8]> = second.ranges.iter().map(|range| &range.begins[..]).collect();
+        assert!(begins.is_sorted() && begins.len() > 8 && begins.len() <= 16, "{begins:?}");
+        let ids: BTreeSet<RangeId> = second.ranges.iter().map(|range| range.id).collect();
+        assert_eq!(ids.len(), second.ranges.len());
+        assert_eq!(versions.split(&cdf(0..128), 8, 2), None, "now they are even");
+        // Again and again: there are never more than twice as many as are wanted.
+        let counts = [160, 192, 224, 250].map(|most| {
+            let next = versions.split(&cdf(0..most), 8, 1).unwrap();
+            assert!(next.ranges[0].begins.is_empty() && versions.push(next.clone()), "{next:?}");
+            next.ranges.len()
+        });
+        assert_eq!(counts, [14, 15, 16, 8]);
+    }
+
+    #[test]
+    fn x5_a_range_of_one_key_is_not_split_and_one_with_a_heavy_key_is() {
+        let mut versions = Versions::new(1);
+        versions.push(versions.next(&cdf(0..40), 4));
+        let heavy = cdf((0..40).chain([25; 200]));
+        let split = versions.split(&heavy, 4, 2).unwrap();
+        let begins: Vec<&[u8]> = split.ranges.iter().map(|range| &range.begins[..]).collect();
+        assert!(begins.contains(&&[25][..]) && begins.contains(&&[25, 0][..]), "{begins:?}");
+        assert!(versions.push(split));
+        assert_eq!(versions.split(&heavy, 4, 2), None);
+        assert_eq!(versions.split(&Cdf::default(), 4, 2), None);
     }
 
     #[test]

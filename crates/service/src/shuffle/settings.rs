@@ -35,8 +35,15 @@ pub struct Settings {
     pub marks_bytes: u64,
     /// A holder asks the home of a shuffle that it has not heard of for so long.
     pub grace_ms: u64,
-    /// Keys that are sampled before the first bounds are made.
+    /// Keys that are sampled before the first bounds are made, and before new ones are.
     pub first_sample: u64,
+    /// But so many for each range that is wanted, if that is more.
+    pub range_sample: u64,
+    /// Though not more than this, however many ranges are wanted.
+    pub most_sample: u64,
+    /// What would go out without bounds waits so long for the first ones, if a sample has been reported that may suffice, and the
+    /// leader has not answered. Long against the time in which a decision of a leader is synced.
+    pub bounds_wait_ms: u64,
     /// A range that has more than so many times the mean weight causes new bounds.
     pub drift: u64,
     /// Versions of the bounds of one shuffle.
@@ -86,6 +93,14 @@ pub struct Settings {
     pub retry_budget: u64,
 }
 
+impl Settings {
+    /// Keys that are sampled before bounds of so many ranges are made.
+    pub fn sample_for(&self, ranges: u32) -> u64 {
+        let for_ranges = self.range_sample.saturating_mul(ranges.into()).min(self.most_sample);
+        self.first_sample.max(for_ranges).max(1)
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -104,7 +119,10 @@ impl Default for Settings {
             fetched_at_once: 64,
             marks_bytes: 1 << 20,
             grace_ms: 60_000,
-            first_sample: 100_000,
+            first_sample: 8_192,
+            range_sample: 4,
+            most_sample: 100_000,
+            bounds_wait_ms: 50,
             drift: 4,
             versions: 64,
             divisions: 16,

@@ -10,6 +10,7 @@
 
 use super::Bytes;
 use partage_core::limits;
+use std::collections::BTreeSet;
 
 /// The keys that stand for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,19 +176,27 @@ impl Cdf {
     /// Where `n` ranges of about equal weight begin: the first at the empty key, each at another key. A key that alone is as
     /// heavy as a range has one for itself, so there may be up to `2 n` ranges; there are fewer when there are fewer keys.
     pub fn begins(&self, n: usize) -> Vec<Bytes> {
-        let (total, n) = (u128::from(self.total()), n.max(1) as u128);
-        let mut begins = std::collections::BTreeSet::from([Bytes::from([].as_slice())]);
+        let first = std::iter::once(Bytes::from([].as_slice()));
+        let begins: BTreeSet<Bytes> = first.chain(self.cuts(0, self.total(), n)).collect();
+        begins.into_iter().collect()
+    }
+
+    /// Where the keys of these ranks, `upto` not among them, are cut into `n` parts of about equal weight. A key that alone is as
+    /// heavy as a part is cut off on both sides.
+    pub(super) fn cuts(&self, from: u64, upto: u64, n: usize) -> BTreeSet<Bytes> {
+        let (weight, n) = (u128::from(upto.saturating_sub(from)), n.max(1) as u128);
+        let mut cuts = BTreeSet::new();
         for i in 1..n {
-            let rank = (i * total / n) as u64;
+            let rank = from + (i * weight / n) as u64;
             let at = self.points.partition_point(|(_, upto)| *upto <= rank);
             let Some((key, upto)) = self.points.get(at) else { continue };
             let before = at.checked_sub(1).map_or(0, |at| self.points[at].1);
-            begins.insert(key.clone());
-            if u128::from(upto - before) * n >= total {
-                begins.insert(after(key));
+            cuts.insert(key.clone());
+            if u128::from(upto - before) * n >= weight {
+                cuts.insert(after(key));
             }
         }
-        begins.into_iter().collect()
+        cuts
     }
 }
 

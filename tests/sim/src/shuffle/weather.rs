@@ -112,7 +112,7 @@ impl Weather {
             floods: false,
             is_lone: false,
         };
-        weather.with_buffers().with_sizes().with_objects()
+        weather.with_buffers().with_sizes().with_objects().with_first_bounds()
     }
 
     /// In some worlds nodes that only buffer. They are drawn apart, so that all other worlds are what they were without these.
@@ -143,6 +143,19 @@ impl Weather {
         Weather { settings, refused, blind, ..self }
     }
 
+    /// In some worlds what would go out without bounds waits for the first ones, which few keys suffice for. In the others most
+    /// is written before them, and divided. These are drawn apart too.
+    fn with_first_bounds(self) -> Weather {
+        let mut draw = Draw::new(self.faults_for.rotate_left(48) ^ self.sync);
+        let range_sample = draw.between(0, 3);
+        let (bounds_wait_ms, first_sample) = match draw.chance(400) {
+            true => (draw.between(10, 60), draw.between(3, 20)),
+            false => (0, self.settings.first_sample),
+        };
+        let settings = Settings { first_sample, range_sample, bounds_wait_ms, ..self.settings };
+        Weather { settings, ..self }
+    }
+
     /// The same with one shuffle, and without faults.
     pub fn calm(self) -> Weather {
         let none = Weather { jobs: 1, fault_every: 0, lost: 0, doubled: 0, late: 0, busy: 0, ..self };
@@ -160,6 +173,8 @@ impl Weather {
             chunk_bytes: 4_000,
             batch_bytes: 4_000,
             first_sample: 20,
+            range_sample: 0,
+            bounds_wait_ms: 0,
             division_batches: 1,
             // Disks are slow, and no node is replaced for that.
             stand_in_ms: 20_000,

@@ -2,7 +2,7 @@
 
 use super::open::{Divided, written_as};
 use super::{Buffer, Effect, NodeId, ShuffleId, memory_in};
-use crate::shuffle::bounds::Tag;
+use crate::shuffle::bounds::{Finder, Tag};
 use crate::shuffle::message::Message;
 use crate::shuffle::plan::Division;
 use crate::shuffle::record::{Batch, BatchKey, Body, Segment, Stream, Tagged, divide, in_batches};
@@ -55,7 +55,8 @@ impl Buffer {
             return;
         }
         self.waits.end(waiter);
-        let parts = divide(segments, to, |tag: Tag| self.map.slot_of(*shuffle, tag.range));
+        let to = Finder::new(to.clone());
+        let parts = divide(segments, &to, |tag: Tag| self.map.slot_of(*shuffle, tag.range));
         let most = self.settings.batch_bytes;
         let parts: Vec<(PoolSlot, Vec<Tagged>)> =
             parts.into_iter().map(|(slot, tagged)| (slot, in_batches(tagged, most))).collect();

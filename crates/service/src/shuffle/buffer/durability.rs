@@ -20,11 +20,11 @@ impl Buffer {
         }
     }
 
-    /// The leader has said the durability. Attempts that were opened by a wrong handle fail; what others have written
-    /// stays.
-    pub(super) fn learn_durability(&mut self, now: Millis, shuffle: ShuffleId, durability: Durability) {
+    /// The leader has said it. Attempts that were opened by a wrong handle fail; what others have written stays. The answer is
+    /// whether it is new.
+    pub(super) fn learn_durability(&mut self, shuffle: ShuffleId, durability: Durability) -> bool {
         let Some(open) = self.shuffles.get_mut(&shuffle).filter(|open| open.durability.is_none()) else {
-            return;
+            return false;
         };
         open.durability = Some(durability);
         let wrong =
@@ -32,6 +32,11 @@ impl Buffer {
         let wrong: Vec<Attempt> =
             wrong.map(|((partition, id), _)| Attempt { shuffle, partition: *partition, id: *id }).collect();
         wrong.into_iter().for_each(|attempt| self.fail(attempt, Failed::OtherDurability));
+        true
+    }
+
+    /// It is known now, and bounds that came with it are taken up: what has waited for it alone goes out.
+    pub(super) fn durability_is_known(&mut self, now: Millis, shuffle: ShuffleId) {
         let has_waited = |open: &Open| open.writing == 0 && open.flush_at != Millis::NEVER;
         if self.shuffles.get(&shuffle).is_some_and(has_waited) {
             self.flush(now, shuffle);

@@ -15,11 +15,13 @@ impl Buffer {
         if open.has_new_sample() {
             open.sample_at = now;
         }
-        if open.writing > 0 || open.may_be_in_memory() {
+        let lingers = open.writing > 0 || open.may_be_in_memory();
+        if lingers {
             open.flush_at = open.flush_at.min(now + linger);
-        } else {
-            self.flush(now, shuffle);
         }
         self.report_sample(now, shuffle);
+        if !lingers && !self.waits_for_bounds(now, shuffle) {
+            self.flush(now, shuffle);
+        }
     }
 }

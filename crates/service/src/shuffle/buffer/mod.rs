@@ -10,13 +10,14 @@
 //! | marking | R nodes have the mark | whole: the buffer tells the client |
 //! | any but whole | the shuffle ends, or is sealed; the client goes, or is silent; no R nodes in time | gone: its records are never read |
 //!
-//! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits
-//! for all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag. The
-//! same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`). `share` says
-//! how much of the memory each shuffle may fill. Of a shuffle that combines, records of equal keys of one attempt become one
-//! when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
+//! A reader needs all batches of a stream up to the last one of a winner, also those of others between. So an attempt waits for
+//! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag. What would be
+//! written before the first bounds, and so be divided later, waits for them for a moment if they are about to come (`sampling`).
+//! The same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`).
+//! How much of its memory each shuffle may fill, `share` says. Of a shuffle that combines, records of equal keys of one attempt
+//! become one when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
 
-use super::bounds::{Bounds, Tag};
+use super::bounds::{Bounds, Finder, Tag};
 use super::message::{Message, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
@@ -42,6 +43,7 @@ mod durability;
 mod ending;
 mod failed;
 mod open;
+mod sampling;
 mod share;
 
 pub use counts::BufferCounts;
@@ -204,7 +206,8 @@ impl Buffer {
         let seed = (shuffle.0 as u64) ^ self.id.incarnation.0;
         let k = self.settings.sketch_k;
         self.shuffles.entry(shuffle).or_insert_with(|| Open {
-            bounds: Bounds::stashes(terms.stashes).into(),
+            bounds: Finder::new(Bounds::stashes(terms.stashes).into()).into(),
+            ranges: 1,
             attempts: BTreeMap::new(),
             out: BTreeSet::new(),
             marking: BTreeMap::new(),
@@ -225,6 +228,8 @@ impl Buffer {
             // It hears of later bounds when it reports.
             sample_at: now,
             reported: 0,
+            answer_by: Millis(0),
+            put_off: None,
             plan: None,
         })
     }
@@ -310,7 +315,9 @@ impl Buffer {
         open.records += segment.records.count();
         let bounds = open.bounds.clone();
         open.add(divide([segment], &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
-        if open.bytes >= self.settings.chunk_bytes && !self.combine_chunks(shuffle) {
+        let is_full = open.bytes >= self.settings.chunk_bytes;
+        self.report_first(now, shuffle);
+        if is_full && !self.waits_for_bounds(now, shuffle) && !self.combine_chunks(shuffle) {
             self.send_chunks(now, shuffle);
         }
     }
@@ -354,7 +361,7 @@ impl Buffer {
 
     fn send_chunks(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
-        open.flush_at = Millis::NEVER;
+        (open.flush_at, open.put_off) = (Millis::NEVER, None);
         self.counts.flushes += u64::from(open.records > 0);
         (open.bytes, open.records, open.segments) = (0, 0, 0);
         let durability = open.batch_durability();
@@ -455,8 +462,11 @@ impl Buffer {
     fn word(&mut self, now: Millis, shuffle: ShuffleId, word: Word) {
         match word {
             Word::Open(bounds, durability) => {
-                self.learn_durability(now, shuffle, durability);
+                let is_new = self.learn_durability(shuffle, durability);
                 self.bounds(now, shuffle, bounds);
+                if is_new {
+                    self.durability_is_known(now, shuffle);
+                }
             }
             Word::Sealed(plan) => self.sealed(now, shuffle, plan),
             Word::Failed(_) => self.over(shuffle, Failed::ShuffleFailed),
@@ -467,7 +477,7 @@ impl Buffer {
     fn bounds(&mut self, now: Millis, shuffle: ShuffleId, bounds: Arc<Bounds>) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         if bounds.version <= open.bounds.version {
-            return;
+            return self.answered(now, shuffle);
         }
         // Without room for more segments what is held goes out as it is.
         let more = open.more_divided(&bounds);
@@ -475,6 +485,7 @@ impl Buffer {
             self.flush(now, shuffle);
         }
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
+        let bounds = Arc::new(Finder::new(bounds));
         open.bounds = bounds.clone();
         open.segments = 0;
         let held = std::mem::take(&mut open.chunks).into_values().flat_map(|tagged| tagged.into_values());
@@ -532,25 +543,13 @@ impl Buffer {
         self.sending.tick(now, &self.map, &self.settings, &mut self.out);
         let shuffles: Vec<ShuffleId> = self.shuffles.keys().copied().collect();
         for shuffle in shuffles {
-            if self.shuffles.get(&shuffle).is_some_and(|open| now >= open.flush_at) {
+            let is_time = self.shuffles.get(&shuffle).is_some_and(|open| now >= open.flush_at);
+            if is_time && !self.waits_for_bounds(now, shuffle) {
                 self.flush(now, shuffle);
             }
             self.report_sample(now, shuffle);
             self.give_up(now, shuffle);
         }
-    }
-
-    /// Sends the leader the sample; the leader answers with its bounds.
-    fn report_sample(&mut self, now: Millis, shuffle: ShuffleId) {
-        let Some(open) = self.shuffles.get_mut(&shuffle).filter(|open| now >= open.sample_at) else { return };
-        let is_writing = open.attempts.values().any(|held| held.state != State::Whole);
-        let rest = if is_writing { self.settings.sample_ms } else { self.settings.grace_ms };
-        open.sample_at = now + rest;
-        let Some(leader) = self.map.live(self.map.home(shuffle)).first() else { return };
-        open.reported = open.sketch.count();
-        let sketch = Arc::new(open.sketch.clone());
-        let BufferId { node, incarnation } = self.id.clone();
-        self.out.push((leader.clone(), Message::Sample(shuffle, node, incarnation, sketch)));
     }
 
     fn give_up(&mut self, now: Millis, shuffle: ShuffleId) {

@@ -1,7 +1,7 @@
 //! What a buffer has of one shuffle.
 
 use super::Failed;
-use crate::shuffle::bounds::Bounds;
+use crate::shuffle::bounds::{Bounds, Finder};
 use crate::shuffle::plan::Plan;
 use crate::shuffle::record::{BatchKey, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Tagged, segments_of};
 use crate::shuffle::sketch::Sketch;
@@ -61,7 +61,9 @@ pub(super) struct Divided {
 /// What there is of one shuffle.
 #[derive(Debug, Clone)]
 pub(super) struct Open {
-    pub(super) bounds: Arc<Bounds>,
+    pub(super) bounds: Arc<Finder>,
+    /// Ranges that are wanted, as the attempt said that was opened last.
+    pub(super) ranges: u32,
     pub(super) attempts: BTreeMap<(u32, AttemptId), Held>,
     /// Those of them that have ended and are out: what is stored may make them whole. Most others are whole.
     pub(super) out: BTreeSet<(u32, AttemptId)>,
@@ -91,6 +93,10 @@ pub(super) struct Open {
     pub(super) sample_at: Millis,
     /// Keys of the sample that was reported last.
     pub(super) reported: u64,
+    /// Until when the leader is expected to answer a sample that may suffice for the first bounds.
+    pub(super) answer_by: Millis,
+    /// Until when what would have gone out waits for them at most.
+    pub(super) put_off: Option<Millis>,
     pub(super) plan: Option<Arc<Plan>>,
 }
 
@@ -113,6 +119,7 @@ impl Open {
             return Err(Failed::OtherDurability);
         }
         (self.weight, self.combine) = (u64::from(terms.bounded().weight), terms.combine);
+        self.ranges = terms.bounded().ranges;
         Ok(())
     }
 

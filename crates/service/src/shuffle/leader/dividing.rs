@@ -57,31 +57,26 @@ impl Led {
     }
 
     /// The next version of the bounds, if it is time for one: when the sample suffices or the shuffle is to be sealed, and later
-    /// when a range has got far more than its share.
+    /// when a range has got far more than its share. The first one is made of few keys, so that little is written before it: it
+    /// is looked at again whenever the sample has doubled.
     pub(super) fn next_bounds(&mut self, settings: &Settings) -> Option<Bounds> {
         let (count, version) = (self.sample_count(), self.versions.current().version);
         let ranges = self.terms.ranges.max(1) as usize;
+        // A leader that has taken over knows of no sample at first.
+        let enough = settings.sample_for(self.terms.ranges);
         if version == 0 {
-            let is_time = count >= settings.first_sample.max(1) || self.is_sealing();
+            let is_time = count >= enough || self.is_sealing();
             self.sampled = count;
             return is_time.then(|| self.versions.next(&self.cdf(settings), ranges));
         }
-        let is_time = count >= self.sampled.max(1).saturating_mul(2)
+        let is_time = count >= self.sampled.saturating_mul(2).max(enough)
             && version < settings.versions
             && !self.is_sealing();
         if !is_time {
             return None;
         }
         self.sampled = count;
-        let cdf = self.cdf(settings);
-        let begins: Vec<u64> =
-            self.versions.current().ranges.iter().map(|range| cdf.below(&range.begins)).collect();
-        let ends = begins.iter().skip(1).copied().chain([cdf.total()]);
-        let heaviest = begins.iter().zip(ends).map(|(begin, end)| end.saturating_sub(*begin)).max()?;
-        let next = self.versions.next(&cdf, ranges);
-        let is_same = next.ranges == self.versions.current().ranges;
-        let limit = settings.drift.saturating_mul(cdf.total()) / ranges as u64;
-        (heaviest > limit && !is_same).then_some(next)
+        self.versions.split(&self.cdf(settings), ranges, settings.drift)
     }
 
     /// The divisions that are done and not decided yet: they are decided together.
@@ -178,6 +173,12 @@ fn some_of(
 }
 
 impl Leader {
+    /// Whether the first bounds of a shuffle are made, and do not count yet: when they do, all nodes hear of them.
+    pub(super) fn makes_first_bounds(&self, shuffle: ShuffleId) -> bool {
+        let led = self.shuffles.get(&shuffle);
+        led.is_some_and(|led| led.deciding > 0 && led.versions.current().version == 0)
+    }
+
     /// Orders what is to be divided, and orders again what was not answered.
     pub(super) fn order_divisions(&mut self, now: Millis, shuffle: ShuffleId) {
         let map = self.map.clone();

@@ -272,8 +272,11 @@ impl Leader {
                     let is_new = led.sample(node, incarnation, sketch);
                     led.touched = if is_new { now } else { led.touched };
                 }
-                self.asked(now, from, shuffle);
                 self.advance(now, shuffle);
+                // That bounds are being made is no answer: these are.
+                if !self.makes_first_bounds(shuffle) {
+                    self.asked(now, from, shuffle);
+                }
             }
             Message::Marks { shuffle, after, marks, has_more } => {
                 self.marks(now, from, (shuffle, after, has_more), marks);

@@ -11,6 +11,8 @@ use crate::shuffle::{AttemptId, AttemptKey, BufferId, Durability, RangeId, TaskI
 use partage_core::base::id::Incarnation;
 use partage_core::limits;
 
+mod sampling;
+
 const SHUFFLE: ShuffleId = ShuffleId(7);
 const SLOT: PoolSlot = PoolSlot(0);
 const MARKS: u32 = 20;
@@ -60,12 +62,16 @@ fn leader() -> Leader {
 const TERMS: Terms = Terms::new(1, 1);
 
 fn leader_of(options: ShuffleOptions) -> Leader {
+    leader_as(TERMS, options)
+}
+
+fn leader_as(terms: Terms, options: ShuffleOptions) -> Leader {
     let decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
     let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
     leader.handle(Millis(0), Event::Tick);
     leader.synced(0);
-    leader.handle(Millis(0), Event::Request(1, SHUFFLE, Request::Start(TERMS, options)));
-    assert!(leader.synced(1).contains(&Effect::Answer(1, Ok(Answer::Started(TERMS)))));
+    leader.handle(Millis(0), Event::Request(1, SHUFFLE, Request::Start(terms, options)));
+    assert!(leader.synced(1).contains(&Effect::Answer(1, Ok(Answer::Started(terms)))));
     leader
 }
 

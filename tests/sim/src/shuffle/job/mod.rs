@@ -15,7 +15,9 @@ use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::reader::Reader;
 use partage_service::shuffle::record::Record;
-use partage_service::shuffle::{AttemptId, Bytes, Combine, Durability, ShuffleId, ShuffleOptions, Terms};
+use partage_service::shuffle::{
+    AttemptId, Bytes, Combine, Durability, ShuffleId, ShuffleOptions, Terms, Writer,
+};
 use std::sync::Arc;
 
 mod reading;
@@ -312,6 +314,13 @@ impl Job {
     }
 }
 
+/// Whether there are records, and no division has written any of them.
+fn is_undivided(plan: &Plan) -> bool {
+    let mut writers = plan.needed.values().flat_map(|needed| needed.keys());
+    plan.winners.values().any(|winner| winner.records > 0)
+        && !writers.any(|writer| matches!(writer, Writer::Division(..)))
+}
+
 fn end_of(frames: &[Vec<Record>]) -> Input {
     let records = frames.iter().flatten();
     Input::End(records.clone().count() as u64, records.map(Record::bytes).sum())
@@ -461,6 +470,7 @@ impl World {
             (Phase::Sealing, Ok(Answer::Sealed(plan))) => {
                 self.outcome.sealed += 1;
                 self.outcome.later_bounds += u64::from(plan.ranges.iter().any(|range| range.since > 1));
+                self.outcome.undivided += u64::from(is_undivided(&plan));
                 self.oracle.sealed(&plan, job.partitions)?;
                 job.plan = Some(plan);
                 job.phase = Phase::Reading;

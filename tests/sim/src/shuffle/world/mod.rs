@@ -62,6 +62,8 @@ pub struct Outcome {
     pub sealed: u64,
     /// Those of which some bounds came after the first.
     pub later_bounds: u64,
+    /// Those with records of which nothing was divided: all was written by bounds that were right.
+    pub undivided: u64,
     /// Seals that listed partitions.
     pub lacking: u64,
     /// Attempts of input partitions that clients began.
@@ -105,12 +107,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn numbers(&mut self) -> [(&'static str, &mut u64); 25] {
+    fn numbers(&mut self) -> [(&'static str, &mut u64); 26] {
         [
             ("steps", &mut self.steps),
             ("shuffles", &mut self.jobs),
             ("sealed", &mut self.sealed),
             ("with later bounds", &mut self.later_bounds),
+            ("with nothing divided", &mut self.undivided),
             ("seals that lack a partition", &mut self.lacking),
             ("attempts", &mut self.attempts),
             ("stored", &mut self.stored),
