@@ -1,6 +1,6 @@
 //! Records, and how they travel: a client's frame becomes segments, segments of a slot become a batch, batches are a stream.
 
-use super::bounds::{Bounds, Tag};
+use super::bounds::{Finder, Tag};
 use super::records::PackedRecords;
 use super::{AttemptId, AttemptKey, Bytes, Durability, PoolSlot, ShuffleId, Writer};
 use partage_core::limits;
@@ -265,7 +265,7 @@ impl Numbers {
 /// Divides segments by bounds, and by the slots that the ranges have. A segment that is divided keeps its order in every part.
 pub fn divide(
     segments: impl IntoIterator<Item = Segment>,
-    bounds: &Bounds,
+    bounds: &Finder,
     slot_of: impl Fn(Tag) -> PoolSlot,
 ) -> BTreeMap<PoolSlot, Tagged> {
     let mut divided: BTreeMap<PoolSlot, Tagged> = BTreeMap::new();
@@ -299,7 +299,7 @@ struct Part {
 
 /// The records of each range, by its place, in their order: all are copied into bytes that they share. `parts` has a place for
 /// each range, and is left as it was.
-fn parted(records: &PackedRecords, bounds: &Bounds, parts: &mut [Part]) -> Vec<(usize, PackedRecords)> {
+fn parted(records: &PackedRecords, bounds: &Finder, parts: &mut [Part]) -> Vec<(usize, PackedRecords)> {
     let bytes = records.bytes();
     let (mut ranges, mut touched) = (Vec::with_capacity(bytes.len() / 64), Vec::new());
     for place in records.places() {

@@ -124,16 +124,16 @@ impl BatchFile {
         group: &[Arc<Batch>],
         syncs: bool,
     ) -> Result<Vec<Place>, AppendError> {
-        let (mut bytes, mut places) = (Vec::new(), Vec::new());
+        let room = group.iter().map(|batch| usize::try_from(batch.room()).unwrap_or(0)).sum();
+        let (mut bytes, mut places) = (Vec::with_capacity(room), Vec::new());
         for batch in group {
-            let mut payload = Vec::with_capacity(BEFORE + usize::try_from(batch.room()).unwrap_or(0));
-            payload.put_u64(self.synced);
-            batch::encode(batch, &mut payload);
             let number = self.next_frame + places.len() as u64;
-            let frame = frame::encode(self.number, number, payload);
             let offset = self.end + bytes.len() as u64;
-            places.push(Place { file: self.number, offset, bytes: frame.len(), number });
-            bytes.extend_from_slice(&frame);
+            let length = frame::encode_into(&mut bytes, self.number, number, |out| {
+                out.put_u64(self.synced);
+                batch::encode(batch, out);
+            });
+            places.push(Place { file: self.number, offset, bytes: length, number });
         }
         let file = match &mut self.file {
             Some(file) => file,
@@ -174,16 +174,18 @@ fn unknown(path: &Path, what: &str, error: &io::Error) -> AppendError {
 }
 
 /// The batch in a frame that was read, or what is wrong with it.
-pub(crate) fn read_frame(bytes: &[u8], place: Place) -> Result<Batch, Damage> {
+pub(crate) fn read_frame(mut bytes: Vec<u8>, place: Place) -> Result<Batch, Damage> {
     let damage = |what: String| Damage { offset: place.offset, what };
-    match frame::find(bytes, place.file, 0, place.number) {
-        Ok(Found::Record { payload, .. }) => {
-            let form = Bytes::from(payload).slice(BEFORE..);
-            batch::decode(&form).ok_or_else(|| damage("the form of the batch is not known".to_owned()))
-        }
-        Ok(Found::End | Found::Torn) => Err(damage(format!("record {} is not whole", place.number))),
-        Err(found) => Err(damage(found.what)),
-    }
+    let Some(length) = frame::payload_in_place(&mut bytes, place.file, place.number).map(|payload| payload.len())
+    else {
+        return Err(match frame::find(&bytes, place.file, 0, place.number) {
+            Ok(_) => damage(format!("record {} is not whole", place.number)),
+            Err(found) => damage(found.what),
+        });
+    };
+    let payload = Bytes::from(bytes).slice(frame::RECORD_HEADER..frame::RECORD_HEADER + length);
+    let form = payload.slice(BEFORE.min(length)..);
+    batch::decode(&form).ok_or_else(|| damage("the form of the batch is not known".to_owned()))
 }
 
 /// What a start finds in a file.

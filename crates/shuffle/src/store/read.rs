@@ -131,7 +131,7 @@ impl BatchReader {
             }
             Err(error) => return Err(BatchError::Failed { key: key.clone(), why: error.to_string() }),
         };
-        match file::read_frame(&bytes, place) {
+        match file::read_frame(bytes, place) {
             Ok(batch) if batch.key == *key => {
                 self.read.add(batch.records(), place.bytes as u64);
                 Ok(Some(batch))

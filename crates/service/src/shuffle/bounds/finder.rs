@@ -1,7 +1,7 @@
 //! Which range a key is in, for many keys: most are told apart by one word of each, without a look at the keys themselves.
 
 use super::{Bounds, Tag};
-use crate::shuffle::{Bytes, RangeId};
+use crate::shuffle::Bytes;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -39,12 +39,11 @@ impl Finder {
         if self.bounds.version == 0 {
             return self.bounds.tag_of(key, turn);
         }
-        let range = self.bounds.ranges.get(self.place(key)).map_or(RangeId(0), |range| range.id);
-        Tag { version: self.bounds.version, range }
+        self.bounds.tag_at(self.place_of(key))
     }
 
     /// The place of the range: so many but the first begin at the key or before it.
-    fn place(&self, key: &[u8]) -> usize {
+    pub(in crate::shuffle) fn place_of(&self, key: &[u8]) -> usize {
         let Some(rest) = key.strip_prefix(&self.common[..]) else {
             return if *key < self.common[..] { 0 } else { self.words.len() };
         };
@@ -77,6 +76,7 @@ fn word(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shuffle::RangeId;
     use crate::shuffle::bounds::Range;
     use proptest::prelude::*;
     use std::collections::BTreeSet;

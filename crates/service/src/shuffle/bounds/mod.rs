@@ -69,7 +69,7 @@ impl Bounds {
     }
 
     /// The tag of a range by its place.
-    pub(super) fn tag_at(&self, at: usize) -> Tag {
+    pub(in crate::shuffle) fn tag_at(&self, at: usize) -> Tag {
         let range = self.ranges.get(at).map_or(RangeId(0), |range| range.id);
         Tag { version: self.version, range }
     }
