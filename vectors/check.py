@@ -755,6 +755,8 @@ SHUFFLE_FRAMES = [
     frame_case("refused", 108, [*CALL, "text disk-full", "fixed 02", "text the disk of n1 is full"]),
     frame_case("pong", 5, [], False),
     frame_case("batch refused", 18, [*STREAM, *OF_BUFFER, *BATCH_NUMBER, "fixed 02"]),
+    frame_case("ask whether it is stored", 42, [*STREAM, *OF_BUFFER, *BATCH_NUMBER, "fixed 01"]),
+    frame_case("not stored", 43, [*STREAM, *OF_BUFFER, *BATCH_NUMBER, "fixed 03"]),
     frame_case("fetch", 20, [
         "count 2", *STREAM, *OF_BUFFER, *BATCH_NUMBER, *STREAM, "fixed 02", *TASK, *OWN, *BATCH_NUMBER,
     ], False),

@@ -150,6 +150,10 @@ kinds! {
     MakeRoom = 40, Node, SHORT_BYTES;
     /// A replica has not all that it is to divide or to count.
     ReplicaLacks = 41, Node, SHORT_BYTES;
+    /// Is a batch stored?
+    AskStored = 42, Node, SHORT_BYTES;
+    /// It is not, so far.
+    NotStored = 43, Node, SHORT_BYTES;
     /// A shuffle is to begin.
     Start = 64, Client, LONG_BYTES;
     /// An attempt of an input partition begins; its records follow.

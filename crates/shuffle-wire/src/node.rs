@@ -174,6 +174,8 @@ pub fn frame(message: &Message) -> Result<Frame, FrameError> {
         Message::Batch(batch) => put(Kind::Batch, batch, out),
         Message::Stored(key) => put(Kind::Stored, key, out),
         Message::Refused(key, how) => put(Kind::BatchRefused, &(key.clone(), *how), out),
+        Message::AskStored(key, overtakes) => put(Kind::AskStored, &(key.clone(), *overtakes), out),
+        Message::NotStored(key, why) => put(Kind::NotStored, &(key.clone(), *why), out),
         Message::Inventory { slot, round, asks, has } => {
             (*slot, *round, *asks).put(out);
             put(Kind::Inventory, has, out)
@@ -225,7 +227,10 @@ fn batch_room(batch: &Batch) -> usize {
 pub fn shuffle_of(message: &Message) -> Option<ShuffleId> {
     match message {
         Message::Batch(batch) => Some(batch.key.stream.shuffle),
-        Message::Stored(key) | Message::Refused(key, _) => Some(key.stream.shuffle),
+        Message::Stored(key)
+        | Message::Refused(key, _)
+        | Message::AskStored(key, _)
+        | Message::NotStored(key, _) => Some(key.stream.shuffle),
         Message::Ask(shuffle)
         | Message::Word(shuffle, _)
         | Message::Dropped(shuffle)
@@ -264,6 +269,8 @@ fn take(kind: Kind, shuffle: Option<ShuffleId>, from: &mut Cursor<'_>) -> Result
     Ok(match kind {
         Kind::Stored => Message::Stored(Form::take(from)?),
         Kind::BatchRefused => Message::Refused(Form::take(from)?, Form::take(from)?),
+        Kind::AskStored => Message::AskStored(Form::take(from)?, Form::take(from)?),
+        Kind::NotStored => Message::NotStored(Form::take(from)?, Form::take(from)?),
         Kind::Inventory => {
             let (slot, round, asks) = Form::take(from)?;
             Message::Inventory { slot, round, asks, has: Form::take(from)? }

@@ -16,7 +16,7 @@ const USAGE: &str =
        sim --interrupt SCENARIO --step N [--victim NODE] [--words N]
        sim --datasets [--seed N | --seeds N [--from N]] [--plant INVARIANT]
        sim --replication [--seed N | --seeds N [--from N]] [--plant INVARIANT] [--words N]
-       sim --shuffles|--floods [--seed N | --seeds N [--from N]] [--plant INVARIANT] [--words N]
+       sim --shuffles|--floods|--busy [--seed N | --seeds N [--from N]] [--plant INVARIANT] [--words N]
        sim --mutants
        sim --fleet N | --steady";
 
@@ -41,6 +41,8 @@ struct Arguments {
     shuffles: bool,
     /// Whether it is one of them, which one shuffle floods.
     floods: bool,
+    /// Whether their nodes are busy.
+    busy: bool,
     stride: u64,
     step: Option<u64>,
     victim: Place,
@@ -61,6 +63,7 @@ fn arguments() -> Result<Arguments, String> {
         replication: false,
         shuffles: false,
         floods: false,
+        busy: false,
         stride: 1,
         step: None,
         victim: Place::Coordinator(0),
@@ -93,6 +96,7 @@ fn arguments() -> Result<Arguments, String> {
             "--replication" => found.replication = true,
             "--shuffles" => found.shuffles = true,
             "--floods" => found.floods = true,
+            "--busy" => found.busy = true,
             "--words" => found.words = number(&flag, &value()?)? as usize,
             "--stride" => found.stride = number(&flag, &value()?)?.max(1),
             "--step" => found.step = Some(number(&flag, &value()?)?),
@@ -139,7 +143,7 @@ fn main() -> Result<(), String> {
     if arguments.replication {
         return replication(&arguments);
     }
-    if arguments.shuffles || arguments.floods {
+    if arguments.shuffles || arguments.floods || arguments.busy {
         return shuffles(&arguments);
     }
     match (&arguments.interrupt, arguments.step) {
@@ -248,12 +252,17 @@ fn shuffles(arguments: &Arguments) -> Result<(), String> {
     let Arguments { from, seeds, bug, words, .. } = *arguments;
     let (mut failed, mut all) = (0u64, sim::shuffle::Outcome::default());
     planted::plant(bug);
-    let flag = if arguments.floods { "--floods" } else { "--shuffles" };
+    let flag = match (arguments.floods, arguments.busy) {
+        (true, _) => "--floods",
+        (false, true) => "--busy",
+        (false, false) => "--shuffles",
+    };
     for seed in from..from + seeds {
         let kept = (seeds == 1).then_some(words);
-        let (outcome, told) = match arguments.floods {
-            true => sim::shuffle::run_flood(seed, kept),
-            false => sim::shuffle::run_with_words(seed, kept),
+        let (outcome, told) = match flag {
+            "--floods" => sim::shuffle::run_flood(seed, kept),
+            "--busy" => sim::shuffle::run_busy(seed, kept),
+            _ => sim::shuffle::run_with_words(seed, kept),
         };
         all.add(&outcome);
         if let Some(broken) = &outcome.broken {

@@ -48,6 +48,8 @@ enum Hunt {
     Shuffles,
     /// Runs of a shuffle that floods, and one that trickles.
     Floods,
+    /// Runs of shuffles on nodes that are busy.
+    Busy,
 }
 
 /// How a bug was seen.
@@ -130,6 +132,7 @@ fn hunt_of(bug: Planted) -> Hunt {
         | Planted::FeedByIndex => Hunt::Scenario(scenario_of_tables(bug)),
         Planted::S18 | Planted::Theirs | Planted::Forgets => Hunt::Datasets(dataset::run_ordered),
         Planted::NoShares => Hunt::Floods,
+        Planted::ResentWhileBusy => Hunt::Busy,
         bug if Planted::METADATA.contains(&bug) => Hunt::Metadata,
         bug if Planted::REPLICATION.contains(&bug) => Hunt::Replication,
         bug if Planted::SHUFFLES.contains(&bug) => Hunt::Shuffles,
@@ -178,6 +181,7 @@ pub fn hunt(bug: Planted) -> Result<Caught, String> {
         Hunt::Replication => by_outcome(bug, |seed| replication::run(seed).broken),
         Hunt::Shuffles => by_outcome(bug, |seed| shuffle::run(seed).broken),
         Hunt::Floods => by_outcome(bug, |seed| shuffle::run_flood(seed, None).0.broken),
+        Hunt::Busy => by_outcome(bug, |seed| shuffle::run_busy(seed, None).0.broken),
     }
 }
 

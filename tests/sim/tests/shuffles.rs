@@ -2,7 +2,7 @@
 
 use partage_core::base::planted::Planted;
 use sim::mutants::{self, Caught};
-use sim::shuffle::{Outcome, run, run_flood, run_interrupted, run_lone};
+use sim::shuffle::{Outcome, run, run_busy, run_flood, run_interrupted, run_lone};
 
 /// Seeds of the suite; `--shuffles` has more.
 const SEEDS: u64 = 100;
@@ -54,6 +54,21 @@ fn r1_a_shuffle_that_floods_does_not_stop_one_that_trickles() {
     // It was sealed and read beside that one.
     assert!(all.sealed >= FLOODS && all.reads >= 4 * FLOODS && all.divisions > FLOODS, "{all}");
     assert!(all.held_back > 200 * FLOODS && all.taken > 200 * FLOODS, "{all}");
+}
+
+/// Seeds of busy nodes; `--busy` has more.
+const BUSY: u64 = 30;
+
+#[test]
+fn r1_what_nodes_are_slow_to_store_is_not_sent_again() {
+    let mut all = Outcome::default();
+    for seed in 0..BUSY {
+        let (outcome, _) = run_busy(seed, None);
+        assert_eq!(outcome.broken, None, "seed {seed} after {} steps", outcome.steps);
+        all.add(&outcome);
+    }
+    println!("{all}");
+    assert!(all.sealed == all.jobs && all.stored > 2 * BUSY, "{all}");
 }
 
 /// Of each so many messages and syncs one is a moment at which a process is killed.

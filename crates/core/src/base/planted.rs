@@ -255,6 +255,8 @@ pub enum Planted {
     OwnCut,
     /// R1: a buffer takes a frame whenever its memory has room for it, whatever the share of its shuffle is.
     NoShares,
+    /// R1: a batch is sent again to a node that is busy, where the node would be asked whether it has it.
+    ResentWhileBusy,
     /// D6: a buffer combines records of equal keys whatever attempts they are of.
     CombinedAcross,
 }
@@ -292,7 +294,7 @@ impl Planted {
     ];
 
     /// Those that the simulator of shuffles must catch.
-    pub const SHUFFLES: [Planted; 15] = [
+    pub const SHUFFLES: [Planted; 16] = [
         Planted::AckedBelowR,
         Planted::AckedUnsynced,
         Planted::TwoWinners,
@@ -307,6 +309,7 @@ impl Planted {
         Planted::SealedWithout,
         Planted::OwnCut,
         Planted::NoShares,
+        Planted::ResentWhileBusy,
         Planted::CombinedAcross,
     ];
 

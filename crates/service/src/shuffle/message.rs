@@ -24,6 +24,21 @@ pub enum Word {
     Ended(Ended),
 }
 
+/// Why a batch is not stored, so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhyNotStored {
+    /// The node knows nothing of it: it was lost on its way.
+    Unknown,
+    /// It is being stored.
+    Soon,
+    /// The node has no memory for it now.
+    Busy,
+    /// The disk of the node has no room for it.
+    Full,
+    /// The node stores nothing of its slot.
+    Elsewhere,
+}
+
 /// What one node says to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
@@ -33,6 +48,11 @@ pub enum Message {
     Stored(BatchKey),
     /// The shuffle of it has ended: it is not stored.
     Refused(BatchKey, Ended),
+    /// Nothing was heard of a batch that was sent: is it stored? Such a question comes after the batch, unless that is late. Or it
+    /// comes as fast as it can, and may overtake the batch (`true`): then it is only asked whether the node answers.
+    AskStored(BatchKey, bool),
+    /// It is not, and why.
+    NotStored(BatchKey, WhyNotStored),
     /// What the sender has on disk of a slot.
     Inventory {
         /// The slot that the batches belong to.

@@ -5,11 +5,16 @@
 pub struct Settings {
     /// An attempt that has ended waits so long for others that are being written, so that they share batches.
     pub linger_ms: u64,
-    /// A node that has not stored a batch after this time is replaced by a stand-in. One that has stored another batch within
-    /// this time is busy: it is replaced after ten times as long.
+    /// A node that was sent a batch and has answered nothing within this time, no question either, is replaced by a stand-in. One
+    /// that answers and has not stored the batch is busy: it is replaced after forty times as long.
     pub stand_in_ms: u64,
-    /// What was not answered is sent again after this time.
+    /// What was not answered is sent again after this time. Batches are not: their nodes are asked whether they have them.
     pub resend_ms: u64,
+    /// Memory of the batches that are under way from one node to another one, at most, and one batch more. The others wait where
+    /// they are.
+    pub window_bytes: u64,
+    /// The number of these batches.
+    pub window_batches: u64,
     /// An attempt that is not stored on enough nodes after this time fails.
     pub give_up_ms: u64,
     /// An attempt whose client has sent nothing for so long fails.
@@ -107,6 +112,8 @@ impl Default for Settings {
             linger_ms: 5,
             stand_in_ms: 500,
             resend_ms: 250,
+            window_bytes: 32 << 20,
+            window_batches: 4_096,
             give_up_ms: 60_000,
             silent_ms: 60_000,
             buffer_bytes: 512 << 20,

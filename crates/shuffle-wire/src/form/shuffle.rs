@@ -6,7 +6,7 @@ use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::bounds::{Bounds, Range, Tag};
 use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
-use partage_service::shuffle::message::Word;
+use partage_service::shuffle::message::{WhyNotStored, Word};
 use partage_service::shuffle::options::OptionDifference;
 use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, EndMark, Numbers, Stream};
@@ -142,6 +142,9 @@ choices! {
     };
     What, "kind of append", { 1 => Whole(decisions), 2 => After(number, decisions) };
     Refused, "refusal of decisions", { 1 => Stale(epoch), 2 => Lacks };
+    WhyNotStored, "reason why a batch is not stored", {
+        1 => Unknown, 2 => Soon, 3 => Busy, 4 => Full, 5 => Elsewhere
+    };
     Word, "state of a shuffle", {
         1 => Open(bounds, durability), 2 => Sealed(plan), 3 => Failed(why), 4 => Ended(how)
     };

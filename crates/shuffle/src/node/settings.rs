@@ -123,6 +123,8 @@ impl NodeSettings {
             buffer_bytes: 16 * part,
             chunk_bytes: default.machines.chunk_bytes.min(2 * part),
             batch_bytes: default.machines.batch_bytes.min(part / BATCHES_AT_HAND),
+            // Three nodes at a time have room for what they send to one.
+            window_bytes: default.machines.window_bytes.min(part),
             ..default.machines.clone()
         };
         let store = StoreSettings { file_bytes: default.store.file_bytes.min(2 * part), ..default.store };

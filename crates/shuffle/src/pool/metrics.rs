@@ -138,6 +138,7 @@ fn traffic(page: &mut Page, running: &Running) {
             buffer.held_back,
         ),
         ("stand_ins", "Batches that were sent to a node which stands in for another one", buffer.stand_ins),
+        ("sent_again_batches", "Batches that were sent to a node once more", buffer.sent_again),
         ("divisions", "Divisions that this node has begun to write", buffer.divisions),
         ("not_stored_batches", "Batches for which there was no room to be stored", not_stored),
     ];

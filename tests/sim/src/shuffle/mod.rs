@@ -23,6 +23,9 @@
 //! In a run of its own nothing goes wrong, but one shuffle floods a buffer into which another one trickles ([`run_flood`]): each
 //! attempt of that is acknowledged within a time that depends on the disks and on no client, and then it is sealed and read (R1,
 //! L1).
+//!
+//! In another one ([`run_busy`]) nodes are busy: what they store takes long, and some of it finds no room. No batch is sent more
+//! often than to R nodes, and once more each time that it found no room (R1): what is slow becomes no slower by being waited for.
 
 mod disk;
 mod job;
@@ -33,4 +36,4 @@ mod pool;
 mod weather;
 mod world;
 
-pub use world::{Lone, Outcome, run, run_flood, run_interrupted, run_lone, run_with_words};
+pub use world::{Lone, Outcome, run, run_busy, run_flood, run_interrupted, run_lone, run_with_words};

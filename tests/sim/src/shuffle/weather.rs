@@ -38,6 +38,10 @@ pub struct Weather {
     pub refused: u64,
     /// A node that does not see what others have put there, until faults end.
     pub blind: Option<usize>,
+    /// How many of a thousand batches find no room where they come.
+    pub no_room: u64,
+    /// How long it takes at most until a batch is stored, however few there are: all nodes are busy. 0: as long as a sync.
+    pub stored_late: True,
     /// Whether one shuffle floods a buffer into which another one trickles.
     pub floods: bool,
     /// While its one shuffle is under way no machine is called with a tick, and its job goes on as soon as it has an answer.
@@ -109,10 +113,12 @@ impl Weather {
             die: *draw.pick(&[0, 20, 100]).unwrap_or(&20),
             refused: 0,
             blind: None,
+            no_room: 0,
+            stored_late: 0,
             floods: false,
             is_lone: false,
         };
-        weather.with_buffers().with_sizes().with_objects().with_first_bounds()
+        weather.with_buffers().with_sizes().with_objects().with_first_bounds().with_windows()
     }
 
     /// In some worlds nodes that only buffer. They are drawn apart, so that all other worlds are what they were without these.
@@ -156,9 +162,18 @@ impl Weather {
         Weather { settings, ..self }
     }
 
+    /// Little that is under way to a node at a time, and nodes without room. These are drawn apart too.
+    fn with_windows(self) -> Weather {
+        let mut draw = Draw::new(self.faults_for.rotate_left(16) ^ self.sync);
+        let (window_bytes, window_batches) = (draw.between(300, 20_000), draw.between(1, 64));
+        let no_room = *draw.pick(&[0, 20, 100]).unwrap_or(&0);
+        Weather { settings: Settings { window_bytes, window_batches, ..self.settings }, no_room, ..self }
+    }
+
     /// The same with one shuffle, and without faults.
     pub fn calm(self) -> Weather {
-        let none = Weather { jobs: 1, fault_every: 0, lost: 0, doubled: 0, late: 0, busy: 0, ..self };
+        let none =
+            Weather { jobs: 1, fault_every: 0, lost: 0, doubled: 0, late: 0, busy: 0, no_room: 0, ..self };
         Weather { faults_for: MS, speculated: 0, die: 0, refused: 0, ..none }
     }
 
@@ -184,11 +199,50 @@ impl Weather {
             give_up_ms: 30_000,
             silent_ms: 30_000,
             has_objects: false,
+            window_bytes: 32 << 20,
+            window_batches: 4_096,
             ..self.settings.clone()
         };
         let (sync, delay) = (draw.between(10_000, 16_000), draw.between(100, 1_000));
         let size = Weather { nodes: 3, first: 3, buffers: 0, slots: 6, replicas: 2, ..self.calm() };
         Weather { jobs: 2, settings, sync, delay, floods: true, ..size }
+    }
+
+    /// The same with nodes that are busy: a batch is stored some times later than its sender asks about it, and than a silent
+    /// node is replaced, and some batches find no room. Nothing else goes wrong.
+    pub fn of_busy(self, draw: &mut Draw) -> Weather {
+        let batch_bytes = draw.between(200, 1_500);
+        let settings = Settings {
+            stand_in_ms: draw.between(600, 1_000),
+            resend_ms: draw.between(80, 150),
+            window_bytes: draw.between(3_000, 12_000),
+            window_batches: draw.between(4, 64),
+            buffer_bytes: 40_000,
+            chunk_bytes: batch_bytes,
+            batch_bytes,
+            divisions: 16,
+            division_batches: 20,
+            task_ms: 20_000,
+            gather_ms: 2_000,
+            give_up_ms: 30_000,
+            silent_ms: 30_000,
+            has_objects: false,
+            ..self.settings.clone()
+        };
+        let (stored_late, no_room) =
+            (draw.between(1_500, 2_500) * MS, *draw.pick(&[0, 50, 150]).unwrap_or(&0));
+        let size = Weather { nodes: 4, first: 4, buffers: 0, slots: 6, replicas: 2, ..self.calm() };
+        let until = 30_000 * MS;
+        Weather {
+            jobs: 2,
+            faults_for: until,
+            sync: 1_000,
+            delay: 200,
+            settings,
+            stored_late,
+            no_room,
+            ..size
+        }
     }
 
     /// One shuffle on three nodes in one network, by the numbers that nodes run by, without faults and without ticks. Only that

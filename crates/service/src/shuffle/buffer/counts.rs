@@ -21,4 +21,6 @@ pub struct BufferCounts {
     pub sent_bytes: u64,
     /// Batches that went to a node which stands in for another one.
     pub stand_ins: u64,
+    /// Batches that went to a node once more, as it lacked them or had no room for them.
+    pub sent_again: u64,
 }

@@ -71,7 +71,7 @@ impl Buffer {
             for (number, tagged) in (1..).zip(batches) {
                 let key = BatchKey { stream: stream.clone(), number };
                 let batch = Batch { key, durability, body: Body::Records(tagged) };
-                self.sending.send(now, &self.map, batch, &mut self.out);
+                self.sending.send(now, &self.map, &self.settings, batch, &mut self.out);
             }
         }
         self.end_division(*shuffle, *task);

@@ -18,7 +18,7 @@
 //! become one when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
 
 use super::bounds::{Bounds, Finder, Tag};
-use super::message::{Message, Word};
+use super::message::{Message, WhyNotStored, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
 use super::record::{
@@ -45,6 +45,7 @@ mod failed;
 mod open;
 mod sampling;
 mod share;
+mod storing;
 
 pub use counts::BufferCounts;
 pub use failed::Failed;
@@ -84,6 +85,8 @@ pub enum Event {
     Stored(NodeId, BatchKey),
     /// A node does not store the batch, as there is no such shuffle any more.
     Refused(BatchKey, Ended),
+    /// It has not stored it, so far.
+    NotStored(NodeId, BatchKey, WhyNotStored),
     /// What the leader says of a shuffle.
     Word(ShuffleId, Word),
     /// The holder of this process has all that this leader wants to be divided, which takes about so much memory.
@@ -151,8 +154,9 @@ impl Buffer {
     /// What it has done since it started.
     pub fn counts(&self) -> BufferCounts {
         let sent = self.sending.counts();
-        let (sent_records, sent_bytes, stand_ins) = (sent.records, sent.bytes, sent.stand_ins);
-        BufferCounts { sent_records, sent_bytes, stand_ins, ..self.counts }
+        let (sent_records, sent_bytes) = (sent.records, sent.bytes);
+        let (stand_ins, sent_again) = (sent.stand_ins, sent.again);
+        BufferCounts { sent_records, sent_bytes, stand_ins, sent_again, ..self.counts }
     }
 
     /// Takes in an event; the driver carries out the effects in their order.
@@ -166,6 +170,7 @@ impl Buffer {
             Event::Client(attempt, Input::Abort) => self.abort(attempt),
             Event::Stored(node, key) => self.stored(now, node, &key),
             Event::Refused(key, how) => self.over(key.stream.shuffle, Failed::Over(how)),
+            Event::NotStored(node, key, why) => self.not_stored(now, &node, (&key, why)),
             Event::Word(shuffle, word) => self.word(now, shuffle, word),
             Event::DivisionOrdered(leader, division, memory) => {
                 self.division_ordered(now, leader, division, memory);
@@ -380,7 +385,7 @@ impl Buffer {
             }
             let key = BatchKey { stream: Stream { shuffle, slot, writer: writer.clone() }, number };
             let batch = Batch { key, durability, body: Body::Records(tagged) };
-            self.sending.send(now, &self.map, batch, &mut self.out);
+            self.sending.send(now, &self.map, &self.settings, batch, &mut self.out);
         }
         for (attempt, held) in &mut open.attempts {
             if let State::Ended { is_out, .. } = &mut held.state {
@@ -419,43 +424,7 @@ impl Buffer {
             open.out.remove(&attempt);
             open.marking.insert(key.clone(), attempt);
             let batch = Batch { key, durability, body: Body::Mark(mark) };
-            self.sending.send(now, &self.map, batch, &mut self.out);
-        }
-    }
-
-    /// A replica that loaded and is in `Live` now counts for what it has stored before.
-    fn take_map(&mut self, now: Millis, map: Arc<PoolMap>) {
-        self.map = map;
-        let under_way: Vec<BatchKey> = self.sending.keys().cloned().collect();
-        under_way.iter().for_each(|key| self.settle(now, key));
-    }
-
-    fn stored(&mut self, now: Millis, node: NodeId, key: &BatchKey) {
-        self.sending.stored(now, node, key);
-        self.settle(now, key);
-    }
-
-    /// If enough nodes have the batch, what has waited for it goes on.
-    fn settle(&mut self, now: Millis, key: &BatchKey) {
-        if !self.sending.is_done(&self.map, key) {
-            return;
-        }
-        let shuffle = key.stream.shuffle;
-        match key.stream.writer {
-            Writer::Division(task, _) => self.end_division(shuffle, task),
-            // No buffer sends a receipt.
-            Writer::Objects(_) => {}
-            Writer::Buffer(_) => {
-                let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
-                if let Some((partition, id)) = open.marking.remove(key)
-                    && let Some(held) = open.attempts.get_mut(&(partition, id))
-                    && matches!(&held.state, State::Marking { mark, .. } if mark == key)
-                {
-                    held.state = State::Whole;
-                    self.answer(Attempt { shuffle, partition, id }, Ok(()));
-                }
-                self.progress(now, shuffle);
-            }
+            self.sending.send(now, &self.map, &self.settings, batch, &mut self.out);
         }
     }
 

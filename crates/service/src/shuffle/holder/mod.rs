@@ -6,7 +6,7 @@
 //! an object store, and `receipts.rs` what is then left of it here.
 
 use super::log::Replicas;
-use super::message::{Message, Word};
+use super::message::{Message, WhyNotStored, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
 use super::record::{Batch, BatchKey, Body, EndMark, Numbers, Stream};
@@ -94,7 +94,7 @@ pub enum Event {
     Message(NodeId, Message),
     /// A batch is stored, as its [`Durability`](super::Durability) says.
     Stored(BatchKey),
-    /// A batch was not put on disk, as there is no room. Its sender hears nothing: it sends it again, or to a stand-in.
+    /// A batch was not put on disk, as there is no room. Its sender hears so.
     NotStored(BatchKey),
     /// A batch cannot be read, or its checksum is wrong.
     Damaged(BatchKey),
@@ -251,10 +251,7 @@ impl Holder {
                     self.see_objects(now);
                 }
             }
-            Event::NotStored(key) => {
-                self.storing.remove(&key);
-                self.full_at = Some(now);
-            }
+            Event::NotStored(key) => self.not_stored(now, key),
             Event::Damaged(key) => self.damaged(&key),
             Event::Logged(slot, epoch) => drop(self.logged.insert(slot, epoch)),
             Event::LoadBegins(slot) => drop(self.logged.remove(&slot)),
@@ -322,6 +319,7 @@ impl Holder {
     fn message(&mut self, now: Millis, from: NodeId, message: Message) {
         match message {
             Message::Batch(batch) => self.batch(now, from, batch),
+            Message::AskStored(key, overtakes) => self.tell_stored(from, key, overtakes),
             Message::Fetch(keys) => {
                 let here = self.fetched(keys);
                 self.effects.extend(here.into_iter().map(|key| Effect::Pass(from.clone(), key)));
@@ -396,6 +394,30 @@ impl Holder {
         };
         self.storing.insert(key, Storing { mark, waits: [from].into() });
         self.effects.push(Effect::Store(batch));
+    }
+
+    /// A sender has heard nothing of a batch. One that the question has overtaken comes soon.
+    fn tell_stored(&mut self, from: NodeId, key: BatchKey, overtakes: bool) {
+        let answer = match self.how_ended(key.stream.shuffle) {
+            Some(how) => Message::Refused(key, how),
+            None if self.has(&key) => Message::Stored(key),
+            None => {
+                let storing = self.storing.get_mut(&key);
+                let is_soon = storing.is_some() || overtakes;
+                if let Some(storing) = storing {
+                    storing.waits.insert(from.clone());
+                }
+                Message::NotStored(key, if is_soon { WhyNotStored::Soon } else { WhyNotStored::Unknown })
+            }
+        };
+        self.send(from, answer);
+    }
+
+    fn not_stored(&mut self, now: Millis, key: BatchKey) {
+        self.full_at = Some(now);
+        let Some(Storing { waits, .. }) = self.storing.remove(&key) else { return };
+        let says = |node| Effect::Send(node, Message::NotStored(key.clone(), WhyNotStored::Full));
+        self.effects.extend(waits.into_iter().map(says));
     }
 
     fn stored(&mut self, key: &BatchKey) {

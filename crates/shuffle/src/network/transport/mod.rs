@@ -91,6 +91,14 @@ impl Bulk {
         }
     }
 
+    /// Whose turn it waits for. A question about a batch waits behind the batches of its shuffle.
+    fn shuffle(&self) -> Option<ShuffleId> {
+        match self {
+            Bulk::Own(Packet::Message(Message::AskStored(key, _)), _) => Some(key.stream.shuffle),
+            _ => self.key().map(|key| key.stream.shuffle),
+        }
+    }
+
     fn bytes(&self) -> u64 {
         match self {
             Bulk::Held(..) => 0,
@@ -165,12 +173,12 @@ impl Waiting {
         let shuffles = self.of.len() as u64 + u64::from(own.is_none());
         let (packets, own_packets) = (self.packets.len() as u64, self.packets.len_of(of) as u64);
         let fits = may_wait((self.bytes, most), (own.unwrap_or(0), shuffles), bytes);
-        (self.bytes == 0 || fits) && may_wait((packets, BULK_PACKETS as u64), (own_packets, shuffles), 1)
+        (self.bytes == 0 || bytes == 0 || fits)
+            && may_wait((packets, BULK_PACKETS as u64), (own_packets, shuffles), 1)
     }
 
     fn add(&mut self, bulk: Bulk) {
-        let (batch, bytes) = (bulk.batch(), bulk.bytes());
-        let of = batch.as_ref().map(|(key, _)| key.stream.shuffle);
+        let (batch, bytes, of) = (bulk.batch(), bulk.bytes(), bulk.shuffle());
         self.is_kept_free &= of.is_some();
         self.bytes += bytes;
         *self.of.entry(of).or_default() += bytes;
@@ -190,8 +198,7 @@ impl Waiting {
     }
 
     /// It was sent, or dropped.
-    fn is_sent(&mut self, key: Option<BatchKey>, bytes: u64) {
-        let of = key.as_ref().map(|key| key.stream.shuffle);
+    fn is_sent(&mut self, of: Option<ShuffleId>, key: Option<BatchKey>, bytes: u64) {
         self.bytes -= bytes;
         let left = self.of.get(&of).map_or(0, |waits| waits.saturating_sub(bytes));
         // What takes no bytes waits too.
@@ -324,7 +331,7 @@ impl WireTransport {
         if waiting.has(&bulk) {
             return None;
         }
-        let of = bulk.key().map(|key| key.stream.shuffle);
+        let of = bulk.shuffle();
         if !waiting.has_room(&of, most, bulk.bytes()) {
             waiting.is_kept_free |= bulk.is_one() && bulk.bytes() > LEAST_ANSWER_BYTES;
             return bulk.packet();
@@ -357,14 +364,14 @@ async fn send_all(peers: Arc<Peers>, to: NodeId, filled: Arc<Notify>, waiting: A
             filled.notified().await;
             continue;
         };
-        let (key, bytes) = (bulk.key(), bulk.bytes());
+        let (of, key, bytes) = (bulk.shuffle(), bulk.key(), bulk.bytes());
         match bulk.packet().map(frame_of) {
             // A node that is not reached gets nothing; the machines find another one.
             Some(Ok(frame)) => drop(peers.send_bulk(&to, frame).await),
             Some(Err(error)) => tracing::error!(node = %to, %error, "a batch or an answer cannot be sent"),
             None => {}
         }
-        lock(&waiting).is_sent(key, bytes);
+        lock(&waiting).is_sent(of, key, bytes);
     }
 }
 
@@ -384,7 +391,9 @@ impl Transport for WireTransport {
     fn send(&self, to: &NodeId, packet: Packet) {
         if matches!(
             packet,
-            Packet::Message(Message::Batch(_)) | Packet::Records(_, Ok(_)) | Packet::Found(..)
+            Packet::Message(Message::Batch(_) | Message::AskStored(_, false))
+                | Packet::Records(_, Ok(_))
+                | Packet::Found(..)
         ) {
             return self.send_bulk(to, packet);
         }

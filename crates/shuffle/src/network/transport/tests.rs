@@ -125,7 +125,7 @@ fn a_batch_that_was_fetched_goes_in_the_stead_of_one_that_the_buffer_may_let_go(
     // The one of the buffer is passed over, and the fetched one is sent.
     let next = waiting.next().unwrap();
     assert!(matches!(&next, Bulk::Own(..)) && waiting.next().is_none());
-    waiting.is_sent(next.key(), next.bytes());
+    waiting.is_sent(next.shuffle(), next.key(), next.bytes());
     assert!(waiting.batches.is_empty() && waiting.of.is_empty() && waiting.bytes == 0);
     // One that the buffer has let go keeps no other one out.
     waiting.add(of(Packet::Message(Message::Batch(Arc::clone(&in_buffer)))));
@@ -142,7 +142,7 @@ fn r1_a_shuffle_of_which_held_batches_wait_counts_until_all_are_sent() {
     }
     for left in [1, 0] {
         let next = waiting.next().unwrap();
-        waiting.is_sent(next.key(), next.bytes());
+        waiting.is_sent(next.shuffle(), next.key(), next.bytes());
         assert_eq!(waiting.of.len(), left);
     }
 }
@@ -165,7 +165,7 @@ async fn a_long_record_has_its_turn_in_a_lane_that_is_never_empty_of_short_ones(
         let lanes = lock(&transport.lanes);
         let mut waiting = lock(&lanes[&to].waiting);
         while let Some(next) = waiting.next() {
-            waiting.is_sent(next.key(), next.bytes());
+            waiting.is_sent(next.shuffle(), next.key(), next.bytes());
         }
     }
     assert!(send(150_000) && !send(150_000));

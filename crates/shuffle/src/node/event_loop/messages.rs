@@ -6,7 +6,7 @@ use crate::node::transport::Packet;
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::log::Append;
-use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::message::{Message, WhyNotStored, Word};
 use partage_service::shuffle::{PoolSlot, ShuffleId, buffer, holder, leader};
 
 impl EventLoop {
@@ -42,11 +42,16 @@ impl EventLoop {
                 self.buffer(buffer::Event::Word(shuffle, word.clone()))?;
                 self.holder(holder::Event::Message(from, message))
             }
+            Message::NotStored(key, why) => self.buffer(buffer::Event::NotStored(from, key, why)),
             // Its sender finds another node.
-            Message::Batch(ref batch) if !self.may_have(batch.key.stream.slot) => Ok(()),
-            // Its sender sends it again.
+            Message::Batch(ref batch) if !self.may_have(batch.key.stream.slot) => {
+                self.send(from, Message::NotStored(batch.key.clone(), WhyNotStored::Elsewhere));
+                Ok(())
+            }
+            // Its sender sends it again, after a pause.
             Message::Batch(ref batch) if !self.has_room_to_store(batch.key.stream.shuffle) => {
                 Counters::add(&self.shared.counters.not_stored, 1);
+                self.send(from, Message::NotStored(batch.key.clone(), WhyNotStored::Busy));
                 Ok(())
             }
             Message::Appended(slot, ..) | Message::NotAppended(slot, ..) => {

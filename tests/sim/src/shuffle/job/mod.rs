@@ -228,6 +228,11 @@ impl Job {
         self
     }
 
+    /// The same of a client that waits for as long as nodes take.
+    pub fn patient(self) -> Job {
+        Job { patience: 1_000 * ATTEMPT, ..self.alone() }
+    }
+
     fn has_stored(&self, partition: u32) -> bool {
         self.tries.iter().any(|one| one.attempt.partition == partition && one.state == TryState::Stored)
     }

@@ -120,6 +120,11 @@ impl World {
             Message::Append(append) => self.appends(to, from, append),
             Message::Stored(key) => self.buffer(to, buffer::Event::Stored(from, key)),
             Message::Refused(key, how) => self.buffer(to, buffer::Event::Refused(key, how)),
+            Message::NotStored(key, why) => self.buffer(to, buffer::Event::NotStored(from, key, why)),
+            Message::Batch(batch) if self.finds_no_room() => {
+                self.has_no_room(to, &from, &batch);
+                Ok(())
+            }
             Message::Word(shuffle, ref word) => {
                 self.buffer(to, buffer::Event::Word(shuffle, word.clone()))?;
                 self.holder(to, holder::Event::Message(from, message))
@@ -169,6 +174,11 @@ impl World {
         };
         one.disk.pending.push((number, write));
         let life = one.incarnation;
+        let late = self.weather.stored_late;
+        if late > 0 && matches!(one.disk.pending.last(), Some((_, Write::Batch(_)))) {
+            let takes = self.draw.between(late / 2, late);
+            return self.after(takes, Happening::Synced { node, life, number });
+        }
         let Some(batch) = unsynced else {
             one.synced_at = one.synced_at.max(self.now + takes);
             let at = one.synced_at;
@@ -256,6 +266,9 @@ impl World {
                         let all = (&self.nodes[..], self.weather.replicas);
                         let writer = Writer::Division(*task, by.clone());
                         self.oracle.divided(*shuffle, &writer, last, all)?;
+                    }
+                    if let Message::Batch(batch) = &message {
+                        self.sends_batch(batch)?;
                     }
                     self.send(node, &to, message);
                 }

@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 mod acting;
+mod busy;
 mod faults;
 mod offloading;
 
@@ -276,6 +277,8 @@ pub(super) struct World {
     pub objects: ObjectStore,
     pub away: True,
     pub stopped: Option<True>,
+    /// Of nodes that are busy: how often each batch was sent, and how often it found no room.
+    pub sent: BTreeMap<BatchKey, (u64, u64)>,
     /// Which process is killed, and before which event.
     kill: Option<(usize, u64)>,
     /// Messages and syncs so far.
@@ -299,6 +302,13 @@ pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>)
 pub fn run_flood(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>) {
     let mut draw = Draw::new(seed ^ 0xf100_d000);
     let weather = Weather::drawn(&mut draw).of_flood(&mut draw);
+    World::of(weather, draw, words).told()
+}
+
+/// A run of shuffles on nodes that are busy, in which nothing else goes wrong.
+pub fn run_busy(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>) {
+    let mut draw = Draw::new(seed ^ 0xb05e_d000);
+    let weather = Weather::drawn(&mut draw).of_busy(&mut draw);
     World::of(weather, draw, words).told()
 }
 
@@ -351,7 +361,11 @@ impl World {
         let nodes = names.iter().cloned().map(Node::new).collect();
         let job = |number| {
             let job = Job::new(number, &mut draw);
-            Some(if weather.is_lone { job.alone() } else { job })
+            Some(match (weather.is_lone, weather.stored_late > 0) {
+                (true, _) => job.alone(),
+                (false, true) => job.patient(),
+                (false, false) => job,
+            })
         };
         let jobs: Vec<_> = match weather.floods {
             true => vec![Some(Job::flood(0, &mut draw)), Some(Job::trickle(1, &mut draw))],
@@ -376,6 +390,7 @@ impl World {
             objects: ObjectStore::default(),
             away: 0,
             stopped: None,
+            sent: BTreeMap::new(),
             kill: None,
             events: 0,
             queue: BTreeMap::new(),

@@ -1,0 +1,341 @@
+//! What is sent to whom, how often, and when.
+
+use super::*;
+use crate::shuffle::pool::SlotPlace;
+use crate::shuffle::record::{Body, Tagged};
+use crate::shuffle::{BufferId, Durability, PoolSlot, Writer};
+use partage_core::base::id::{Epoch, Incarnation};
+use proptest::prelude::*;
+
+fn node(name: &str) -> NodeId {
+    NodeId::new(name).unwrap()
+}
+
+fn key_of(shuffle: u128, number: u64) -> BatchKey {
+    let writer = Writer::Buffer(BufferId { node: node("a"), incarnation: Incarnation(1) });
+    BatchKey { stream: Stream { shuffle: ShuffleId(shuffle), slot: PoolSlot(0), writer }, number }
+}
+
+fn key(number: u64) -> BatchKey {
+    key_of(1, number)
+}
+
+fn batch(number: u64) -> Batch {
+    Batch { key: key(number), durability: Durability::Disk, body: Body::Records(Tagged::new()) }
+}
+
+/// One slot on two nodes, of so many.
+fn map(nodes: usize) -> PoolMap {
+    let place = SlotPlace { epoch: Epoch(1), live: vec![node("a"), node("b")], loading: Vec::new() };
+    let nodes = ["a", "b", "c", "d"][..nodes].iter().map(|name| node(name)).collect();
+    PoolMap { generation: 1, replicas: 2, places: vec![place], nodes, no_stand_ins: Default::default() }
+}
+
+fn settings() -> Settings {
+    Settings { stand_in_ms: 100, resend_ms: 40, ..Settings::default() }
+}
+
+/// The batches among messages, and to whom they go.
+fn batches(out: &[(NodeId, Message)]) -> Vec<(&str, u64)> {
+    let mut found = Vec::new();
+    for (to, message) in out {
+        if let Message::Batch(batch) = message {
+            found.push((to.as_str(), batch.key.number));
+        }
+    }
+    found
+}
+
+/// What is sent, driven as a node drives it.
+struct Driven {
+    sending: Sending,
+    map: PoolMap,
+    settings: Settings,
+    out: Vec<(NodeId, Message)>,
+}
+
+impl Driven {
+    fn new(nodes: usize, settings: Settings) -> Driven {
+        Driven { sending: Sending::default(), map: map(nodes), settings, out: Vec::new() }
+    }
+
+    fn send(&mut self, now: u64, number: u64) {
+        self.sending.send(Millis(now), &self.map, &self.settings, batch(number), &mut self.out);
+    }
+
+    fn stored(&mut self, now: u64, by: &str, number: u64) {
+        let (by, key) = (node(by), key(number));
+        self.sending.stored(Millis(now), &self.settings, (&by, &key), &mut self.out);
+        self.sending.is_done(&self.map, &key);
+    }
+
+    fn not_stored(&mut self, now: u64, by: &str, number: u64, why: WhyNotStored) {
+        let (by, key) = (node(by), key(number));
+        self.sending.not_stored(Millis(now), &self.settings, (&by, &key, why), &mut self.out);
+    }
+
+    fn tick(&mut self, now: u64) {
+        self.sending.tick(Millis(now), &self.map, &self.settings, &mut self.out);
+    }
+
+    /// What was sent since the last time.
+    fn took(&mut self) -> Vec<(NodeId, Message)> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The batches that went to a node since the last time.
+    fn went_to(&mut self, to: &str) -> Vec<u64> {
+        let took = self.took();
+        batches(&took).into_iter().filter(|(node, _)| *node == to).map(|(_, number)| number).collect()
+    }
+
+    /// Time passes in steps of ten; each node of these answers each question so.
+    fn pass(&mut self, from: u64, to: u64, answers: &[(&str, WhyNotStored)]) {
+        for now in (from..to).step_by(10) {
+            self.tick(now);
+            let asked: Vec<(NodeId, BatchKey)> = self
+                .out
+                .iter()
+                .filter_map(|(to, message)| match message {
+                    Message::AskStored(key, _) => Some((to.clone(), key.clone())),
+                    _ => None,
+                })
+                .collect();
+            self.out.retain(|(_, message)| !matches!(message, Message::AskStored(..)));
+            for (to, key) in asked {
+                if let Some((_, why)) = answers.iter().find(|(name, _)| node(name) == to) {
+                    let what = (&to, &key, *why);
+                    self.sending.not_stored(Millis(now), &self.settings, what, &mut self.out);
+                }
+            }
+        }
+    }
+}
+
+const BOTH_SOON: [(&str, WhyNotStored); 2] = [("a", WhyNotStored::Soon), ("b", WhyNotStored::Soon)];
+
+#[test]
+fn r1_a_node_that_is_busy_gets_a_batch_once_and_is_replaced_after_very_long() {
+    let mut driven = Driven::new(3, settings());
+    driven.send(0, 1);
+    assert_eq!(batches(&driven.took()), [("a", 1), ("b", 1)]);
+    // Forty times as long as a silent one has.
+    driven.pass(10, 4_000, &BOTH_SOON);
+    assert_eq!(batches(&driven.took()), []);
+    driven.pass(4_000, 4_020, &BOTH_SOON);
+    assert_eq!(driven.went_to("c"), [1]);
+    assert_eq!((driven.sending.counts().stand_ins, driven.sending.counts().again), (1, 0));
+}
+
+#[test]
+fn r1_a_busy_node_is_asked_about_a_batch_ever_more_seldom() {
+    let settings = settings();
+    let mut link = Link::new(Millis(0), &settings);
+    link.add(Millis(0), &key(1), 1);
+    assert_eq!(link.next(Millis(0), &settings), Some(key(1)));
+    let mut asked = Vec::new();
+    for now in (0..2_000).step_by(10) {
+        let questions = link.questions(Millis(now), &settings);
+        asked.extend(questions.iter().filter(|(_, overtakes)| !overtakes).map(|_| now));
+        link.hear(Millis(now));
+    }
+    assert_eq!(asked, [40, 120, 280, 600, 920, 1_240, 1_560, 1_880]);
+}
+
+#[test]
+fn x12_a_node_that_goes_on_storing_is_busy_and_one_that_stores_nothing_is_replaced() {
+    for stores in [true, false] {
+        let mut driven = Driven::new(3, settings());
+        (1..=30).for_each(|number| driven.send(0, number));
+        let mut replaced_at = None;
+        for step in 1..=20 {
+            let now = step * 20;
+            driven.stored(now, "a", step);
+            if stores {
+                driven.stored(now, "b", step);
+            }
+            driven.tick(now);
+            if replaced_at.is_none() && !driven.went_to("c").is_empty() {
+                replaced_at = Some(now);
+            }
+        }
+        // It is asked after 40 ms and has 60 for its answer; between two looks there are 10.
+        assert_eq!(replaced_at, if stores { None } else { Some(100) }, "{stores}");
+    }
+}
+
+#[test]
+fn x12_what_waits_for_a_silent_node_goes_to_a_stand_in_and_no_more_of_it_once_the_node_answers() {
+    let mut driven = Driven::new(4, Settings { window_batches: 2, ..settings() });
+    (1..=6).for_each(|number| driven.send(0, number));
+    assert_eq!(batches(&driven.took()), [("a", 1), ("b", 1), ("a", 2), ("b", 2)]);
+    driven.pass(10, 100, &[("a", WhyNotStored::Soon)]);
+    assert_eq!(batches(&driven.took()), []);
+    driven.pass(100, 120, &[("a", WhyNotStored::Soon)]);
+    let took = driven.took();
+    let stand_in = batches(&took)[0].0;
+    assert_eq!(batches(&took), [(stand_in, 1), (stand_in, 2)], "for others there is no room yet");
+    driven.not_stored(120, "b", 1, WhyNotStored::Soon);
+    driven.tick(130);
+    driven.took();
+    driven.stored(131, stand_in, 1);
+    driven.stored(131, stand_in, 2);
+    driven.pass(131, 150, &BOTH_SOON);
+    assert_eq!(batches(&driven.took()), [], "the node answers: the stand-in is needed for no more");
+    assert_eq!(driven.sending.counts().stand_ins, 2);
+}
+
+#[test]
+fn r1_what_waits_goes_in_its_order_when_there_is_room_and_is_not_sent_before() {
+    let mut driven = Driven::new(2, Settings { window_batches: 2, ..settings() });
+    (1..=4).for_each(|number| driven.send(0, number));
+    assert_eq!(driven.went_to("b"), [1, 2]);
+    driven.stored(5, "b", 2);
+    assert_eq!(driven.went_to("b"), [3]);
+    driven.stored(6, "b", 1);
+    driven.stored(6, "b", 3);
+    assert_eq!(driven.went_to("b"), [4]);
+    assert_eq!(driven.sending.keys().count(), 4, "none is on two nodes");
+    ["a", "a", "a"].iter().zip(1..).for_each(|(by, number)| driven.stored(7, by, number));
+    assert_eq!(driven.sending.keys().count(), 1);
+}
+
+#[test]
+fn r1_what_a_node_lacks_is_sent_to_it_again_before_what_came_later() {
+    let mut driven = Driven::new(2, Settings { window_batches: 2, ..settings() });
+    (1..=4).for_each(|number| driven.send(0, number));
+    assert_eq!(driven.went_to("b"), [1, 2]);
+    driven.not_stored(10, "b", 1, WhyNotStored::Unknown);
+    assert!(driven.went_to("b").is_empty(), "it was not asked");
+    driven.pass(10, 50, &[("a", WhyNotStored::Soon), ("b", WhyNotStored::Unknown)]);
+    assert_eq!(driven.went_to("b"), [1, 2]);
+    assert_eq!(driven.sending.counts().again, 2);
+    driven.stored(50, "b", 1);
+    assert_eq!(driven.went_to("b"), [3]);
+}
+
+#[test]
+fn r1_a_node_without_room_gets_nothing_for_a_while_and_then_less() {
+    let settings = Settings { window_bytes: 1_000, ..settings() };
+    let mut link = Link::new(Millis(0), &settings);
+    (1..=20).for_each(|number| link.add(Millis(0), &key(number), 100));
+    let next = |link: &mut Link, now: u64| {
+        let keys = std::iter::from_fn(|| link.next(Millis(now), &settings));
+        keys.map(|key| key.number).collect::<Vec<u64>>()
+    };
+    assert_eq!(next(&mut link, 0), (1..=9).collect::<Vec<u64>>());
+    assert_eq!(link.memory(), 900);
+    for number in [8, 9] {
+        assert!(link.has_no_room(Millis(5), &key(number), false, &settings));
+        assert!(!link.has_no_room(Millis(5), &key(number), false, &settings), "that is known");
+    }
+    (1..=7).for_each(|number| link.stored(Millis(6), &key(number), &settings));
+    assert!(next(&mut link, 44).is_empty(), "it rests");
+    let then = next(&mut link, 45);
+    assert_eq!(then[..2], [8, 9]);
+    assert!(then.len() < 9 && link.memory() <= 700, "{then:?}");
+    assert!(link.is_reliable(Millis(45), &settings));
+    assert!(link.has_no_room(Millis(46), &key(8), true, &settings));
+    assert!(!link.is_reliable(Millis(46), &settings), "its disk is full");
+    link.stored(Millis(47), &key(9), &settings);
+    assert!(link.is_reliable(Millis(47), &settings));
+}
+
+#[test]
+fn r1_a_shuffle_of_which_much_waits_leaves_room_and_turns_to_others() {
+    let settings = Settings { window_bytes: 1_000, ..settings() };
+    let mut link = Link::new(Millis(0), &settings);
+    (1..=30).for_each(|number| link.add(Millis(0), &key(number), 100));
+    let next =
+        |link: &mut Link| link.next(Millis(1), &settings).map(|key| (key.stream.shuffle.0, key.number));
+    (1..=9).for_each(|number| assert_eq!(next(&mut link), Some((1, number))));
+    assert_eq!(next(&mut link), None);
+    (1..=2).for_each(|number| link.add(Millis(1), &key_of(2, number), 60));
+    assert_eq!((next(&mut link), next(&mut link)), (Some((2, 1)), None));
+    (1..=3).for_each(|number| link.stored(Millis(2), &key(number), &settings));
+    assert_eq!(
+        [next(&mut link), next(&mut link), next(&mut link)],
+        [Some((1, 10)), Some((2, 2)), Some((1, 11))]
+    );
+    link.forget(&|stream: &Stream| stream.shuffle == ShuffleId(1));
+    assert_eq!((link.memory(), next(&mut link)), (120, None));
+}
+
+#[test]
+fn x12_a_full_disk_and_a_node_that_stores_nothing_of_the_slot_are_replaced_at_the_next_look() {
+    for why in [WhyNotStored::Full, WhyNotStored::Elsewhere] {
+        let mut driven = Driven::new(3, settings());
+        driven.send(0, 1);
+        driven.not_stored(1, "b", 1, why);
+        driven.tick(10);
+        assert_eq!(driven.went_to("c"), [1], "{why:?}");
+        driven.stored(11, "c", 1);
+        driven.stored(11, "a", 1);
+        assert_eq!(driven.sending.keys().count(), 0);
+    }
+}
+
+#[test]
+fn r1_it_is_called_again_later_whoever_has_answered_and_whoever_is_gone() {
+    let mut driven = Driven::new(2, settings());
+    assert_eq!(driven.sending.wake_at(), Millis::NEVER);
+    driven.send(0, 1);
+    driven.stored(1, "a", 1);
+    let ticks = |driven: &mut Driven, from: u64| {
+        for now in (from..from + 500).step_by(50) {
+            assert!(driven.sending.wake_at() <= Millis(now), "{now}");
+            driven.tick(now);
+            assert!(driven.sending.wake_at() > Millis(now), "{now}: it would be called without end");
+        }
+        batches(&driven.took()).len()
+    };
+    assert_eq!(ticks(&mut driven, 50), 2, "once to each");
+    driven.map.nodes.pop();
+    driven.map.places[0].live.pop();
+    assert_eq!(ticks(&mut driven, 550), 0);
+    // One that comes back has lost what it had.
+    driven.map.nodes.push(node("b"));
+    assert_eq!(ticks(&mut driven, 1_050), 1);
+    driven.stored(1_600, "b", 1);
+    driven.tick(1_700);
+    assert_eq!(driven.sending.wake_at(), Millis::NEVER);
+}
+
+proptest! {
+    /// R1: a node gets a batch once, and once more for each time that it lacked it or had no room for it; and what is under way
+    /// to it is bounded.
+    #[test]
+    fn r1_nothing_is_sent_twice_without_a_reason(
+        steps in proptest::collection::vec((0..7u8, 0..2usize, 1..9u64), 1..200),
+    ) {
+        let settings = Settings { window_batches: 4, ..settings() };
+        let (mut driven, mut now, mut last) = (Driven::new(2, settings), 0, 0);
+        let mut sent: BTreeMap<(usize, u64), u64> = BTreeMap::new();
+        let mut reasons: BTreeMap<(usize, u64), u64> = BTreeMap::new();
+        let whys = [WhyNotStored::Unknown, WhyNotStored::Busy, WhyNotStored::Soon];
+        let names = ["a", "b"];
+        for (what, by, number) in steps {
+            now += 7;
+            match what {
+                0 | 1 => {
+                    last += 1;
+                    driven.send(now, last);
+                }
+                2 => driven.stored(now, names[by], number),
+                3 => driven.tick(now),
+                other => {
+                    let why = whys[usize::from(other - 4)];
+                    driven.not_stored(now, names[by], number, why);
+                    *reasons.entry((by, number)).or_default() += u64::from(why != WhyNotStored::Soon);
+                }
+            }
+            for (to, number) in batches(&driven.took()) {
+                let by = usize::from(to == "b");
+                let times = sent.entry((by, number)).or_default();
+                *times += 1;
+                let most = 1 + reasons.get(&(by, number)).copied().unwrap_or(0);
+                prop_assert!(*times <= most, "{} is sent {} times to {}", number, times, to);
+            }
+        }
+    }
+}
