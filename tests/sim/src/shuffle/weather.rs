@@ -164,7 +164,7 @@ impl Weather {
 
     /// Little that is under way to a node at a time, and nodes without room. These are drawn apart too.
     fn with_windows(self) -> Weather {
-        let mut draw = Draw::new(self.faults_for.rotate_left(16) ^ self.sync);
+        let mut draw = Draw::new(self.faults_for.rotate_left(8) ^ self.sync);
         let (window_bytes, window_batches) = (draw.between(300, 20_000), draw.between(1, 64));
         let no_room = *draw.pick(&[0, 20, 100]).unwrap_or(&0);
         Weather { settings: Settings { window_bytes, window_batches, ..self.settings }, no_room, ..self }

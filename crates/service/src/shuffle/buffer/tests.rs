@@ -146,9 +146,13 @@ fn a_stand_in_gets_what_a_node_does_not_store_in_time() {
     let batches = sent(&buffer.client(0, 1, Input::End(1, 2)));
     let key = batches.first_key_value().unwrap().0.clone();
     buffer.handle(Millis(6), Event::Stored(node("a"), key.clone()));
-    let again = sent(&buffer.handle(Millis(300), Event::Tick));
-    assert_eq!(again[&key], [node("b")], "it is sent again");
-    let to_stand_in = sent(&buffer.handle(Millis(505), Event::Tick));
+    let asks = buffer.handle(Millis(250), Event::Tick);
+    let question = Effect::Send(node("b"), Message::AskStored(key.clone(), true));
+    assert!(
+        asks.contains(&question) && sent(&asks).is_empty(),
+        "it is asked, and gets nothing twice: {asks:?}"
+    );
+    let to_stand_in = sent(&buffer.handle(Millis(500), Event::Tick));
     assert!(to_stand_in[&key].contains(&node("c")), "{to_stand_in:?}");
     let marks = sent(&buffer.handle(Millis(506), Event::Stored(node("c"), key)));
     assert_eq!(marks.len(), 1, "a stand-in counts");

@@ -26,6 +26,7 @@ mod receipts;
 mod upkeep;
 
 use objects::Offloads;
+use upkeep::KnownElsewhere;
 
 /// What a reader wants of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,7 +201,9 @@ pub struct Holder {
     round_at: Millis,
     /// What others of a slot have said in this round.
     replies: BTreeMap<PoolSlot, BTreeMap<NodeId, Inventory>>,
-    /// The epoch under which the decisions of a slot were taken.
+    /// What others have of streams, and had a while ago.
+    known: BTreeMap<Stream, KnownElsewhere>,
+    /// Under which epoch the decisions of a slot were taken.
     logged: BTreeMap<PoolSlot, Epoch>,
     offloads: Offloads,
     effects: Vec<Effect>,
@@ -230,6 +233,7 @@ impl Holder {
             round: incarnation.0 << 32,
             round_at: now,
             replies: BTreeMap::new(),
+            known: BTreeMap::new(),
             logged: stored.replicas.copies.iter().map(|(slot, copy)| (*slot, copy.epoch)).collect(),
             effects: Vec::new(),
         };
@@ -324,7 +328,10 @@ impl Holder {
                 let here = self.fetched(keys);
                 self.effects.extend(here.into_iter().map(|key| Effect::Pass(from.clone(), key)));
             }
-            Message::Inventory { slot, round, asks, has } => self.inventory(from, slot, (round, asks), has),
+            Message::Inventory { slot, round, asks, has } => {
+                self.learn(now, &has);
+                self.inventory(from, slot, (round, asks), has);
+            }
             Message::AskMarks(shuffle, after) => self.tell_marks(from, shuffle, after),
             Message::Word(shuffle, word) => {
                 self.heard.entry(shuffle).and_modify(|at| *at = now);
@@ -543,6 +550,7 @@ impl Holder {
             !streams.is_empty()
         });
         self.storing.retain(|key, _| key.stream.shuffle != shuffle);
+        self.known.retain(|stream, _| stream.shuffle != shuffle);
         self.marks.remove(&shuffle);
         self.heard.remove(&shuffle);
         self.end_objects(shuffle);

@@ -10,6 +10,9 @@
 //! objects, or is about to look for them, fetches nothing else of that, and one that hands over to nodes that have it, and have
 //! dropped their copies for it, is done.
 //!
+//! What another node has may be on its way here, or wait at its sender: a replica in `Live` fetches only what others have had for
+//! some rounds. Else nodes that are slow to store would get each batch twice.
+//!
 //! Only answers of the present round count, under the map of that round. A chain of nodes that hand over one to the next loses
 //! nothing: each drops when its successors are whole, and those wait for theirs.
 
@@ -23,6 +26,19 @@ use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 use std::collections::BTreeSet;
+
+/// So many rounds after another node had a batch a replica in `Live` that lacks it fetches it.
+const FETCH_ROUNDS: u64 = 3;
+
+/// How many batches of a stream others have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KnownElsewhere {
+    /// When the second number was heard.
+    at: Millis,
+    /// They have had all up to this one for some rounds.
+    before: u64,
+    upto: u64,
+}
 
 impl Holder {
     pub(super) fn upkeep(&mut self, now: Millis) {
@@ -96,6 +112,40 @@ impl Holder {
         }
     }
 
+    /// Another node says what it has.
+    pub(super) fn learn(&mut self, now: Millis, has: &Inventory) {
+        let rest = self.settings.inventory_ms.saturating_mul(FETCH_ROUNDS);
+        for (stream, numbers) in has {
+            if self.how_ended(stream.shuffle).is_some() {
+                continue;
+            }
+            let (upto, beyond) = numbers.parts();
+            let upto = beyond.last().copied().unwrap_or(upto);
+            match self.known.get_mut(stream) {
+                Some(known) if now.since(known.at) >= rest => {
+                    *known = KnownElsewhere { at: now, before: known.before.max(known.upto), upto };
+                }
+                Some(_) => {}
+                None => {
+                    let known = KnownElsewhere { at: now, before: 0, upto };
+                    self.known.insert(stream.clone(), known);
+                }
+            }
+        }
+    }
+
+    /// Whether a batch that others have is not about to come by itself.
+    fn is_overdue(&self, key: &BatchKey) -> bool {
+        let is_loading = || {
+            let place = self.map.place(key.stream.slot);
+            place.is_some_and(|place| place.loading.contains(&self.me))
+        };
+        let known = self.known.get(&key.stream);
+        key.stream.writer.is_objects()
+            || known.is_some_and(|known| key.number <= known.before)
+            || is_loading()
+    }
+
     fn fetch_lacking(&mut self, from: &NodeId, has: &Inventory) {
         let none = Numbers::default();
         let mut lacking = Vec::new();
@@ -111,7 +161,8 @@ impl Holder {
             let keys = own.lacks_of(numbers).map(|number| BatchKey { stream: stream.clone(), number });
             // Whatever another node says that it has, no more is asked for at a time.
             let left = self.settings.fetched_at_once.saturating_sub(lacking.len());
-            lacking.extend(keys.filter(|key| !self.storing.contains_key(key)).take(left));
+            let keys = keys.filter(|key| !self.storing.contains_key(key) && self.is_overdue(key));
+            lacking.extend(keys.take(left));
         }
         if !lacking.is_empty() {
             self.send(from.clone(), Message::Fetch(lacking));
@@ -138,6 +189,7 @@ impl Holder {
 
     pub(super) fn drop_slot(&mut self, slot: PoolSlot) {
         self.streams.remove(&slot);
+        self.known.retain(|stream, _| stream.slot != slot);
         self.drop_receipts(slot);
         self.logged.remove(&slot);
         for marks in self.marks.iter_mut().filter(|(shuffle, _)| self.map.home(**shuffle) == slot) {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 mod link;
 
 /// Between two looks at what was not answered there are so many parts of the time after which a node is asked, or replaced.
-const LOOKS: u64 = 4;
+const LOOKS: u64 = 8;
 
 type Links = BTreeMap<NodeId, Link>;
 

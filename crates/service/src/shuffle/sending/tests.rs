@@ -159,7 +159,7 @@ fn x12_a_node_that_goes_on_storing_is_busy_and_one_that_stores_nothing_is_replac
                 replaced_at = Some(now);
             }
         }
-        // It is asked after 40 ms and has 60 for its answer; between two looks there are 10.
+        // It is asked after 40 ms and has 60 for its answer; between two looks there are 20.
         assert_eq!(replaced_at, if stores { None } else { Some(100) }, "{stores}");
     }
 }

@@ -156,3 +156,27 @@ fn d7_a_former_replica_has_the_slot_until_each_replica_in_live_has_all_of_it() {
     assert_eq!(effects, [Effect::DropSlot(slot)]);
     assert!(!holder.has_slot(slot) && !holder.has_slots());
 }
+
+#[test]
+fn r1_a_replica_fetches_what_another_one_has_had_for_some_rounds_and_one_that_loads_at_once() {
+    let fetched = |holder: &mut Holder, other: &NodeId, now: u64, upto: u64| {
+        let writer = Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(1) });
+        let stream = Stream { shuffle: SHUFFLE, slot: PoolSlot(0), writer };
+        let has = Inventory::from([(stream, Numbers::of_parts(upto, BTreeSet::new()).unwrap())]);
+        let says = Message::Inventory { slot: PoolSlot(0), round: 0, asks: false, has };
+        let effects = holder.handle(Millis(now), Event::Message(other.clone(), says));
+        let fetches = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send(_, Message::Fetch(keys)) => Some(keys),
+            _ => None,
+        });
+        fetches.flatten().map(|key| key.number).collect::<Vec<u64>>()
+    };
+    let (mut holder, other) = holder();
+    assert!(fetched(&mut holder, &other, 10, 2).is_empty(), "they may be on their way");
+    assert!(fetched(&mut holder, &other, 2_000, 3).is_empty());
+    assert_eq!(fetched(&mut holder, &other, 3_010, 4), [1, 2]);
+    assert_eq!(fetched(&mut holder, &other, 5_000, 5), [1, 2], "of which it has heard nothing yet");
+    assert_eq!(fetched(&mut holder, &other, 6_010, 5), [1, 2, 3, 4]);
+    let (mut holder, other) = loading();
+    assert_eq!(fetched(&mut holder, &other, 10, 2), [1, 2]);
+}

@@ -150,6 +150,7 @@ fn takes(holder: &mut Holder, other: &NodeId, receipt: &Arc<Batch>, now: u64) ->
 #[test]
 fn d6_copies_stay_until_a_replica_has_seen_the_objects_of_another_process() {
     let (mut holder, other, key) = with_objects();
+    holder.settings.inventory_ms = 1;
     let slot = PoolSlot(0);
     let (receipt, by) = receipt_by(&other);
     let sees = Effect::SeeObjects(SHUFFLE, slot, by.clone());
@@ -169,7 +170,7 @@ fn d6_copies_stay_until_a_replica_has_seen_the_objects_of_another_process() {
     assert_eq!(holder.handle(Millis(11), Event::ObjectsSeen(SHUFFLE, slot, by.clone(), false)), []);
     assert!(holder.has(&key) && !holder.is_offloaded(SHUFFLE, slot));
     let fetch = Message::Fetch(vec![BatchKey { stream: two, number: 1 }]);
-    assert_eq!(holder.handle(Millis(12), hears), [Effect::Send(other, fetch)]);
+    assert_eq!(holder.handle(Millis(13), hears), [Effect::Send(other, fetch)]);
     let (mut now, mut rests) = (11, Vec::new());
     for _ in 0..4 {
         let begun = now;
