@@ -48,8 +48,8 @@ pub enum Message {
     Stored(BatchKey),
     /// The shuffle of it has ended: it is not stored.
     Refused(BatchKey, Ended),
-    /// Nothing was heard of a batch that was sent: is it stored? Such a question comes after the batch, unless that is late. Or it
-    /// comes as fast as it can, and may overtake the batch (`true`): then it is only asked whether the node answers.
+    /// Nothing was heard of a batch that was sent: is it stored? Such a question comes after the batch, unless that is late. Or
+    /// it comes as fast as it can, and may overtake the batch (`true`): then it only asks whether the node answers.
     AskStored(BatchKey, bool),
     /// It is not, and why.
     NotStored(BatchKey, WhyNotStored),

@@ -15,7 +15,7 @@
 //! | rule | where |
 //! |---|---|
 //! | 1. An attempt succeeds when R nodes have every batch up to its last one in each slot, and its end mark. No leader is asked (X6) | `buffer`, `sending` |
-//! | 2. A node that does not answer is replaced by a stand-in, at once; the stand-in keeps what it has until all replicas of the slot have it (X12) | `sending`, `holder` |
+//! | 2. A node that does not answer is replaced by a stand-in, at once; one that is busy is waited for, and gets nothing twice. The stand-in keeps what it has until all replicas of the slot have it (X12) | `sending`, `holder` |
 //! | 3. A holder has each batch once, and serves only from streams without a gap; gaps are fetched (X8) | `holder`, [`record::Numbers`] |
 //! | 4. What has a tag that is wanted no more is divided and stored anew, and one decision replaces the old by the new (X5, X11) | [`bounds`], `leader` |
 //! | 5. A decision counts when every replica of the home has it synced under the epoch; a replica that has heard of a later epoch, by a leader or by its map, refuses (X10, O2) | [`log`] |

@@ -32,7 +32,9 @@ fn buffer() -> Buffer {
         nodes: vec![node.clone()],
         no_stand_ins: Default::default(),
     };
-    Buffer::new(BufferId { node, incarnation: Incarnation(1) }, Settings::default(), Arc::new(map))
+    // What is sent at once has no bound here.
+    let settings = Settings { window_bytes: u64::MAX, ..Settings::default() };
+    Buffer::new(BufferId { node, incarnation: Incarnation(1) }, settings, Arc::new(map))
 }
 
 fn large(bytes: usize) -> Record {

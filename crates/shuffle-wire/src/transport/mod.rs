@@ -19,10 +19,10 @@
 //!
 //! # Loss
 //!
-//! Core's machines send again what was not answered, and expect nothing else of a network. So what waits for a node that is not
-//! reached is dropped, and so is what does not fit. Bulk is not dropped while its node takes it: a sender that has more waits,
-//! does not read from its clients meanwhile, and TCP holds these back. Otherwise a node that is slow for a moment would get each
-//! batch twice.
+//! Core's machines send again what was not answered, or ask about it, and expect nothing else of a network. So what waits for a
+//! node that is not reached is dropped, and so is what does not fit. Bulk is not dropped while its node takes it: a sender that
+//! has more waits, does not read from its clients meanwhile, and TCP holds these back. Otherwise a node that is slow for a moment
+//! would get each batch twice.
 //!
 //! # Silence
 //!

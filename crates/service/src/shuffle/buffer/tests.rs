@@ -321,7 +321,7 @@ fn large(bytes: usize) -> Record {
 
 #[test]
 fn a_chunk_that_is_larger_than_a_batch_may_be_goes_out_in_two() {
-    let mut buffer = buffer(Settings::default());
+    let mut buffer = buffer(Settings { window_bytes: u64::MAX, ..Settings::default() });
     buffer.writes(1);
     // Just below what is sent at once; with the next frame it is more than a batch may have.
     let (first, second) = (large(63 << 20), large(35 << 20));

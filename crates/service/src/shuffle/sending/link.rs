@@ -280,7 +280,7 @@ impl Link {
     ) {
         let patience = busy_patience(settings);
         let old =
-            self.under_way.iter().filter(|(key, sent)| now.since(sent.at) >= patience && !is_wanted(key));
+            self.under_way.iter().filter(|&(key, sent)| now.since(sent.at) >= patience && !is_wanted(key));
         let old: Vec<BatchKey> = old.map(|(key, _)| key.clone()).collect();
         old.iter().for_each(|key| self.give_up(key));
     }

@@ -349,17 +349,18 @@ impl UnderWay {
     fn add_stand_ins(&mut self, (now, settings): At<'_>, map: &PoolMap, links: &mut Links) {
         let (slot, patience) = (self.batch.key.stream.slot, busy_patience(settings));
         let is_reliable = |node: &NodeId| links.get(node).is_none_or(|link| link.is_reliable(now, settings));
-        let stores = |(node, target): &(&NodeId, &Target)| {
-            let is_loading = map.place(slot).is_some_and(|place| place.loading.contains(*node));
+        let stores = |node: &NodeId, target: &Target| {
+            let is_loading = map.place(slot).is_some_and(|place| place.loading.contains(node));
             let is_fresh = target.sent_at.is_none_or(|at| now.since(at) < patience);
-            let is_awaited = is_fresh && target.refused_at.is_none() && map.nodes.contains(*node);
-            !is_loading && (self.stored.contains(*node) || (is_awaited && is_reliable(node)))
+            let is_awaited = is_fresh && target.refused_at.is_none() && map.nodes.contains(node);
+            !is_loading && (self.stored.contains(node) || (is_awaited && is_reliable(node)))
         };
-        let (spare, sure): (Vec<_>, Vec<_>) = self.targets.iter().partition(|(node, target)| {
-            target.is_stand_in && !target.was_sent && !map.has(slot, node) && !self.stored.contains(*node)
+        let (spare, sure): (Vec<_>, Vec<_>) = self.targets.iter().partition(|&(node, target)| {
+            target.is_stand_in && !target.was_sent && !map.has(slot, node) && !self.stored.contains(node)
         });
-        let lacking = map.replicas.saturating_sub(sure.iter().filter(|one| stores(one)).count());
-        let needed = spare.iter().filter(|one| stores(one)).take(lacking);
+        let lacking =
+            map.replicas.saturating_sub(sure.iter().filter(|&&(node, target)| stores(node, target)).count());
+        let needed = spare.iter().filter(|&&(node, target)| stores(node, target)).take(lacking);
         let needed: BTreeSet<NodeId> = needed.map(|(node, _)| (*node).clone()).collect();
         let mut more = Vec::new();
         if lacking > needed.len() {

@@ -10,6 +10,7 @@
 //! | a batch that its buffer holds too, until enough nodes have stored it | that of the buffer. The lane takes no memory for it, and sends nothing of it when the buffer has let it go |
 //! | records, or keys that were sought, for a reader | bytes. As many of them go as fit into half of them, and then a few in turn for each reader, which goes on where they end; if none does, the reader hears that this node is busy, and asks another one |
 //! | a batch that was read for another node | bytes. It is dropped, and asked for again |
+//! | a question whether a batch is stored | packets. It waits behind the batches of its shuffle, as its answer says whether they were lost |
 //!
 //! So what has to wait goes on when there is room: no writer and no reader waits for a timer because a lane was full.
 
