@@ -113,7 +113,7 @@ impl Default for Settings {
             stand_in_ms: 500,
             resend_ms: 250,
             window_bytes: 32 << 20,
-            window_batches: 4_096,
+            window_batches: 1_024,
             give_up_ms: 60_000,
             silent_ms: 60_000,
             buffer_bytes: 512 << 20,

@@ -200,7 +200,7 @@ impl Weather {
             silent_ms: 30_000,
             has_objects: false,
             window_bytes: 32 << 20,
-            window_batches: 4_096,
+            window_batches: 1_024,
             ..self.settings.clone()
         };
         let (sync, delay) = (draw.between(10_000, 16_000), draw.between(100, 1_000));

@@ -147,6 +147,21 @@ fn r1_a_shuffle_of_which_held_batches_wait_counts_until_all_are_sent() {
     }
 }
 
+#[test]
+fn a_question_about_a_batch_waits_behind_the_batches_of_its_shuffle() {
+    let (mut waiting, first) = (Waiting::default(), held(1));
+    let question = Packet::Message(Message::AskStored(first.key.clone(), false));
+    waiting.add(Bulk::of(Packet::Message(Message::Batch(Arc::clone(&first)))));
+    waiting.add(Bulk::of(question.clone()));
+    for is_batch in [true, false] {
+        let next = waiting.next().unwrap();
+        assert_eq!(matches!(next, Bulk::Held(..)), is_batch);
+        waiting.is_sent(next.shuffle(), next.key(), next.bytes());
+        assert_eq!(next.packet() == Some(question.clone()), !is_batch);
+    }
+    assert!(waiting.of.is_empty() && waiting.batches.is_empty());
+}
+
 #[tokio::test]
 async fn a_long_record_has_its_turn_in_a_lane_that_is_never_empty_of_short_ones() {
     let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };

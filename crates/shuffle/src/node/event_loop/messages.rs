@@ -75,8 +75,11 @@ impl EventLoop {
         self.shared.stands_in() || self.map.has(slot, &self.name)
     }
 
+    /// While the thread of the node waited for the one that writes, it would answer nothing: there are always orders left.
     fn has_room_to_store(&self, shuffle: ShuffleId) -> bool {
-        self.stored_soon.has_room(shuffle, self.config.settings.storing_bytes)
+        let settings = &self.config.settings;
+        let are_few = self.stored_soon.len() < (settings.storing_orders / 4 * 3).max(1);
+        are_few && self.stored_soon.has_room(shuffle, settings.storing_bytes)
     }
 
     /// How is a shuffle? The leader of its home says. So does, of a sealed one, each node that has the plan, be it that it is

@@ -31,6 +31,11 @@ impl StoredSoon {
         self.memory
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.batches.len()
+    }
+
     /// Whether a batch more of a shuffle may be stored, where so much memory is for them. One batch may go beyond it.
     pub(super) fn has_room(&self, shuffle: ShuffleId, most: u64) -> bool {
         let own = self.of.get(&shuffle).copied();
