@@ -188,7 +188,7 @@ impl Buffer {
     /// When it wants to be called again.
     pub fn wake_at(&self) -> Millis {
         let opens = self.shuffles.values().map(|open| open.flush_at.min(open.sample_at)).min();
-        opens.unwrap_or(Millis::NEVER).min(self.sending.wake_at(&self.settings))
+        opens.unwrap_or(Millis::NEVER).min(self.sending.wake_at())
     }
 
     fn answer(&mut self, attempt: Attempt, answer: Result<(), Failed>) {
