@@ -234,7 +234,8 @@ mod tests {
     }
 
     fn placed(key: &[u8], value: usize) -> Placed {
-        Placed { key: key.into(), partition: 0, frame: 1, index: 0, value: vec![0; value].into() }
+        let key = bytes::Bytes::copy_from_slice(key);
+        Placed { key, partition: 0, frame: 1, index: 0, value: vec![0; value].into() }
     }
 
     /// Ordered records of few keys, some of them many times.

@@ -132,14 +132,20 @@ impl Plan {
     /// Collects the records of a range, batch by batch.
     pub fn records_of<'p>(&'p self, range: &'p PlanRange) -> RangeRecords<'p> {
         // All keys of the range begin as its first key and that of the next range both do.
-        let next = self.ranges.iter().map(|other| &other.begins).filter(|begins| **begins > range.begins).min();
-        let common = |next: &Bytes| range.begins.iter().zip(&next[..]).take_while(|(one, other)| one == other).count();
+        let next =
+            self.ranges.iter().map(|other| &other.begins).filter(|begins| **begins > range.begins).min();
+        let common =
+            |next: &Bytes| range.begins.iter().zip(&next[..]).take_while(|(one, other)| one == other).count();
         let common = next.map_or(0, common);
         RangeRecords { plan: self, range, common, segments: Vec::new(), entries: Vec::new(), bytes: 0 }
     }
 
     /// The segments of a batch that a range has.
-    fn segments_of<'a>(&'a self, range: &'a PlanRange, batch: &'a Batch) -> impl Iterator<Item = &'a Segment> {
+    fn segments_of<'a>(
+        &'a self,
+        range: &'a PlanRange,
+        batch: &'a Batch,
+    ) -> impl Iterator<Item = &'a Segment> {
         let stream = &batch.key.stream;
         let upto = self.needed.get(&range.slot).and_then(|needed| needed.get(&stream.writer));
         let counts = stream.shuffle == self.shuffle
@@ -152,9 +158,8 @@ impl Plan {
         let first = Tag { version: range.since, range: range.id };
         let tagged = tagged.into_iter().flat_map(move |tagged| tagged.range(first..));
         let segments = tagged.filter(|(tag, _)| tag.range == range.id).flat_map(|(_, segments)| segments);
-        segments.filter(|segment| {
-            self.winners.contains_key(&segment.attempt) || planted::is(Planted::LoserRead)
-        })
+        segments
+            .filter(|segment| self.winners.contains_key(&segment.attempt) || planted::is(Planted::LoserRead))
     }
 
     /// Records and bytes of a range in a batch.
@@ -323,10 +328,118 @@ impl Division {
                 let before =
                     self.tags.get(tag).map(|before| before.get(&stream.writer).copied().unwrap_or(0));
                 if before.is_some_and(|before| number > before) {
-                    segments.extend(found.iter().map(|one| Segment { records: one.records.copied(), ..one.clone() }));
+                    segments.extend(
+                        found.iter().map(|one| Segment { records: one.records.copied(), ..one.clone() }),
+                    );
                 }
             }
         }
         segments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shuffle::BufferId;
+    use crate::shuffle::bounds::Range;
+    use crate::shuffle::record::divide;
+    use crate::shuffle::records::PackedRecords;
+    use partage_core::base::id::Incarnation;
+    use partage_core::base::name::NodeId;
+    use proptest::prelude::*;
+
+    const SHUFFLE: ShuffleId = ShuffleId(7);
+    /// The input partition whose attempt does not win.
+    const LOSER: u32 = 2;
+
+    /// An input partition, and the records of a frame of its attempt.
+    type Frame = (u32, Vec<(Vec<u8>, Vec<u8>)>);
+
+    /// Empty keys, short ones, and such as have many first bytes in common.
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        let front = prop::sample::select(vec![&b""[..], b"a", b"a long front\0", b"a long front\xff"]);
+        let rest = prop::collection::vec(prop::sample::select(vec![0u8, 1, 0xff]), 0..11);
+        (front, rest).prop_map(|(front, rest)| [front, &rest[..]].concat())
+    }
+
+    fn frame() -> impl Strategy<Value = Frame> {
+        let value = prop::collection::vec(any::<u8>(), 0..3);
+        (0u32..3, prop::collection::vec((key(), value), 0..30))
+    }
+
+    fn attempt(partition: u32) -> AttemptKey {
+        let buffer = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
+        AttemptKey { buffer, number: u64::from(partition) + 1 }
+    }
+
+    fn plan(bounds: &Bounds, upto: u64) -> Plan {
+        let winner = |partition| (attempt(partition), Winner { partition, records: 0, bytes: 0 });
+        let range = |range: &Range| PlanRange {
+            id: range.id,
+            since: bounds.version,
+            begins: range.begins.clone(),
+            slot: PoolSlot(0),
+            records: 0,
+            bytes: 0,
+        };
+        let writer = Writer::Buffer(attempt(0).buffer);
+        Plan {
+            shuffle: SHUFFLE,
+            winners: Arc::new((0..LOSER).map(winner).collect()),
+            needed: [(PoolSlot(0), [(writer, upto)].into())].into(),
+            ranges: bounds.ranges.iter().map(range).collect(),
+        }
+    }
+
+    /// A frame in a batch of its own, divided by the bounds.
+    fn batch(bounds: &Bounds, number: u64, (partition, records): &Frame) -> Arc<Batch> {
+        let records = PackedRecords::pack(records.iter().map(|(key, value)| (&key[..], &value[..])));
+        let attempt = attempt(*partition);
+        let writer = Writer::Buffer(attempt.buffer.clone());
+        let segment = Segment { attempt, partition: *partition, frame: number, records };
+        let tagged = divide([segment], bounds, |_| PoolSlot(0)).remove(&PoolSlot(0)).unwrap_or_default();
+        let key = BatchKey { stream: Stream { shuffle: SHUFFLE, slot: PoolSlot(0), writer }, number };
+        Arc::new(Batch { key, durability: Durability::Disk, body: Body::Records(tagged) })
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_has_its_records_of_winners_as_a_plain_sort_orders_them(
+            mut begins in prop::collection::btree_set(key(), 0..5),
+            frames in prop::collection::vec(frame(), 0..8),
+            upto in 0u64..9,
+        ) {
+            begins.insert(Vec::new());
+            let range = |(id, begins): (u64, Vec<u8>)| Range { id: RangeId(id), begins: begins.into() };
+            let bounds = Bounds { version: 1, ranges: (1..).zip(begins).map(range).collect() };
+            let plan = plan(&bounds, upto);
+            let batches: Vec<Arc<Batch>> =
+                (1..).zip(&frames).map(|(number, frame)| batch(&bounds, number, frame)).collect();
+            for (at, range) in plan.ranges.iter().enumerate() {
+                let end = plan.ranges.get(at + 1).map(|next| &next.begins[..]);
+                let is_inside = |key: &[u8]| range.begins[..] <= *key && end.is_none_or(|end| key < end);
+                let mut sorted = Vec::new();
+                let read = (1u64..=upto).zip(&frames).filter(|(_, (partition, _))| *partition != LOSER);
+                for (frame, (partition, records)) in read {
+                    let inside = records.iter().filter(|(key, _)| is_inside(key)).enumerate();
+                    sorted.extend(inside.map(|(index, (key, value))| {
+                        let (key, value) = (key.clone().into(), value.clone().into());
+                        Placed { key, partition: *partition, frame, index, value }
+                    }));
+                }
+                sorted.sort();
+                prop_assert_eq!(&plan.collect(range, &batches), &sorted);
+                let mut records = plan.records_of(range);
+                let mut counted = (0, 0);
+                for batch in &batches {
+                    let (more, bytes) = plan.count(range, batch);
+                    counted = (counted.0 + more, counted.1 + bytes);
+                    records.add(batch);
+                    prop_assert_eq!(records.sizes(), counted);
+                }
+                prop_assert_eq!(counted, sizes(&sorted));
+            }
+        }
     }
 }

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const AROUND_RECORD: u64 = 8;
 /// Bytes of memory that a record takes besides its key and value, at most: two lengths, as records lie packed.
 pub const MEMORY_OF_RECORD: u64 = AROUND_RECORD;
+/// The same of a record that lies apart: two pointers with lengths, and two counts of each.
+const MEMORY_APART: u64 = 64;
 /// Bytes of memory that a segment takes besides its records: its attempt, its place and its list of records, where it lies in the
 /// list of its tag. Where ranges are many it has one record or a few.
 pub const MEMORY_OF_SEGMENT: u64 = 128;
@@ -44,9 +46,9 @@ impl Record {
         (self.key.len() + self.value.len()) as u64
     }
 
-    /// The same, with what it takes in memory besides.
+    /// The same, with what it takes in memory besides as long as it lies apart from others.
     pub fn memory(&self) -> u64 {
-        MEMORY_OF_RECORD + self.bytes()
+        MEMORY_APART + self.bytes()
     }
 }
 
@@ -157,9 +159,7 @@ impl Batch {
     /// Keys and values of its records, in bytes.
     pub fn bytes(&self) -> u64 {
         match &self.body {
-            Body::Records(tagged) => {
-                tagged.values().flatten().map(Segment::bytes).sum()
-            }
+            Body::Records(tagged) => tagged.values().flatten().map(Segment::bytes).sum(),
             Body::Mark(_) => 0,
         }
     }
@@ -167,9 +167,7 @@ impl Batch {
     /// How many records it has.
     pub fn records(&self) -> u64 {
         match &self.body {
-            Body::Records(tagged) => {
-                tagged.values().flatten().map(|segment| segment.records.count()).sum()
-            }
+            Body::Records(tagged) => tagged.values().flatten().map(|segment| segment.records.count()).sum(),
             Body::Mark(_) => 0,
         }
     }
@@ -429,7 +427,10 @@ mod tests {
             partition: 1,
             frame,
             records: PackedRecords::of(&vec![
-                Record { key: Vec::new().into(), value: vec![0; frame as usize % 3].into() };
+                Record {
+                    key: Vec::new().into(),
+                    value: vec![0; frame as usize % 3].into()
+                };
                 9
             ]),
         };
@@ -463,16 +464,59 @@ mod tests {
         let bounds = Bounds { version: 1, ranges: (0..9).map(range).collect() };
         for records in [1, 5, 90] {
             let all: Vec<Record> = (0..records).map(record).collect();
-            let segment = Segment { attempt: attempt.clone(), partition: 1, frame: 1, records: PackedRecords::of(&all) };
+            let segment = Segment {
+                attempt: attempt.clone(),
+                partition: 1,
+                frame: 1,
+                records: PackedRecords::of(&all),
+            };
             let divided = divide([segment], &bounds, |_| PoolSlot(0));
             let parts: Vec<&Segment> =
                 divided.values().flat_map(|tagged| tagged.values().flatten()).collect();
             let lie: usize = parts.iter().map(|part| part.records.bytes().len()).sum();
             assert_eq!(lie, PackedRecords::of(&all).bytes().len());
-            assert!(parts.len() as u64 <= bounds.most_parts(all.len()), "{records}");
+            assert!(parts.len() as u64 <= bounds.most_parts(all.len() as u64), "{records}");
             let united: Vec<Record> = parts.iter().flat_map(|part| part.records.unpack()).collect();
             assert_eq!(united, all);
         }
+    }
+
+    #[test]
+    fn r1_a_batch_shares_no_bytes_with_the_frames_that_it_has_parts_of() {
+        let buffer = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
+        let record = |key: u8| Record { key: [key].as_slice().into(), value: vec![key; 9].into() };
+        let frame = |frame: u64| Segment {
+            attempt: AttemptKey { buffer: buffer.clone(), number: 1 },
+            partition: 1,
+            frame,
+            records: (0..20).map(record).collect::<Vec<_>>().into(),
+        };
+        let range = |id: u64| Range { id: RangeId(id), begins: [id as u8 * 10].as_slice().into() };
+        let bounds = Bounds { version: 1, ranges: (0..2).map(range).collect() };
+        let slot = |tag: Tag| if tag.range == RangeId(0) { PoolSlot(0) } else { PoolSlot(1) };
+        let frames = [frame(1), frame(2)];
+        let divided = divide(frames.clone(), &bounds, slot);
+        let lie = |segment: &Segment| segment.records.bytes().as_ptr_range();
+        let of = |tagged: &Tagged| tagged.values().flatten().map(lie).collect::<Vec<_>>();
+        let parts = divided.values().map(of).collect::<Vec<_>>();
+        assert_eq!((divided.len(), parts[0].len()), (2, 2));
+        assert_eq!(parts[0][0].end, parts[1][0].start, "parts of a frame lie together");
+        let whole = frames.iter().map(lie);
+        let taken: Vec<_> = parts.iter().flatten().cloned().chain(whole).collect();
+        let is_apart = |own: &std::ops::Range<*const u8>| {
+            taken.iter().all(|other| own.end <= other.start || other.end <= own.start)
+        };
+        for tagged in divided.values() {
+            let batches = in_batches(tagged.clone(), u64::MAX);
+            assert_eq!(batches, [tagged.clone()]);
+            let own = of(&batches[0]);
+            assert!(own.iter().all(is_apart), "{own:?} of {taken:?}");
+            assert_eq!(own[0].end, own[1].start, "one piece of memory for a batch");
+        }
+        // A frame in a stash is not divided.
+        let stashed = divide(frames.clone(), &Bounds::stashes(1), |_| PoolSlot(0));
+        let batches = in_batches(stashed[&PoolSlot(0)].clone(), u64::MAX);
+        assert!(of(&batches[0]).iter().all(is_apart));
     }
 
     #[test]
@@ -482,7 +526,12 @@ mod tests {
         let memory = |records: usize, length: usize| {
             let record = Record { key: Vec::new().into(), value: vec![0; length].into() };
             let attempt = attempt.clone();
-            let segment = Segment { attempt, partition: 1, frame: 1, records: PackedRecords::of(&vec![record; records]) };
+            let segment = Segment {
+                attempt,
+                partition: 1,
+                frame: 1,
+                records: PackedRecords::of(&vec![record; records]),
+            };
             let writer = Writer::Buffer(segment.attempt.buffer.clone());
             let stream = Stream { shuffle: ShuffleId(1), slot: PoolSlot(1), writer };
             let tag = Tag { version: 1, range: RangeId(1) };

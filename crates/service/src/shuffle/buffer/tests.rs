@@ -3,6 +3,7 @@
 use super::*;
 use crate::shuffle::bounds::Range;
 use crate::shuffle::pool::SlotPlace;
+use crate::shuffle::record::{MEMORY_OF_RECORD, Record};
 use crate::shuffle::{Durability, RangeId, TaskId};
 use partage_core::base::id::{Epoch, Incarnation};
 
@@ -45,7 +46,7 @@ impl Buffer {
     /// Opens an attempt, and sends a frame.
     fn writes(&mut self, id: u128) {
         self.client(0, id, Input::Open(Terms::new(1, 1)));
-        let effects = self.client(0, id, Input::Frame(1, vec![record("k")]));
+        let effects = self.client(0, id, Input::Frame(1, vec![record("k")].into()));
         assert!(effects.contains(&Effect::Taken(attempt(id), 1)), "{effects:?}");
     }
 }
@@ -166,9 +167,9 @@ fn what_a_client_does_wrong_is_named_and_each_error_says_what_to_do() {
     buffer.writes(1);
     let twice = answers(&buffer.client(1, 1, Input::Open(Terms::new(1, 1))));
     assert_eq!(twice, [Err(Failed::IdTwice)]);
-    let doubled = buffer.client(1, 1, Input::Frame(1, vec![record("k")]));
+    let doubled = buffer.client(1, 1, Input::Frame(1, vec![record("k")].into()));
     assert_eq!((answers(&doubled), buffer.bytes()), (vec![], 2), "a frame that comes twice is taken once");
-    let missing = answers(&buffer.client(1, 1, Input::Frame(3, vec![record("k")])));
+    let missing = answers(&buffer.client(1, 1, Input::Frame(3, vec![record("k")].into())));
     assert_eq!(missing, [Err(Failed::FrameMissing { expected: 2, found: 3 })]);
     assert_eq!(buffer.bytes(), 0, "what it held goes with the attempt");
     buffer.writes(2);
@@ -204,7 +205,7 @@ fn x6_batches_are_as_durable_as_the_leader_says_and_on_disk_until_it_has_said_so
         let asks = opened.iter().filter(|effect| **effect == Effect::Send(node("a"), Message::Ask(SHUFFLE)));
         assert_eq!(asks.count(), 1, "{opened:?}");
         for id in [1, 2] {
-            buffer.client(0, id, Input::Frame(1, vec![record("k")]));
+            buffer.client(0, id, Input::Frame(1, vec![record("k")].into()));
         }
         buffer.client(0, 1, Input::End(1, 2));
         assert_eq!(
@@ -216,7 +217,7 @@ fn x6_batches_are_as_durable_as_the_leader_says_and_on_disk_until_it_has_said_so
         let failed = buffer.handle(Millis(6), says(durability));
         assert_eq!(failed, [Effect::Answer(attempt(1), Err(Failed::OtherDurability))]);
         // Those with the right one go on.
-        buffer.client(7, 2, Input::Frame(2, vec![record("k")]));
+        buffer.client(7, 2, Input::Frame(2, vec![record("k")].into()));
         assert_eq!(durabilities(&buffer.client(7, 2, Input::End(2, 4))), [durability; 2]);
         assert_eq!(answers(&buffer.client(8, 3, open(other))), [Err(Failed::OtherDurability)]);
         assert_eq!(buffer.client(9, 4, open(durability)), []);
@@ -224,7 +225,7 @@ fn x6_batches_are_as_durable_as_the_leader_says_and_on_disk_until_it_has_said_so
     for is_answered in [true, false] {
         let mut alone = buffer(Settings::default());
         alone.client(0, 1, open(memory));
-        alone.client(0, 1, Input::Frame(1, vec![record("k")]));
+        alone.client(0, 1, Input::Frame(1, vec![record("k")].into()));
         assert_eq!(durabilities(&alone.client(0, 1, Input::End(1, 2))), [], "the leader is asked");
         let bounds = Arc::new(Bounds::stashes(1));
         let (event, durability) = match is_answered {
@@ -239,14 +240,14 @@ fn x6_batches_are_as_durable_as_the_leader_says_and_on_disk_until_it_has_said_so
 fn r1_a_frame_beyond_the_limit_waits_and_is_taken_when_there_is_room() {
     let mut buffer = buffer(Settings { buffer_bytes: 3, ..Settings::default() });
     buffer.writes(1);
-    let full = buffer.client(1, 1, Input::Frame(2, vec![record("k")]));
+    let full = buffer.client(1, 1, Input::Frame(2, vec![record("k")].into()));
     assert!(full.contains(&Effect::Full(attempt(1), 2)), "{full:?}");
     let batches = sent(&full);
     let key = batches.first_key_value().unwrap().0;
     for by in ["a", "b"] {
         buffer.handle(Millis(2), Event::Stored(node(by), key.clone()));
     }
-    let taken = buffer.client(3, 1, Input::Frame(2, vec![record("k")]));
+    let taken = buffer.client(3, 1, Input::Frame(2, vec![record("k")].into()));
     assert!(taken.contains(&Effect::Taken(attempt(1), 2)), "{taken:?}");
 }
 
@@ -284,9 +285,9 @@ fn a_key_at_the_limit_is_taken_and_one_above_it_is_refused() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
     let most = "k".repeat(limits::SHUFFLE_KEY_BYTES);
-    let taken = buffer.client(1, 1, Input::Frame(2, vec![record(&most)]));
+    let taken = buffer.client(1, 1, Input::Frame(2, vec![record(&most)].into()));
     assert!(taken.contains(&Effect::Taken(attempt(1), 2)), "{taken:?}");
-    let refused = answers(&buffer.client(1, 1, Input::Frame(3, vec![record(&format!("{most}k"))])));
+    let refused = answers(&buffer.client(1, 1, Input::Frame(3, vec![record(&format!("{most}k"))].into())));
     let key = limits::SHUFFLE_KEY_BYTES + 1;
     assert_eq!(refused, [Err(Failed::TooLarge { key, record: key as u64 + 1 })]);
 }
@@ -300,7 +301,7 @@ fn a_division_that_is_ordered_again_writes_nothing_twice_and_is_answered() {
     let division =
         Arc::new(Division { task, shuffle: SHUFFLE, slot: PoolSlot(0), tags, upto, to, durability });
     let by = AttemptKey { buffer: buffer.id.clone(), number: 1 };
-    let read = vec![Segment { attempt: by, partition: 3, frame: 1, records: vec![record("k")] }];
+    let read = vec![Segment { attempt: by, partition: 3, frame: 1, records: vec![record("k")].into() }];
     let first = buffer.handle(Millis(0), Event::Divide(node("b"), division.clone(), read));
     let batches = sent(&first);
     assert_eq!(batches.len(), 1);
@@ -326,10 +327,10 @@ fn a_chunk_that_is_larger_than_a_batch_may_be_goes_out_in_two() {
     // Just below what is sent at once; with the next frame it is more than a batch may have.
     let (first, second) = (large(63 << 20), large(35 << 20));
     let size = |records: &[Record]| records.iter().map(Record::bytes).sum::<u64>();
-    assert_eq!(sent(&buffer.client(1, 1, Input::Frame(2, vec![first.clone()]))).len(), 0);
+    assert_eq!(sent(&buffer.client(1, 1, Input::Frame(2, vec![first.clone()].into()))).len(), 0);
     let frame = vec![second.clone(), second];
     let all = size(&[record("k"), first]) + size(&frame);
-    let effects = buffer.client(1, 1, Input::Frame(3, frame));
+    let effects = buffer.client(1, 1, Input::Frame(3, frame.into()));
     let batches = sent(&effects);
     assert_eq!(batches.keys().map(|key| key.number).collect::<Vec<_>>(), [1, 2]);
     for effect in &effects {
@@ -357,8 +358,8 @@ fn a_frame_that_is_too_large_is_refused() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
     let record = large(40 << 20);
-    let bytes = 2 * record.memory();
-    let refused = answers(&buffer.client(1, 1, Input::Frame(2, vec![record.clone(), record])));
+    let bytes = 2 * (record.bytes() + MEMORY_OF_RECORD);
+    let refused = answers(&buffer.client(1, 1, Input::Frame(2, vec![record.clone(), record].into())));
     assert_eq!(refused, [Err(Failed::FrameTooLarge { bytes })]);
     assert_eq!(buffer.bytes(), 0);
 }
@@ -367,7 +368,7 @@ fn a_frame_that_is_too_large_is_refused() {
 fn a_frame_that_comes_late_takes_nothing_away_that_is_acknowledged() {
     let mut buffer = buffer(Settings::default());
     buffer.writes(1);
-    let large = || Input::Frame(1, vec![large(limits::SHUFFLE_RECORD_BYTES)]);
+    let large = || Input::Frame(1, vec![large(limits::SHUFFLE_RECORD_BYTES)].into());
     let doubled = buffer.client(0, 1, large());
     assert_eq!(doubled, [Effect::Taken(attempt(1), 1)], "one that came before");
     let batches = sent(&buffer.client(0, 1, Input::End(1, 2)));
@@ -390,8 +391,8 @@ fn r1_records_that_lie_in_many_ranges_take_more_room_and_new_bounds_are_within_t
         begins: if id == 0 { [].as_slice().into() } else { [id as u8].as_slice().into() },
     };
     let bounds = Arc::new(Bounds { version: 1, ranges: (0..200).map(range).collect() });
-    let frame: Vec<Record> =
-        (0..20u8).map(|key| Record { key: [key].as_slice().into(), value: Vec::new().into() }).collect();
+    let keys: Vec<[u8; 1]> = (0..20u8).map(|key| [key]).collect();
+    let frame = PackedRecords::pack(keys.iter().map(|key| (&key[..], &[][..])));
     let records = 20 * (MEMORY_OF_RECORD + 1);
     for room in [10_000, 2_000] {
         let mut buffer = buffer(Settings { buffer_bytes: room, ..Settings::default() });
@@ -414,12 +415,12 @@ fn r1_records_that_lie_in_many_ranges_take_more_room_and_new_bounds_are_within_t
 
 #[test]
 fn r1_records_of_nothing_take_room_too() {
-    let nothing = |count: usize| vec![Record { key: Vec::new().into(), value: Vec::new().into() }; count];
+    let nothing = |count: usize| PackedRecords::pack(std::iter::repeat_n((&[][..], &[][..]), count));
     let mut buffer = buffer(Settings { buffer_bytes: 1_000, ..Settings::default() });
     buffer.writes(1);
-    let taken = buffer.client(1, 1, Input::Frame(2, nothing(10)));
+    let taken = buffer.client(1, 1, Input::Frame(2, nothing(80)));
     assert!(taken.contains(&Effect::Taken(attempt(1), 2)), "{taken:?}");
-    let full = buffer.client(1, 1, Input::Frame(3, nothing(10)));
+    let full = buffer.client(1, 1, Input::Frame(3, nothing(80)));
     assert!(full.contains(&Effect::Full(attempt(1), 3)), "{full:?}");
     for key in sent(&full).keys() {
         for by in ["a", "b"] {

@@ -21,18 +21,18 @@ fn record(key: u8, value: &[u8]) -> Record {
 
 fn segment(number: u64, frame: u64, records: Vec<Record>) -> Segment {
     let buffer = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
-    Segment { attempt: AttemptKey { buffer, number }, partition: 1, frame, records }
+    Segment { attempt: AttemptKey { buffer, number }, partition: 1, frame, records: records.into() }
 }
 
 /// What each attempt has of each key.
 fn totals(how: Combine, segments: &[Segment]) -> BTreeMap<(u64, Bytes), Result<[u8; 8], TotalTooLarge>> {
     let mut totals: BTreeMap<(u64, Bytes), Total> = BTreeMap::new();
     for segment in segments {
-        for record in &segment.records {
-            let of = (segment.attempt.number, record.key.clone());
+        for (key, value) in &segment.records {
+            let of = (segment.attempt.number, key.into());
             match totals.entry(of) {
-                Entry::Vacant(place) => drop(place.insert(Total::new(how, &record.value).unwrap())),
-                Entry::Occupied(mut place) => place.get_mut().add(&record.value).unwrap(),
+                Entry::Vacant(place) => drop(place.insert(Total::new(how, value).unwrap())),
+                Entry::Occupied(mut place) => place.get_mut().add(value).unwrap(),
             }
         }
     }
@@ -41,8 +41,7 @@ fn totals(how: Combine, segments: &[Segment]) -> BTreeMap<(u64, Bytes), Result<[
 
 fn sizes(segments: &[Segment], number: u64) -> (u64, u64) {
     let own = segments.iter().filter(|segment| segment.attempt.number == number);
-    let records = own.flat_map(|segment| &segment.records);
-    records.fold((0, 0), |sum, record| (sum.0 + 1, sum.1 + record.bytes()))
+    own.fold((0, 0), |sum, segment| (sum.0 + segment.records.count(), sum.1 + segment.bytes()))
 }
 
 /// Whole numbers, some of which do not fit together; as floats all sums of them are exact.
@@ -82,8 +81,8 @@ proptest! {
             prop_assert_eq!((records + gone, size + bytes), sizes(&before, number));
         }
         for (new, old) in after.iter().zip(&before) {
-            let mut rest = old.records.iter().map(|record| &record.key);
-            prop_assert!(new.records.iter().all(|record| rest.any(|key| *key == record.key)), "their order");
+            let mut rest = old.records.iter().map(|(key, _)| key);
+            prop_assert!(new.records.iter().all(|(key, _)| rest.any(|before| before == key)), "their order");
         }
         if !matches!(how, Combine::SumI64) {
             let left: u64 = (1..4).map(|number| sizes(&after, number).0).sum();
@@ -147,7 +146,7 @@ fn a_sum_that_does_not_fit_stays_in_two_records_and_only_the_total_is_refused() 
     let mut chunk = [segment(1, 1, vec![record(1, &most), record(1, &one), record(1, &whole(-3))])];
     let less = segments(Combine::SumI64, &mut chunk);
     assert_eq!(less, Less::from([(1, (1, 9))]), "the third one fits to the first one");
-    assert_eq!(chunk[0].records, [record(1, &whole(i64::MAX - 3)), record(1, &one)]);
+    assert_eq!(chunk[0].records, vec![record(1, &whole(i64::MAX - 3)), record(1, &one)].into());
     let mut total = Total::new(Combine::SumI64, &most).unwrap();
     total.add(&one).unwrap();
     assert_eq!(total.value(), Err(TotalTooLarge(Combine::SumI64)));
@@ -161,8 +160,8 @@ fn nothing_is_combined_across_attempts() {
     let mut chunk =
         [segment(1, 1, vec![record(1, &one)]), segment(2, 1, vec![record(1, &one), record(1, &one)])];
     assert_eq!(segments(Combine::SumI64, &mut chunk), Less::from([(2, (1, 9))]));
-    assert_eq!(chunk[0].records, [record(1, &one)]);
-    assert_eq!(chunk[1].records, [record(1, &whole(2))]);
+    assert_eq!(chunk[0].records, vec![record(1, &one)].into());
+    assert_eq!(chunk[1].records, vec![record(1, &whole(2))].into());
 }
 
 #[test]

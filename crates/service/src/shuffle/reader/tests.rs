@@ -50,13 +50,8 @@ fn asked(effects: &[Effect]) -> Option<(String, u64, u64)> {
 }
 
 fn records(count: u64) -> Vec<Placed> {
-    let one = |index| Placed {
-        key: [].as_slice().into(),
-        partition: 0,
-        frame: 1,
-        index,
-        value: [].as_slice().into(),
-    };
+    let nothing = bytes::Bytes::new;
+    let one = |index| Placed { key: nothing(), partition: 0, frame: 1, index, value: nothing() };
     (0..count as usize).map(one).collect()
 }
 
@@ -210,7 +205,7 @@ fn x9_who_answers_with_records_what_was_sought_is_followed_by_the_next_holder() 
 #[test]
 fn a_slice_has_the_keys_of_its_interval_and_of_them_the_ranks() {
     let (plan, _) = plan_and_map();
-    let placed = |key: u8| Placed { key: [key].as_slice().into(), ..records(1).remove(0) };
+    let placed = |key: u8| Placed { key: vec![key].into(), ..records(1).remove(0) };
     let all: Vec<Placed> = [1, 3, 3, 5, 7, 9].map(placed).to_vec();
     let key = |key: u8| Bytes::from([key].as_slice());
     let cases = [

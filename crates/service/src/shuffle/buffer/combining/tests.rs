@@ -5,6 +5,7 @@ use crate::shuffle::combine::{Combine, NoNumber};
 use crate::shuffle::message::Message;
 use crate::shuffle::pool::{PoolMap, SlotPlace};
 use crate::shuffle::record::{Batch, BatchKey, Body, EndMark, Record, Segment};
+use crate::shuffle::records::PackedRecords;
 use crate::shuffle::settings::Settings;
 use crate::shuffle::{AttemptId, BufferId, ShuffleId, Terms};
 use partage_core::base::id::{Epoch, Incarnation};
@@ -20,12 +21,12 @@ fn attempt(partition: u32) -> Attempt {
     Attempt { shuffle: ShuffleId(7), partition, id: AttemptId(partition.into()) }
 }
 
-fn records(all: &[(&str, i64)]) -> Vec<Record> {
+fn records(all: &[(&str, i64)]) -> PackedRecords {
     let record = |(key, value): &(&str, i64)| Record {
         key: key.as_bytes().into(),
         value: value.to_le_bytes().as_slice().into(),
     };
-    all.iter().map(record).collect()
+    all.iter().map(record).collect::<Vec<_>>().into()
 }
 
 /// A buffer of one slot on one node, with an attempt of partition 1.
@@ -117,7 +118,7 @@ fn what_two_attempts_have_of_a_key_stays_apart() {
     buffer.sends(1, Input::End(2, 18));
     let sent = batches(&buffer.sends(2, Input::End(2, 18)));
     let found: Vec<Segment> = sent.iter().flat_map(|batch| segments(batch)).collect();
-    let sums: Vec<(u32, Vec<Record>)> = found.into_iter().map(|one| (one.partition, one.records)).collect();
+    let sums: Vec<(u32, PackedRecords)> = found.into_iter().map(|one| (one.partition, one.records)).collect();
     assert_eq!(sums, [(1, records(&[("k", 3)])), (2, records(&[("k", 6)]))]);
 }
 
@@ -141,7 +142,7 @@ fn chunks_that_become_small_do_not_go_out() {
     assert!(sent.sum::<usize>() > 50);
 }
 
-fn buffer_frame(key: &str) -> Vec<Record> {
+fn buffer_frame(key: &str) -> PackedRecords {
     records(&[(key, 1)])
 }
 
@@ -151,7 +152,7 @@ fn records_are_counted_whatever_their_values() {
     buffer.sends(1, Input::Abort);
     buffer.sends(2, opened(Some(Combine::Count)));
     let record = |value: &str| Record { key: b"k".as_slice().into(), value: value.as_bytes().into() };
-    buffer.sends(2, Input::Frame(1, vec![record(""), record("text")]));
+    buffer.sends(2, Input::Frame(1, vec![record(""), record("text")].into()));
     let sent = batches(&buffer.sends(2, Input::End(2, 6)));
     assert_eq!(segments(&sent[0])[0].records, records(&[("k", 2)]));
 }
@@ -163,7 +164,7 @@ fn what_is_no_number_or_combines_otherwise_is_refused() {
         assert_eq!(answer(&buffer.sends(2, opened(combine))), Some(Err(Failed::CombinesOtherwise)));
     }
     let text = Record { key: b"k".as_slice().into(), value: b"text".as_slice().into() };
-    let refused = answer(&buffer.sends(1, Input::Frame(1, vec![text]))).unwrap().unwrap_err();
+    let refused = answer(&buffer.sends(1, Input::Frame(1, vec![text].into()))).unwrap().unwrap_err();
     assert_eq!(refused, Failed::NoNumber(NoNumber { how: Combine::SumI64, bytes: 4 }));
     assert!(refused.to_string().contains("do not run the attempt again"), "{refused}");
     assert_eq!(buffer.bytes(), 0);
