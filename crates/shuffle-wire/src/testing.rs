@@ -210,7 +210,7 @@ fn records() -> impl Strategy<Value = Record> {
 
 /// Batches: with records, of attempts of their writer or of others, and with marks.
 pub fn batches() -> impl Strategy<Value = Batch> {
-    let segment = (any::<bool>(), attempts(), any::<u32>(), any::<u64>(), vec(records(), FEW));
+    let segment = (any::<bool>(), attempts(), any::<u32>(), any::<u64>(), packed());
     let tagged = btree_map(tags(), vec(segment, FEW), FEW);
     let body = prop_oneof![tagged.prop_map(Ok), marks().prop_map(Err)];
     (keys(), durabilities(), body).prop_map(|(key, durability, body)| {
@@ -318,9 +318,7 @@ pub fn messages() -> impl Strategy<Value = Message> {
 }
 
 fn packed() -> impl Strategy<Value = PackedRecords> {
-    let packed =
-        |records: Vec<Record>| PackedRecords::pack(records.iter().map(|one| (&one.key[..], &one.value[..])));
-    vec(records(), FEW).prop_map(packed)
+    vec(records(), FEW).prop_map(PackedRecords::from)
 }
 
 fn refusals() -> impl Strategy<Value = Refusal> {

@@ -218,7 +218,9 @@ fn what_is_there_twice_in_a_map_is_refused() {
 
 #[test]
 fn records_that_lie_about_themselves_are_refused() {
-    let new = |count, bytes: &[u8]| PackedRecords::new(count, Bytes::copy_from_slice(bytes));
+    let new = |count, bytes: &[u8]| {
+        PackedRecords::new(count, Bytes::copy_from_slice(bytes)).map_err(Malformed::from)
+    };
     assert_eq!(new(1, &[1, 1, b'k', b'v']).unwrap().content_bytes(), 2);
     assert_eq!(new(2, &[1, 1, b'k', b'v']), Err(Malformed::Ends("a record")));
     assert_eq!(new(0, &[1]), Err(Malformed::Rest(1)));
@@ -227,10 +229,9 @@ fn records_that_lie_about_themselves_are_refused() {
     assert_eq!(new(count, &[0, 0]), Err(Malformed::Count { what: "records", count, bytes: 2 }));
     let key = vec![0; limits::SHUFFLE_KEY_BYTES + 1];
     let large = PackedRecords::pack([(&key[..], &[][..])]);
-    let refused = PackedRecords::new(1, large.bytes().clone());
-    assert_eq!(refused, Err(Malformed::Value("a record larger than records may be")));
+    assert_eq!(new(1, large.bytes()), Err(Malformed::Value("a record larger than records may be")));
     let edge = PackedRecords::pack([(&key[1..], &[][..])]);
-    assert_eq!(PackedRecords::new(1, edge.bytes().clone()), Ok(edge));
+    assert_eq!(new(1, edge.bytes()), Ok(edge));
 }
 
 #[test]

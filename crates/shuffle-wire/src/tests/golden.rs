@@ -21,7 +21,7 @@ use partage_service::shuffle::message::{Message, WhyNotStored, Word};
 use partage_service::shuffle::options::OptionDifference;
 use partage_service::shuffle::partition::CutAt;
 use partage_service::shuffle::plan::{Division, Placed, Plan, PlanRange, Winner};
-use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
+use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Segment, Stream};
 use partage_service::shuffle::seek::{Found, SeekFor};
 use partage_service::shuffle::sketch::Sketch;
 use partage_service::shuffle::{
@@ -83,8 +83,7 @@ fn key(writer: Writer) -> BatchKey {
 }
 
 fn segment(of: BufferId, number: u64, partition: u32, frame: u64, records: &[(&str, &str)]) -> Segment {
-    let record = |(key, value): &(&str, &str)| Record { key: shared(key), value: shared(value) };
-    let records = records.iter().map(record).collect();
+    let records = PackedRecords::pack(records.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())));
     Segment { attempt: AttemptKey { buffer: of, number }, partition, frame, records }
 }
 
@@ -373,7 +372,8 @@ fn heavy() -> HeavyKey {
 
 fn of_relays() -> Vec<(&'static str, Said)> {
     let slice = SliceOf { shuffle: SHUFFLE, range: 4, keys: Some((shared("a"), None)), from: 10, to: 20 };
-    let placed = Placed { key: shared("k"), partition: 2, frame: 1, index: 300, value: shared("v") };
+    let (key, value) = (Bytes::from_static(b"k"), Bytes::from_static(b"v"));
+    let placed = Placed { key, partition: 2, frame: 1, index: 300, value };
     let overview = ShuffleOverview {
         shuffle: SHUFFLE,
         options: options().into(),

@@ -57,7 +57,7 @@ fn the_largest_batch_that_core_makes_fits_a_frame() {
         let mut client = |input| buffer.handle(Millis(1), Event::Client(attempt, input));
         client(Input::Open(Terms::new(1, 1)));
         let is_too_large = id == 1;
-        let effects = client(Input::Frame(1, frame));
+        let effects = client(Input::Frame(1, frame.into()));
         let refused = effects
             .iter()
             .any(|effect| matches!(effect, Effect::Answer(_, Err(Failed::FrameTooLarge { .. }))));

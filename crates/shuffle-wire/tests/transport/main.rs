@@ -196,7 +196,7 @@ async fn batches_of_every_size_come_whole_beside_short_messages() {
             Stream { shuffle: ShuffleId(1), slot: PoolSlot(1), writer: Writer::Buffer(buffer.clone()) };
         let attempt = AttemptKey { buffer: buffer.clone(), number };
         let records = vec![Record { key: b"key".as_slice().into(), value: vec![number as u8; bytes].into() }];
-        let segment = Segment { attempt: attempt.clone(), partition: 1, frame: 1, records };
+        let segment = Segment { attempt: attempt.clone(), partition: 1, frame: 1, records: records.into() };
         let tag = Tag { version: 0, range: RangeId(0) };
         let body = match bytes {
             0 => Body::Mark(EndMark {
