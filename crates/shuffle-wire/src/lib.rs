@@ -20,10 +20,9 @@
 //!
 //! # How often bulk is copied
 //!
-//! On the way out once, into the body of its frame ([`node::frame`], [`client::Call::frame`]), and not at all when it
-//! is passed on as it came or lies on a disk ([`node::stored_batch_frame`]). On the way in not at all: a body is read from the
-//! socket to where it stays, and records are parts of it. Core's own form of a batch, with a value on the heap for each key, is
-//! one copy more; a driver that is measured need not ask for it ([`node::Received`]).
+//! On the way out once, into the body of its frame ([`node::frame`], [`client::Call::frame`]), and not at all when it is passed
+//! on as it came or lies on a disk ([`node::stored_batch_frame`]). On the way in not at all: a body is read from the socket to
+//! where it stays, and records are parts of it, also in core's own form of a batch.
 //!
 //! # What is not believed
 //!

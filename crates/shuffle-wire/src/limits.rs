@@ -17,8 +17,8 @@ pub const SHORT_BYTES: usize = 256 << 10;
 /// A body up to here gets its room at once; a longer one as it comes, so that a length alone takes no memory.
 pub const ROOM_AT_ONCE: usize = 4 << 20;
 
-/// What a body is decoded to takes at most so many bytes for each of its own: the worst are records of nothing, two bytes each,
-/// of which core's form has two pointers and two counts.
+/// What a body is decoded to takes at most so many bytes for each of its own: the worst are maps of one entry in a plan, each of
+/// which has room for eleven, and segments without records, four bytes each. Records stay where they lie.
 pub const DECODED_BYTES_A_BYTE: usize = 64;
 
 /// Longest sentence of a refusal that is taken from the network.

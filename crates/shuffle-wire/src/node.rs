@@ -133,7 +133,7 @@ impl Received {
         Ok(Received::Batch(batch?, frame.clone()))
     }
 
-    /// Core's form: the records of a batch are copied.
+    /// Core's form.
     pub fn message(self) -> Message {
         match self {
             Received::Batch(batch, _) => Message::Batch(Arc::new(batch)),

@@ -111,7 +111,8 @@ async fn r1_a_frame_of_many_records_of_nothing_is_refused_before_they_take_memor
     let running = Running::start("b", &tcp()).await;
     let mut stream = raw(&running.at).await;
     put(&mut stream, &Control::Hello(Hello::Client).frame().unwrap(), 0).await;
-    let nothing = PackedRecords::pack((0..2 << 20).map(|_| (&b""[..], &b""[..])));
+    // Each has two bytes in the body, and counts for eight in memory.
+    let nothing = PackedRecords::pack(std::iter::repeat_n((&b""[..], &b""[..]), 10 << 20));
     put(&mut stream, &call(1, Request::Records(1, nothing)).frame().unwrap(), 1).await;
     let why = goodbye(&mut stream).await;
     assert_eq!(why.word, RefusalWord::BadFrame);
