@@ -144,9 +144,7 @@ mod tests {
     fn batches() -> Vec<Batch> {
         let buffer = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(7) };
         let attempt = AttemptKey { buffer: buffer.clone(), number: 3 };
-        let record =
-            |key: &str, value: &str| Record { key: key.as_bytes().into(), value: value.as_bytes().into() };
-        let records = vec![record("", ""), record("k", "value")];
+        let records = PackedRecords::pack([(&b""[..], &b""[..]), (b"k", b"value")]);
         let segment = Segment { attempt: attempt.clone(), partition: 9, frame: 2, records };
         let tag = Tag { version: 1, range: RangeId(4) };
         let key = |writer, number| BatchKey {
@@ -202,18 +200,41 @@ mod tests {
     }
 
     #[test]
+    fn the_form_of_a_segment_is_what_stands_above_and_its_records_stay_where_they_lie() {
+        let batch = &batches()[0];
+        let mut form = Vec::new();
+        encode(batch, &mut form);
+        // Records, the bytes of them, and each with two lengths.
+        let end = [&[0, 0, 0, 2, 0, 0, 0, 10][..], &[0, 0, 1, 5], b"kvalue"].concat();
+        assert!(form.ends_with(&end), "{form:?}");
+        // A count that is not that of the records, and a length that is not theirs.
+        let counts = form.len() - end.len();
+        for (at, bad) in [(3, 1), (3, 3), (7, 9), (7, 11), (10, 2)] {
+            let mut form = form.clone();
+            form[counts + at] = bad;
+            assert_eq!(decode(&form.into()), None, "{bad} at {at}");
+        }
+        let form = Shared::from(form);
+        let Some(Body::Records(tagged)) = decode(&form).map(|batch| batch.body) else { panic!("records") };
+        let lie = |segment: &Segment| segment.records.bytes().as_ptr_range();
+        let lie: Vec<_> = tagged.values().flatten().map(lie).collect();
+        assert_eq!(lie, [form.slice(form.len() - 10..).as_ptr_range()], "they were copied");
+    }
+
+    #[test]
     fn every_batch_comes_back_and_nothing_shorter_or_longer_does() {
         for batch in batches() {
             let mut form = Vec::new();
             encode(&batch, &mut form);
-            assert_eq!(decode(&form).as_ref(), Some(&batch));
+            let whole = Shared::from(form.clone());
+            assert_eq!(decode(&whole).as_ref(), Some(&batch));
             let (key, mark) = decode_name(&form).unwrap();
             assert_eq!((&key, mark.is_some()), (&batch.key, matches!(batch.body, Body::Mark(_))));
             for length in 0..form.len() {
-                assert_eq!(decode(&form[..length]), None, "{length} bytes of {batch:?}");
+                assert_eq!(decode(&whole.slice(..length)), None, "{length} bytes of {batch:?}");
             }
             form.push(0);
-            assert_eq!(decode(&form), None, "a byte too many");
+            assert_eq!(decode(&Shared::from(form.clone())), None, "a byte too many");
             form[0] = 9;
             assert_eq!(decode_name(&form), None, "a version that is not known");
             assert!(is_later(&form) && !is_later(&[]));

@@ -207,7 +207,7 @@ mod tests {
             assert_eq!(pushed(&inbox), 0, "its own answer is still to come");
             hears.tell(Note::Taken(2));
         };
-        let (put, ()) = tokio::join!(open.put(2, Vec::new()), buffer);
+        let (put, ()) = tokio::join!(open.put(2, PackedRecords::default()), buffer);
         put.unwrap();
     }
 }

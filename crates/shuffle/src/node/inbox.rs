@@ -288,12 +288,13 @@ impl Drop for EndsAtPanic {
 mod tests {
     use super::*;
     use partage_service::shuffle::AttemptId;
+    use partage_service::shuffle::records::PackedRecords;
     use std::sync::mpsc::sync_channel;
 
     fn frame(bytes: usize) -> Event {
         let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
-        let record = Record { key: vec![0; bytes].into(), value: Vec::new().into() };
-        Event::Input(attempt, Input::Frame(1, vec![record]), sync_channel(1).0.into())
+        let records = PackedRecords::pack([(&vec![0; bytes][..], &[][..])]);
+        Event::Input(attempt, Input::Frame(1, records), sync_channel(1).0.into())
     }
 
     #[test]
@@ -311,10 +312,9 @@ mod tests {
 
     #[test]
     fn r1_records_of_length_zero_take_room() {
-        let nothing = || Record { key: Vec::new().into(), value: Vec::new().into() };
         let frame = || {
             let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
-            let records = std::iter::repeat_with(nothing).take(10).collect();
+            let records = PackedRecords::pack(std::iter::repeat_n((&[][..], &[][..]), 80));
             Event::Input(attempt, Input::Frame(1, records), sync_channel(1).0.into())
         };
         let inbox = Inbox::new(100, 1_000);

@@ -8,7 +8,8 @@ use partage_journal::faulty_disk::FaultyDisk;
 use partage_service::shuffle::bounds::Tag;
 use partage_service::shuffle::plan::{Plan, PlanRange, Winner};
 use partage_service::shuffle::pool::SlotPlace;
-use partage_service::shuffle::record::{Batch, BatchKey, Body, Record, Segment, Stream, Tagged};
+use partage_service::shuffle::record::{Batch, BatchKey, Body, Segment, Stream, Tagged};
+use partage_service::shuffle::records::PackedRecords;
 use partage_service::shuffle::{AttemptKey, Durability, RangeId, Writer};
 use std::collections::BTreeSet;
 
@@ -168,8 +169,8 @@ fn the_index_comes_back_and_no_byte_of_it_or_of_a_run_may_differ() {
 fn tagged(number: u64, tags: &[(u32, u64, u64)]) -> Arc<Batch> {
     let mut body = Tagged::new();
     for (version, range, attempt) in tags {
-        let value = format!("{number}/{version}/{range}/{attempt}").into_bytes();
-        let records = vec![Record { key: b"k".as_slice().into(), value: value.into() }];
+        let value = format!("{number}/{version}/{range}/{attempt}");
+        let records = PackedRecords::pack([(&b"k"[..], value.as_bytes())]);
         let attempt = AttemptKey { buffer: buffer(), number: *attempt };
         let segment = Segment { attempt, partition: 0, frame: number, records };
         body.entry(Tag { version: *version, range: RangeId(*range) }).or_default().push(segment);

@@ -1,11 +1,12 @@
 //! Records of equal keys become one within an attempt, and never across attempts.
 
 use crate::nodes::Cluster;
+use bytes::Bytes;
+use partage_service::shuffle::Terms;
 use partage_service::shuffle::combine::{Combine, Total};
 use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::Placed;
 use partage_service::shuffle::record::Record;
-use partage_service::shuffle::{Bytes, Terms};
 use partage_shuffle::node::client::{Sealed, Shuffle};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,7 @@ fn write(cluster: &Cluster, shuffle: Shuffle, partition: u32, (node, value): (us
             key: [(at % KEYS) as u8].as_slice().into(),
             value: value.to_le_bytes().as_slice().into(),
         };
-        put.put((0..RECORDS).map(record).collect()).unwrap();
+        put.put((0..RECORDS).map(record).collect::<Vec<Record>>().into()).unwrap();
     }
     put.end().unwrap();
 }

@@ -6,6 +6,7 @@ use partage_service::shuffle::Terms;
 use partage_service::shuffle::message::Word;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::record::Record;
+use partage_service::shuffle::records::PackedRecords;
 use partage_shuffle::node::client::{ClientError, PutError, ReadError, Sealed, Shuffle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,7 +130,7 @@ impl Job {
         let records = records.map(|(key, value)| Record { key: key.into(), value: value.into() });
         let records: Vec<Record> = records.collect();
         for piece in records.chunks(PIECE) {
-            put.put(piece.to_vec())?;
+            put.put(PackedRecords::of(piece))?;
             self.pieces.fetch_add(1, Ordering::AcqRel);
             if self.pace_ms > 0 {
                 pause(self.pace_ms);

@@ -110,7 +110,7 @@ fn what_makes_no_sense_is_refused_by_name() {
     assert_eq!(client.seal(job.shuffle.id, [0, 1].into()), Ok(Sealed::Lacks(vec![0])));
     let mut put = client.open(job.shuffle, 0).unwrap();
     let large = Record { key: vec![0; (64 << 10) + 1].into(), value: Vec::new().into() };
-    let refused = put.put(vec![large]).unwrap_err();
+    let refused = put.put(vec![large].into()).unwrap_err();
     assert!(matches!(refused, PutError::Failed(Failed::TooLarge { .. })) && !refused.runs_again());
     job.attempt(&cluster, 0, 1).unwrap();
     job.seal(&cluster);

@@ -345,7 +345,8 @@ impl SortedFile {
             walk.value(&front, &mut value)?;
             let Rank { partition, frame, index } = front.rank;
             let index = usize::try_from(index).map_err(io::Error::other)?;
-            let (key, value) = (bytes::Bytes::copy_from_slice(&front.key), bytes::Bytes::copy_from_slice(&value));
+            let (key, value) =
+                (bytes::Bytes::copy_from_slice(&front.key), bytes::Bytes::copy_from_slice(&value));
             placed.push(Placed { key, partition, frame, index, value });
         }
         Ok(placed)

@@ -144,6 +144,7 @@ fn merge(
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use bytes::Bytes;
     use partage_service::shuffle::ShuffleId;
     use partage_service::shuffle::holder::Slice;
     use partage_service::shuffle::plan::Plan;
@@ -152,7 +153,8 @@ pub(super) mod tests {
     use std::sync::Arc;
 
     pub(in crate::node::reading) fn placed(key: &[u8], partition: u32, value: &[u8]) -> Placed {
-        Placed { key: key.into(), partition, frame: 1, index: 0, value: value.into() }
+        let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+        Placed { key, partition, frame: 1, index: 0, value }
     }
 
     pub(in crate::node::reading) fn file_of(

@@ -11,7 +11,8 @@ use partage_core::base::name::NodeId;
 use partage_journal::faulty_disk::FaultyDisk;
 use partage_journal::{Disk, RealDisk};
 use partage_service::shuffle::bounds::Tag;
-use partage_service::shuffle::record::{Batch, BatchKey, Body, Record, Segment, Stream};
+use partage_service::shuffle::record::{Batch, BatchKey, Body, Segment, Stream};
+use partage_service::shuffle::records::PackedRecords;
 use partage_service::shuffle::{AttemptKey, BufferId, Durability, PoolSlot, RangeId, ShuffleId, Writer};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -32,9 +33,9 @@ pub(crate) fn key(shuffle: u128, slot: u32, number: u64) -> BatchKey {
 pub(crate) fn batch(shuffle: u128, slot: u32, number: u64, bytes: usize) -> Arc<Batch> {
     let key = key(shuffle, slot, number);
     let value: Vec<u8> = (0..bytes).map(|at| (at as u64 * 31 + number) as u8).collect();
-    let record = Record { key: number.to_be_bytes().as_slice().into(), value: value.into() };
+    let records = PackedRecords::pack([(&number.to_be_bytes()[..], &value[..])]);
     let attempt = AttemptKey { buffer: buffer(), number };
-    let segment = Segment { attempt, partition: 0, frame: 1, records: vec![record] };
+    let segment = Segment { attempt, partition: 0, frame: 1, records };
     let tag = Tag { version: 0, range: RangeId(1) };
     let body = Body::Records([(tag, vec![segment])].into());
     Arc::new(Batch { key, durability: Durability::Disk, body })
