@@ -422,7 +422,7 @@ impl Oracle {
     ) -> Result<(), String> {
         let of_partition = output.iter().filter(|one| one.partition == partition);
         let mut got: Vec<Record> =
-            of_partition.map(|one| Record { key: one.key.clone(), value: one.value.clone() }).collect();
+            of_partition.map(|one| Record { key: one.key[..].into(), value: one.value[..].into() }).collect();
         got.sort();
         let own = |attempt: &&Attempt| attempt.shuffle == shuffle && attempt.partition == partition;
         let is_it = |attempt: &Attempt| {

@@ -58,8 +58,8 @@ impl Weather {
             resend_ms: draw.between(40, 150),
             give_up_ms: 4_000,
             silent_ms: 3_000,
-            // Of memory: some five times what keys and values have.
-            buffer_bytes: draw.between(2_400, 40_000),
+            // Of memory: two to five times what keys and values have, as frames are divided into few ranges or many.
+            buffer_bytes: draw.between(1_700, 28_000),
             chunk_bytes: draw.between(60, 1_500),
             sample_every: draw.between(1, 4),
             sketch_k: draw.between(8, 64) as usize,

@@ -15,6 +15,7 @@ use partage_service::shuffle::partition::CutBy;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::reader::Reader;
 use partage_service::shuffle::record::Record;
+use partage_service::shuffle::records::PackedRecords;
 use partage_service::shuffle::{
     AttemptId, Bytes, Combine, Durability, ShuffleId, ShuffleOptions, Terms, Writer,
 };
@@ -183,10 +184,10 @@ impl Job {
         Job { partitions, terms, given, patience, seals_early: false, ..Job::new(number, draw) }
     }
 
-    /// One that trickles: one attempt after the other, of two frames of twelve records.
+    /// One that trickles: one attempt after the other, of two frames, each of which takes nearly half of the memory of the flood.
     pub fn trickle(number: usize, draw: &mut Draw) -> Job {
         let (partitions, terms) = (5, Terms::new(1, 1));
-        let given = Given::even(partitions, (24, 12), draw);
+        let given = Given::even(partitions, (52, 26), draw);
         let (at_once, bound) = (1, Some(BESIDE_FLOOD));
         let patience = 1_000 * ATTEMPT;
         Job {
@@ -296,7 +297,7 @@ impl Job {
                     Some(frame) => {
                         one.next += 1;
                         one.state = TryState::Sending;
-                        Input::Frame(one.next as u64, frame.clone())
+                        Input::Frame(one.next as u64, PackedRecords::of(frame))
                     }
                     None => {
                         one.state = TryState::Ending;
@@ -307,8 +308,8 @@ impl Job {
             }
             TryState::Sending if now > one.sent + PATIENCE => {
                 one.sent = now;
-                let frame = one.frames.get(one.next - 1).cloned().unwrap_or_default();
-                vec![Input::Frame(one.next as u64, frame)]
+                let frame = one.frames.get(one.next - 1).map_or(&[][..], |frame| frame);
+                vec![Input::Frame(one.next as u64, PackedRecords::of(frame))]
             }
             TryState::Ending if now > one.sent + PATIENCE => {
                 one.sent = now;

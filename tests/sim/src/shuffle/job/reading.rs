@@ -17,7 +17,7 @@ impl World {
             let Some(by) = READS.get(job.outputs.len()) else { return self.has_read(job, &plan) };
             let n = *self.draw.pick(&[1, 2, 3, 7, 20]).unwrap_or(&1);
             job.cuts = job.outputs.first().filter(|_| by.is_none()).map(|parts| {
-                let keys: Vec<Bytes> = parts.iter().flatten().map(|one| one.key.clone()).collect();
+                let keys: Vec<Bytes> = parts.iter().flatten().map(|one| one.key[..].into()).collect();
                 let mut cuts: Vec<Bytes> = (1..n).filter_map(|_| self.draw.pick(&keys).cloned()).collect();
                 cuts.sort();
                 cuts

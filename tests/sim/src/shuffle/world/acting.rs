@@ -9,7 +9,7 @@ use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::log::Append;
 use partage_service::shuffle::message::{Message, Word};
-use partage_service::shuffle::record::{Batch, BatchKey, Record};
+use partage_service::shuffle::record::{Batch, BatchKey, Segment};
 use partage_service::shuffle::seek::{Found, Seek};
 use partage_service::shuffle::{
     Durability, Failure, PoolSlot, ShuffleId, Writer, buffer, holder, leader, plan, reader,
@@ -249,7 +249,8 @@ impl World {
         let Some(process) = self.process(node) else { return Ok(()) };
         let effects = process.buffer.handle(now, event);
         let (bytes, memory) = (process.buffer.bytes(), process.buffer.memory());
-        // A frame has up to 12 records of 40 bytes; what is more than the limit may be alone, or one division.
+        // A frame has up to 12 records of 40 bytes, and beside a flood it has room; what is more than the limit may be alone, or
+        // one division.
         let settings = &self.weather.settings;
         let batch = settings.chunk_bytes + 12 * 40;
         if bytes > settings.buffer_bytes + settings.division_batches * batch {
@@ -400,7 +401,7 @@ impl World {
                 }
                 // About as much as it takes: a node knows how long batches are before it has read them.
                 let segments = division.collect(&self.nodes[node].disk.batches);
-                let memory = segments.iter().flat_map(|segment| &segment.records).map(Record::bytes).sum();
+                let memory = segments.iter().map(Segment::bytes).sum();
                 return self.buffer(node, buffer::Event::DivisionOrdered(leader, division, memory));
             }
             holder::Effect::Count(leader, epoch, plan, slot) => {
@@ -409,7 +410,11 @@ impl World {
                 }
                 let ranges = plan.ranges.iter().filter(|range| range.slot == slot);
                 let batches = &self.nodes[node].disk.batches;
-                let counts = ranges.map(|range| (range.id, plan::sizes(&plan.collect(range, batches))));
+                let counts = ranges.map(|range| {
+                    let counts = batches.iter().map(|batch| plan.count(range, batch));
+                    let sum = |sum: (u64, u64), more: (u64, u64)| (sum.0 + more.0, sum.1 + more.1);
+                    (range.id, counts.fold((0, 0), sum))
+                });
                 let message = Message::Counted(plan.shuffle, epoch, slot, counts.collect());
                 self.send(node, &leader, message);
             }
