@@ -7,6 +7,8 @@ use crate::shuffle::{Durability, RangeId};
 use partage_core::base::id::{Epoch, Incarnation};
 
 const SHUFFLE: ShuffleId = ShuffleId(7);
+/// No batch goes out.
+const NONE: [u32; 0] = [];
 
 /// Each of three buffers has its part of the sample with four keys.
 fn settings() -> Settings {
@@ -28,8 +30,8 @@ fn buffer(settings: Settings) -> Buffer {
 
 /// So many records, of two bytes each.
 fn frame(number: u64, records: u8) -> Input {
-    let record = |key: u8| Record { key: [key].as_slice().into(), value: b"v".as_slice().into() };
-    Input::Frame(number, (0..records).map(record).collect())
+    let keys: Vec<[u8; 1]> = (0..records).map(|key| [key]).collect();
+    Input::Frame(number, PackedRecords::pack(keys.iter().map(|key| (&key[..], &b"v"[..]))))
 }
 
 impl Buffer {
@@ -80,7 +82,7 @@ fn x5_the_leader_hears_of_a_sample_at_once_and_of_twice_as_many_keys_until_there
     };
     assert_eq!(heard(&mut buffer, 1..=40), [4, 8, 16, 32]);
     buffer.hears(2, 1);
-    assert_eq!(heard(&mut buffer, 41..=200), []);
+    assert_eq!(heard(&mut buffer, 41..=200), Vec::<u64>::new());
     assert_eq!(sampled(&buffer.handle(Millis(251), Event::Tick)), Some(200), "from now on in its time");
 }
 
@@ -95,12 +97,12 @@ fn x5_an_attempt_that_has_ended_waits_for_the_first_bounds_or_for_the_answer_tha
     let (_, sent) = ended(3);
     assert_eq!(sent, [0], "three keys suffice for nothing");
     let (mut buffer, sent) = ended(4);
-    assert_eq!(sent, []);
+    assert_eq!(sent, NONE);
     assert_eq!(versions(&buffer.hears(20, 1)), [1], "it is divided, and goes out");
     let (mut buffer, _) = ended(4);
     assert_eq!(versions(&buffer.hears(2, 0)), [0], "other buffers have no keys");
     let (mut buffer, _) = ended(4);
-    assert_eq!((buffer.ticks(50), buffer.wake_at()), (vec![], Millis(51)));
+    assert_eq!((buffer.ticks(50), buffer.wake_at()), (NONE.to_vec(), Millis(51)));
     assert_eq!(buffer.ticks(51), [0], "the leader is away");
     // What ends from now on goes out at once, until there is more to report.
     buffer.does(52, 2, Input::Open(Terms::new(1, 2)));
@@ -114,21 +116,21 @@ fn x5_nothing_waits_for_longer_than_once_however_much_is_reported_meanwhile() {
     buffer.does(1, 2, Input::Open(Terms::new(1, 2)));
     buffer.does(1, 1, frame(1, 4));
     buffer.does(1, 1, Input::End(4, 8));
-    assert_eq!(buffer.ticks(6), [], "it has waited for the other one");
+    assert_eq!(buffer.ticks(6), NONE, "it has waited for the other one");
     assert_eq!(sampled(&buffer.does(40, 2, frame(1, 4))), Some(8));
-    assert_eq!(buffer.ticks(51), []);
-    assert_eq!(buffer.ticks(55), []);
+    assert_eq!(buffer.ticks(51), NONE);
+    assert_eq!(buffer.ticks(55), NONE);
     assert_eq!(buffer.ticks(56), [0]);
 }
 
 #[test]
 fn x5_a_chunk_that_is_full_waits_and_what_makes_room_does_not() {
     let mut full = buffer(Settings { chunk_bytes: 8, ..settings() });
-    assert_eq!(versions(&full.does(1, 1, frame(1, 4))), []);
-    assert_eq!(versions(&full.does(1, 1, frame(2, 1))), []);
+    assert_eq!(versions(&full.does(1, 1, frame(1, 4))), NONE);
+    assert_eq!(versions(&full.does(1, 1, frame(2, 1))), NONE);
     assert_eq!(full.ticks(51), [0]);
     let mut small = buffer(Settings { buffer_bytes: 3, ..settings() });
-    assert_eq!(versions(&small.does(1, 1, frame(1, 4))), []);
+    assert_eq!(versions(&small.does(1, 1, frame(1, 4))), NONE);
     let effects = small.does(1, 1, frame(2, 4));
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Full(_, 2))), "{effects:?}");
     assert_eq!(versions(&effects), [0]);
