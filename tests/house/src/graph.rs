@@ -100,7 +100,7 @@ const REFUSED: [(&str, &[&str], &str); 6] = [
 pub const PURE: [&str; 2] = ["crates/core", "crates/service"];
 
 /// What they may link.
-const PURE_MAY_LINK: [&str; 4] = ["thiserror", "md-5", "xxhash-rust", "triomphe"];
+const PURE_MAY_LINK: [&str; 5] = ["thiserror", "md-5", "xxhash-rust", "triomphe", "bytes"];
 
 /// Every edge that goes up or sideways, every crate without a floor, and what `core` and `service` link beyond their list.
 pub fn findings(packages: &[Package]) -> Vec<String> {
