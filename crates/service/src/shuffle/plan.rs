@@ -342,7 +342,7 @@ impl Division {
 mod tests {
     use super::*;
     use crate::shuffle::BufferId;
-    use crate::shuffle::bounds::Range;
+    use crate::shuffle::bounds::{Finder, Range};
     use crate::shuffle::record::divide;
     use crate::shuffle::records::PackedRecords;
     use partage_core::base::id::Incarnation;
@@ -393,7 +393,7 @@ mod tests {
     }
 
     /// A frame in a batch of its own, divided by the bounds.
-    fn batch(bounds: &Bounds, number: u64, (partition, records): &Frame) -> Arc<Batch> {
+    fn batch(bounds: &Finder, number: u64, (partition, records): &Frame) -> Arc<Batch> {
         let records = PackedRecords::pack(records.iter().map(|(key, value)| (&key[..], &value[..])));
         let attempt = attempt(*partition);
         let writer = Writer::Buffer(attempt.buffer.clone());
@@ -413,6 +413,7 @@ mod tests {
             begins.insert(Vec::new());
             let range = |(id, begins): (u64, Vec<u8>)| Range { id: RangeId(id), begins: begins.into() };
             let bounds = Bounds { version: 1, ranges: (1..).zip(begins).map(range).collect() };
+            let bounds = Finder::new(bounds.into());
             let plan = plan(&bounds, upto);
             let batches: Vec<Arc<Batch>> =
                 (1..).zip(&frames).map(|(number, frame)| batch(&bounds, number, frame)).collect();

@@ -390,7 +390,7 @@ fn in_batches_of(tagged: Tagged, bytes: u64, most_room: u64) -> Vec<Tagged> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shuffle::bounds::Range;
+    use crate::shuffle::bounds::{Bounds, Range};
     use crate::shuffle::{BufferId, RangeId};
     use partage_core::base::id::Incarnation;
     use partage_core::base::name::NodeId;
@@ -461,7 +461,7 @@ mod tests {
         };
         let record = |key: u8| Record { key: [key].as_slice().into(), value: Vec::new().into() };
         let range = |id: u64| Range { id: RangeId(id), begins: [id as u8 * 10].as_slice().into() };
-        let bounds = Bounds { version: 1, ranges: (0..9).map(range).collect() };
+        let bounds = Finder::new(Bounds { version: 1, ranges: (0..9).map(range).collect() }.into());
         for records in [1, 5, 90] {
             let all: Vec<Record> = (0..records).map(record).collect();
             let segment = Segment {
@@ -492,7 +492,7 @@ mod tests {
             records: (0..20).map(record).collect::<Vec<_>>().into(),
         };
         let range = |id: u64| Range { id: RangeId(id), begins: [id as u8 * 10].as_slice().into() };
-        let bounds = Bounds { version: 1, ranges: (0..2).map(range).collect() };
+        let bounds = Finder::new(Bounds { version: 1, ranges: (0..2).map(range).collect() }.into());
         let slot = |tag: Tag| if tag.range == RangeId(0) { PoolSlot(0) } else { PoolSlot(1) };
         let frames = [frame(1), frame(2)];
         let divided = divide(frames.clone(), &bounds, slot);
@@ -514,7 +514,7 @@ mod tests {
             assert_eq!(own[0].end, own[1].start, "one piece of memory for a batch");
         }
         // A frame in a stash is not divided.
-        let stashed = divide(frames.clone(), &Bounds::stashes(1), |_| PoolSlot(0));
+        let stashed = divide(frames.clone(), &Finder::new(Bounds::stashes(1).into()), |_| PoolSlot(0));
         let batches = in_batches(stashed[&PoolSlot(0)].clone(), u64::MAX);
         assert!(of(&batches[0]).iter().all(is_apart));
     }
