@@ -102,10 +102,7 @@ fn put_tagged(tagged: &Tagged, writer: &BufferId, out: &mut Vec<u8>) {
     }
 }
 
-fn take_tagged(
-    from: &mut Cursor<'_>,
-    writer: &BufferId,
-) -> Result<Tagged, Malformed> {
+fn take_tagged(from: &mut Cursor<'_>, writer: &BufferId) -> Result<Tagged, Malformed> {
     let attempts = take_attempts(from, writer)?;
     // A tag, and no segment; a segment, and no record.
     let (tag_least, segment_least) = (Tag::LEAST + 1, 4);

@@ -2,8 +2,8 @@
 
 use crate::form::Cursor;
 use crate::malformed::Malformed;
-pub use partage_service::shuffle::records::{PackedRecords, Records, put_record};
 use partage_service::shuffle::records::NotRecords;
+pub use partage_service::shuffle::records::{PackedRecords, Records, put_record};
 
 impl From<NotRecords> for Malformed {
     fn from(why: NotRecords) -> Malformed {

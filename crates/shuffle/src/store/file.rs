@@ -176,7 +176,8 @@ fn unknown(path: &Path, what: &str, error: &io::Error) -> AppendError {
 /// The batch in a frame that was read, or what is wrong with it.
 pub(crate) fn read_frame(mut bytes: Vec<u8>, place: Place) -> Result<Batch, Damage> {
     let damage = |what: String| Damage { offset: place.offset, what };
-    let Some(length) = frame::payload_in_place(&mut bytes, place.file, place.number).map(|payload| payload.len())
+    let Some(length) =
+        frame::payload_in_place(&mut bytes, place.file, place.number).map(|payload| payload.len())
     else {
         return Err(match frame::find(&bytes, place.file, 0, place.number) {
             Ok(_) => damage(format!("record {} is not whole", place.number)),

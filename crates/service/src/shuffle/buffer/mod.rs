@@ -21,10 +21,7 @@ use super::bounds::{Bounds, Finder, Tag};
 use super::message::{Message, WhyNotStored, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
-use super::record::{
-    Batch, BatchKey, Body, EndMark, MEMORY_OF_SEGMENT, Segment, Stream, divide,
-    in_batches,
-};
+use super::record::{Batch, BatchKey, Body, EndMark, MEMORY_OF_SEGMENT, Segment, Stream, divide, in_batches};
 use super::records::{PackedRecords, is_large};
 use super::sending::Sending;
 use super::settings::Settings;
@@ -257,7 +254,8 @@ impl Buffer {
             None => {
                 let state = State::Writing { at: now, frames: 0 };
                 let (records, bytes, last, durability) = (0, 0, BTreeMap::new(), terms.durability);
-                let held = Held { number, state, taken: (0, 0), records, bytes, last, durability };
+                let (taken, waits_for) = ((0, 0), PoolSlot(0));
+                let held = Held { number, state, taken, records, bytes, last, waits_for, durability };
                 open.attempts.insert(key, held);
                 open.writing += 1;
                 self.attempts = number;
@@ -409,7 +407,11 @@ impl Buffer {
             };
             let State::Ended { at, is_out: true } = held.state else { continue };
             let stream = |slot: &PoolSlot| Stream { shuffle, slot: *slot, writer: writer.clone() };
-            if !held.last.iter().all(|(slot, last)| self.sending.has_stored(&stream(slot), *last)) {
+            // What is stored stays so: those before it are not looked at again.
+            let mut rest = held.last.range(held.waits_for..);
+            if let Some((slot, _)) = rest.find(|(slot, last)| !self.sending.has_stored(&stream(slot), **last))
+            {
+                held.waits_for = *slot;
                 continue;
             }
             let number = open.last.get(&home).copied().unwrap_or(0) + 1;

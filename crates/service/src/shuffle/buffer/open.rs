@@ -41,6 +41,8 @@ pub(super) struct Held {
     pub(super) bytes: u64,
     /// The last batch in each slot that has records of it; nothing any more when its mark is under way.
     pub(super) last: BTreeMap<PoolSlot, u64>,
+    /// All its batches in slots below this one are stored, once all of them are out.
+    pub(super) waits_for: PoolSlot,
     /// The durability by the handle of its client.
     pub(super) durability: Durability,
 }
@@ -183,9 +185,8 @@ impl Open {
         }
         self.chunks.retain(|_, tagged| !tagged.is_empty());
         let segments = self.chunks.values().flat_map(|tagged| tagged.values().flatten());
-        (self.bytes, self.records) = segments.fold((0, 0), |sum, segment| {
-            (sum.0 + segment.bytes(), sum.1 + segment.records.count())
-        });
+        (self.bytes, self.records) =
+            segments.fold((0, 0), |sum, segment| (sum.0 + segment.bytes(), sum.1 + segment.records.count()));
         self.count_segments();
     }
 }

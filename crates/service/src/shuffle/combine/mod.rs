@@ -295,7 +295,8 @@ pub fn segments(how: Combine, segments: &mut [Segment]) -> Less {
         });
     }
     for first in kept.into_values().filter(|first| first.is_changed) {
-        if let Some(record) = unpacked.get_mut(first.segment).and_then(|records| records.get_mut(first.index)) {
+        if let Some(record) = unpacked.get_mut(first.segment).and_then(|records| records.get_mut(first.index))
+        {
             record.value = Bytes::from(first.value);
         }
     }
