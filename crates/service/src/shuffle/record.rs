@@ -508,7 +508,7 @@ mod tests {
         };
         for tagged in divided.values() {
             let batches = in_batches(tagged.clone(), u64::MAX);
-            assert_eq!(batches, std::slice::from_ref(&tagged));
+            assert_eq!(batches, std::slice::from_ref(tagged));
             let own = of(&batches[0]);
             assert!(own.iter().all(is_apart), "{own:?} of {taken:?}");
             assert_eq!(own[0].end, own[1].start, "one piece of memory for a batch");
