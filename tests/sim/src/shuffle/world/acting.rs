@@ -269,7 +269,7 @@ impl World {
                         self.oracle.divided(*shuffle, &writer, last, all)?;
                     }
                     if let Message::Batch(batch) = &message {
-                        self.sends_batch(batch)?;
+                        self.sends_batch(&to, batch)?;
                     }
                     self.send(node, &to, message);
                 }

@@ -2,7 +2,9 @@
 
 use super::World;
 use partage_core::base::name::NodeId;
+use partage_service::shuffle::PoolSlot;
 use partage_service::shuffle::message::{Message, WhyNotStored};
+use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::record::Batch;
 
 impl World {
@@ -16,22 +18,33 @@ impl World {
         let is_disk = self.weather.stored_late == 0 && self.draw.chance(200);
         let why = if is_disk { WhyNotStored::Full } else { WhyNotStored::Busy };
         if self.weather.stored_late > 0 {
-            self.sent.entry(batch.key.clone()).or_default().1 += 1;
+            let at = self.nodes[node].name.clone();
+            self.sent.entry((batch.key.clone(), at)).or_default().1 += 1;
         }
         self.send(node, from, Message::NotStored(batch.key.clone(), why));
     }
 
-    /// R1: a batch is sent to R nodes, and once more each time that it found no room.
-    pub(super) fn sends_batch(&mut self, batch: &Batch) -> Result<(), String> {
+    /// A node takes up a map.
+    pub(super) fn names_replicas(&mut self, map: &PoolMap) {
+        for (slot, place) in (0..).map(PoolSlot).zip(&map.places) {
+            let replicas = place.live.iter().chain(&place.loading);
+            self.named.extend(replicas.map(|node| (slot, node.clone())));
+        }
+    }
+
+    /// R1: a batch is sent once to each node that a map names for its slot, and once more each time that it found no room there.
+    pub(super) fn sends_batch(&mut self, to: &NodeId, batch: &Batch) -> Result<(), String> {
         if self.weather.stored_late == 0 {
             return Ok(());
         }
-        let (sent, refused) = self.sent.entry(batch.key.clone()).or_default();
+        if !self.named.contains(&(batch.key.stream.slot, to.clone())) {
+            return Err(format!("R1: nodes are busy, and {to} stands in with {:?}", batch.key));
+        }
+        let (sent, refused) = self.sent.entry((batch.key.clone(), to.clone())).or_default();
         *sent += 1;
-        let most = self.weather.replicas as u64 + *refused;
-        match *sent > most {
+        match *sent > 1 + *refused {
             true => Err(format!(
-                "R1: nodes are busy, {:?} is sent {sent} times, and found no room {refused} times",
+                "R1: nodes are busy, {:?} is sent to {to} {sent} times, and found no room {refused} times",
                 batch.key
             )),
             false => Ok(()),

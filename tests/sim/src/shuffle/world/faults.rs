@@ -79,6 +79,7 @@ impl World {
         }
         process.map = map.clone();
         let slots: Vec<_> = process.leaders.keys().copied().collect();
+        self.names_replicas(&map);
         self.buffer(node, buffer::Event::Map(map.clone()))?;
         self.holder(node, holder::Event::Map(map.clone()))?;
         for slot in slots {
@@ -100,6 +101,7 @@ impl World {
         self.pool.joins(&name);
         self.pool.started(&name);
         let (now, map) = (self.millis(), Arc::new(self.pool.map.clone()));
+        self.names_replicas(&map);
         self.nodes[node].start(now, &self.weather.settings, map);
         let life = self.nodes[node].incarnation;
         self.after(0, Happening::Called { node, life });

@@ -20,7 +20,7 @@ use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::Placed;
 use partage_service::shuffle::record::BatchKey;
 use partage_service::shuffle::seek::{Found, Seek};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 mod acting;
@@ -277,8 +277,10 @@ pub(super) struct World {
     pub objects: ObjectStore,
     pub away: True,
     pub stopped: Option<True>,
-    /// Of nodes that are busy: how often each batch was sent, and how often it found no room.
-    pub sent: BTreeMap<BatchKey, (u64, u64)>,
+    /// Of nodes that are busy: how often each batch was sent to each node, and how often it found no room there.
+    pub sent: BTreeMap<(BatchKey, NodeId), (u64, u64)>,
+    /// The nodes that some map has named as replicas of each slot.
+    pub named: BTreeSet<(partage_service::shuffle::PoolSlot, NodeId)>,
     /// Which process is killed, and before which event.
     kill: Option<(usize, u64)>,
     /// Messages and syncs so far.
@@ -391,6 +393,7 @@ impl World {
             away: 0,
             stopped: None,
             sent: BTreeMap::new(),
+            named: BTreeSet::new(),
             kill: None,
             events: 0,
             queue: BTreeMap::new(),
