@@ -187,7 +187,7 @@ impl Job {
     /// One that trickles: one attempt after the other, of two frames, each of which takes nearly half of the memory of the flood.
     pub fn trickle(number: usize, draw: &mut Draw) -> Job {
         let (partitions, terms) = (5, Terms::new(1, 1));
-        let given = Given::even(partitions, (52, 26), draw);
+        let given = Given::even(partitions, (56, 28), draw);
         let (at_once, bound) = (1, Some(BESIDE_FLOOD));
         let patience = 1_000 * ATTEMPT;
         Job {

@@ -6,6 +6,7 @@ use partage_service::shuffle::PoolSlot;
 use partage_service::shuffle::message::{Message, WhyNotStored};
 use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::record::Batch;
+use std::collections::BTreeSet;
 
 impl World {
     /// Whether a batch that comes finds no room now.
@@ -26,23 +27,28 @@ impl World {
 
     /// A node takes up a map.
     pub(super) fn names_replicas(&mut self, map: &PoolMap) {
+        let mut replicas = BTreeSet::new();
         for (slot, place) in (0..).map(PoolSlot).zip(&map.places) {
-            let replicas = place.live.iter().chain(&place.loading);
-            self.named.extend(replicas.map(|node| (slot, node.clone())));
+            replicas.extend(place.live.iter().chain(&place.loading).map(|node| (slot, node.clone())));
         }
+        for one in replicas.difference(&self.replicas) {
+            *self.named.entry(one.clone()).or_default() += 1;
+        }
+        self.replicas = replicas;
     }
 
-    /// R1: a batch is sent once to each node that a map names for its slot, and once more each time that it found no room there.
+    /// R1: a batch is sent once to each node when maps name it for the slot, and once more each time that it found no room there: a
+    /// node that has lost the slot has dropped it.
     pub(super) fn sends_batch(&mut self, to: &NodeId, batch: &Batch) -> Result<(), String> {
         if self.weather.stored_late == 0 {
             return Ok(());
         }
-        if !self.named.contains(&(batch.key.stream.slot, to.clone())) {
+        let Some(named) = self.named.get(&(batch.key.stream.slot, to.clone())) else {
             return Err(format!("R1: nodes are busy, and {to} stands in with {:?}", batch.key));
-        }
+        };
         let (sent, refused) = self.sent.entry((batch.key.clone(), to.clone())).or_default();
         *sent += 1;
-        match *sent > 1 + *refused {
+        match *sent > named + *refused {
             true => Err(format!(
                 "R1: nodes are busy, {:?} is sent to {to} {sent} times, and found no room {refused} times",
                 batch.key

@@ -279,8 +279,9 @@ pub(super) struct World {
     pub stopped: Option<True>,
     /// Of nodes that are busy: how often each batch was sent to each node, and how often it found no room there.
     pub sent: BTreeMap<(BatchKey, NodeId), (u64, u64)>,
-    /// The nodes that some map has named as replicas of each slot.
-    pub named: BTreeSet<(partage_service::shuffle::PoolSlot, NodeId)>,
+    /// The replicas of each slot by the last map that a node has taken up, and how often maps have named each anew.
+    pub replicas: BTreeSet<(partage_service::shuffle::PoolSlot, NodeId)>,
+    pub named: BTreeMap<(partage_service::shuffle::PoolSlot, NodeId), u64>,
     /// Which process is killed, and before which event.
     kill: Option<(usize, u64)>,
     /// Messages and syncs so far.
@@ -393,7 +394,8 @@ impl World {
             away: 0,
             stopped: None,
             sent: BTreeMap::new(),
-            named: BTreeSet::new(),
+            replicas: BTreeSet::new(),
+            named: BTreeMap::new(),
             kill: None,
             events: 0,
             queue: BTreeMap::new(),
