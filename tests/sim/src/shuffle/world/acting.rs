@@ -88,8 +88,8 @@ impl World {
         let Some(to) = self.node_of(to) else { return };
         let name = self.nodes[from].name.clone();
         if from == to {
-            // The queues of a process may be long. Where nodes are only busy, they also are in order: a question that comes before
-            // its batch finds nothing.
+            // The queues of a process may be long. Where nodes are only busy, they are in order, too: a question that comes
+            // before its batch finds nothing.
             let is_busy = self.weather.stored_late > 0;
             let is_slow = !is_busy && self.stopped.is_none() && self.draw.chance(100);
             let soon = self.draw.between(1, if is_slow { 100 * MS } else { 200 });

@@ -37,8 +37,8 @@ impl World {
         self.replicas = replicas;
     }
 
-    /// R1: a batch is sent once to each node when maps name it for the slot, and once more each time that it found no room there: a
-    /// node that has lost the slot has dropped it.
+    /// R1: a batch is sent once to each node when maps name it for the slot, and once more each time that it found no room
+    /// there: a node that has lost the slot has dropped it.
     pub(super) fn sends_batch(&mut self, to: &NodeId, batch: &Batch) -> Result<(), String> {
         if self.weather.stored_late == 0 {
             return Ok(());
