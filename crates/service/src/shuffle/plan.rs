@@ -1,7 +1,7 @@
 //! What a sealed shuffle is read by, and what a range is divided by. Both say exactly which batches count; nothing is inferred
 //! from what happens to lie on a disk (rules 3, 4 and 8).
 
-use super::bounds::{Bounds, Tag};
+use super::bounds::{Bounds, Tag, common_bytes, word};
 use super::record::{Batch, BatchKey, Body, Segment, Stream};
 use super::{AttemptKey, Bytes, Durability, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use partage_core::base::planted::{self, Planted};
@@ -134,9 +134,7 @@ impl Plan {
         // All keys of the range begin as its first key and that of the next range both do.
         let next =
             self.ranges.iter().map(|other| &other.begins).filter(|begins| **begins > range.begins).min();
-        let common =
-            |next: &Bytes| range.begins.iter().zip(&next[..]).take_while(|(one, other)| one == other).count();
-        let common = next.map_or(0, common);
+        let common = next.map_or(0, |next| common_bytes(&range.begins, next));
         RangeRecords { plan: self, range, common, segments: Vec::new(), entries: Vec::new(), bytes: 0 }
     }
 
@@ -231,7 +229,7 @@ impl RangeRecords<'_> {
             let number = segments.len() as u32;
             let lie = segment.records.bytes();
             for (index, place) in (0..).zip(segment.records.places()) {
-                let prefix = prefix(lie[place.key.clone()].get(*common..).unwrap_or_default());
+                let prefix = word(lie[place.key.clone()].get(*common..).unwrap_or_default());
                 let key = (place.key.start as u32, place.key.end as u32);
                 entries.push(Entry { prefix, segment: number, index, key, end: place.value.end as u32 });
             }
@@ -265,18 +263,6 @@ impl RangeRecords<'_> {
             }
         };
         entries.iter().map(placed).collect()
-    }
-}
-
-/// The first eight bytes, as a number that is ordered as they are.
-fn prefix(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk() {
-        Some(first) => u64::from_be_bytes(*first),
-        None => {
-            let mut first = [0; 8];
-            first[..bytes.len()].copy_from_slice(bytes);
-            u64::from_be_bytes(first)
-        }
     }
 }
 

@@ -23,10 +23,7 @@ impl Finder {
         let begins = || bounds.ranges.iter().skip(1).map(|range| &range.begins[..]);
         let common = match (begins().next(), begins().next_back()) {
             // What the first and the last of keys in order begin with, all between begin with.
-            (Some(first), Some(last)) => {
-                let same = first.iter().zip(last).take_while(|(first, last)| first == last).count();
-                &first[..same]
-            }
+            (Some(first), Some(last)) => &first[..common_bytes(first, last)],
             _ => &[][..],
         };
         let common: Bytes = common.into();
@@ -63,8 +60,13 @@ impl Deref for Finder {
     }
 }
 
-/// The first eight bytes, zeros behind the end.
-fn word(bytes: &[u8]) -> u64 {
+/// How many first bytes two keys have in common: all keys between them have these, too.
+pub(in crate::shuffle) fn common_bytes(first: &[u8], last: &[u8]) -> usize {
+    first.iter().zip(last).take_while(|(first, last)| first == last).count()
+}
+
+/// The first eight bytes, zeros behind the end, as a number that is ordered as they are.
+pub(in crate::shuffle) fn word(bytes: &[u8]) -> u64 {
     if let Some(first) = bytes.first_chunk::<8>() {
         return u64::from_be_bytes(*first);
     }

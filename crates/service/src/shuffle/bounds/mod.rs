@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 mod finder;
 
 pub use finder::Finder;
+pub(super) use finder::{common_bytes, word};
 
 /// A range: the keys from its begin, included, to the begin of the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

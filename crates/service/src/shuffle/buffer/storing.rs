@@ -13,6 +13,7 @@ use std::sync::Arc;
 impl Buffer {
     /// A replica that loaded and is in `Live` now counts for what it has stored before.
     pub(super) fn take_map(&mut self, now: Millis, map: Arc<PoolMap>) {
+        self.sending.take_map(&self.map, &map);
         self.map = map;
         let under_way: Vec<BatchKey> = self.sending.keys().cloned().collect();
         under_way.iter().for_each(|key| self.settle(now, key));

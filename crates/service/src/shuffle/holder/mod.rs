@@ -329,7 +329,7 @@ impl Holder {
                 self.effects.extend(here.into_iter().map(|key| Effect::Pass(from.clone(), key)));
             }
             Message::Inventory { slot, round, asks, has } => {
-                self.learn(now, &has);
+                self.learn(now, slot, &has);
                 self.inventory(from, slot, (round, asks), has);
             }
             Message::AskMarks(shuffle, after) => self.tell_marks(from, shuffle, after),

@@ -33,11 +33,14 @@ const FETCH_ROUNDS: u64 = 3;
 /// How many batches of a stream others have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownElsewhere {
-    /// When the second number was heard.
+    /// When the numbers below moved on.
     at: Millis,
-    /// They have had all up to this one for some rounds.
+    /// Some other replica has had this number for some rounds at least.
     before: u64,
+    /// It becomes that when the same time has passed once more.
     upto: u64,
+    /// The highest number that any of them has told.
+    heard: u64,
 }
 
 impl Holder {
@@ -112,8 +115,12 @@ impl Holder {
         }
     }
 
-    /// Another node says what it has.
-    pub(super) fn learn(&mut self, now: Millis, has: &Inventory) {
+    /// Remembers how much of each stream other replicas of a slot have, so that what they have had for some rounds, and what has
+    /// not come here, is fetched. Of a slot that this node has no replica of, nothing is fetched.
+    pub(super) fn learn(&mut self, now: Millis, slot: PoolSlot, has: &Inventory) {
+        if !self.map.has(slot, &self.me) {
+            return;
+        }
         let rest = self.settings.inventory_ms.saturating_mul(FETCH_ROUNDS);
         for (stream, numbers) in has {
             if self.how_ended(stream.shuffle).is_some() {
@@ -123,11 +130,13 @@ impl Holder {
             let upto = beyond.last().copied().unwrap_or(upto);
             match self.known.get_mut(stream) {
                 Some(known) if now.since(known.at) >= rest => {
-                    *known = KnownElsewhere { at: now, before: known.before.max(known.upto), upto };
+                    let heard = known.heard.max(upto);
+                    *known = KnownElsewhere { at: now, before: known.upto, upto: heard, heard };
                 }
-                Some(_) => {}
+                // Replicas have different parts: what any of them has is missed here.
+                Some(known) => known.heard = known.heard.max(upto),
                 None => {
-                    let known = KnownElsewhere { at: now, before: 0, upto };
+                    let known = KnownElsewhere { at: now, before: 0, upto, heard: upto };
                     self.known.insert(stream.clone(), known);
                 }
             }

@@ -224,6 +224,18 @@ impl Sending {
         self.send_waiting(now, settings, node, out);
     }
 
+    /// Another map. What a node has stored counts no more when the node is gone, or begins to load the slot: its disk may have
+    /// gone with it. A node that has the batch still says so when it comes again.
+    pub fn take_map(&mut self, before: &PoolMap, map: &PoolMap) {
+        for (key, sent) in &mut self.batches {
+            let slot = key.stream.slot;
+            let loads = |map: &PoolMap, node: &NodeId| {
+                map.place(slot).is_some_and(|place| place.loading.contains(node))
+            };
+            sent.stored.retain(|node| map.nodes.contains(node) && (!loads(map, node) || loads(before, node)));
+        }
+    }
+
     /// Whether enough nodes have it on disk: it is under way no more then. With another map other nodes count.
     pub fn is_done(&mut self, map: &PoolMap, key: &BatchKey) -> bool {
         let Some(sent) = self.batches.get(key) else { return false };
