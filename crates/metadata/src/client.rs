@@ -347,11 +347,6 @@ impl Prepared {
         Heads::swap_in(&self.keyspace, expected, head, transaction)
     }
 
-    /// The map that it leads to.
-    pub fn to(&self) -> Generation {
-        self.changing.swap().1.at
-    }
-
     /// The head that it makes.
     pub fn head(&self) -> &Head {
         self.changing.swap().1

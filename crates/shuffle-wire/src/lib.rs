@@ -22,7 +22,7 @@
 //!
 //! On the way out once, into the body of its frame ([`node::frame`], [`client::Call::frame`]), and not at all when it is passed
 //! on as it came or lies on a disk ([`node::stored_batch_frame`]). On the way in not at all: a body is read from the socket to
-//! where it stays, and records are parts of it, also in core's own form of a batch.
+//! where it stays, and records are parts of it.
 //!
 //! # What is not believed
 //!
@@ -37,7 +37,6 @@
 //! |---|---|
 //! | the whole copy of a leader's decisions, a plan, and an inventory are one message each: with tens of shuffles of 65,536 ranges in one slot, or millions of input partitions, one is longer than a frame | core's `leader`, `holder` |
 //! | a client that sends a long frame a byte at a time keeps its room from others | `transport/framed.rs` |
-//! | the driver counts keys and values of batches that wait and are stored, not what records of nothing take in memory besides | `crates/shuffle`: `Packet::bytes`, the inbox, `storing_bytes` |
 //! | files of batches have a form of their own (`crates/shuffle/src/forms`): what they hold is put into the form of frames anew, with a checksum of its own | [`node::stored_batch_frame`] |
 
 pub mod batch;

@@ -11,7 +11,7 @@ const AROUND_RECORD: u64 = 8;
 /// Bytes of memory that a record takes besides its key and value, at most: two lengths, as records lie packed.
 pub const MEMORY_OF_RECORD: u64 = AROUND_RECORD;
 /// The same of a record that lies apart: two pointers with lengths, and two counts of each.
-const MEMORY_APART: u64 = 64;
+pub(super) const MEMORY_APART: u64 = 64;
 /// Bytes of memory that a segment takes besides its records: its attempt, its place and its list of records, where it lies in the
 /// list of its tag. Where ranges are many it has one record or a few.
 pub const MEMORY_OF_SEGMENT: u64 = 128;

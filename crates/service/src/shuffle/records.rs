@@ -7,7 +7,7 @@
 //! They are checked once, when they come, and then read where they lie: clones and parts share the bytes. What keeps a part keeps
 //! all bytes that it was taken from, so a machine that keeps it for long takes a copy ([`PackedRecords::copied`]).
 
-use super::record::{MEMORY_OF_RECORD, Record};
+use super::record::{MEMORY_APART, MEMORY_OF_RECORD, Record};
 use bytes::Bytes;
 use partage_core::limits;
 use std::ops::Range;
@@ -113,6 +113,11 @@ impl PackedRecords {
     /// What they take in memory at most, in bytes: a record of length 0 counts too.
     pub fn memory(&self) -> u64 {
         self.content.saturating_add(MEMORY_OF_RECORD.saturating_mul(self.count))
+    }
+
+    /// The same while each lies apart, as those do that are combined.
+    pub fn memory_apart(&self) -> u64 {
+        self.content.saturating_add(MEMORY_APART.saturating_mul(self.count))
     }
 
     /// As they lie there.

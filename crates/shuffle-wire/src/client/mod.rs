@@ -267,8 +267,7 @@ calls! {
 }
 
 impl Call<Request> {
-    /// The call, unless its records would take more memory in core's form than those of a frame may: many small ones do, before
-    /// core could refuse them.
+    /// The call, unless its records would take more memory than those of a frame may, as many small ones do.
     pub(crate) fn within_memory(self) -> Result<Self, FrameError> {
         let memory = match &self.what {
             Request::Records(_, records) => records.memory(),

@@ -34,7 +34,9 @@ use partage_service::shuffle::leader::{ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::{RecordKind, ShuffleId, ShuffleOptions, SortColumn};
 use partage_shuffle_wire::client::{Again, Refusal, RefusalWord};
 use partage_wire::json::ErrorBody;
-use partage_wire::shuffle::{ShuffleDeleted, ShuffleForm, ShuffleList, ShuffleStored, SortColumnForm};
+use partage_wire::shuffle::{
+    ShuffleDeleted, ShuffleForm, ShuffleHeld, ShuffleList, ShuffleStored, SortColumnForm,
+};
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -165,15 +167,19 @@ impl Doors {
     async fn stored(&self, running: &Running, shuffle: ShuffleId) -> ShuffleStored {
         let (mut held, mut silent) = (vec![stored::held(&self.me, &running.node, shuffle)], Vec::new());
         for (node, body) in self.ask_others(&format!("{SHUFFLES}/{shuffle}?of=node")).await {
-            match body.and_then(|body| serde_json::from_slice(&body).ok()) {
-                Some(of_node) => held.push(of_node),
-                None => silent.push(node.to_string()),
+            match body.and_then(|body| serde_json::from_slice::<ShuffleHeld>(&body).ok()) {
+                Some(of_node) if of_node.node == node.as_str() => held.push(of_node),
+                _ => silent.push(node.to_string()),
             }
         }
         let away = stored::in_object_store(&held);
         let plan = match away.is_empty() {
             true => None,
-            false => asks(self, running).plan(shuffle).await.ok(),
+            // Without it the answer says no bytes of what is there.
+            false => {
+                let plan = timeout(LIST_ANSWER, asks(self, running).plan(shuffle)).await;
+                plan.ok().and_then(Result::ok)
+            }
         };
         stored::sum(held, plan.map(|plan| stored::bytes_of(&plan, &away)), silent)
     }

@@ -72,7 +72,7 @@ pub(super) fn sum(
     let nodes: Vec<ShuffleNodeForm> = held.into_iter().map(node).collect();
     ShuffleStored {
         disk_slots: count(disk_slots.len()),
-        disk_bytes: nodes.iter().map(|node| node.disk_bytes).sum(),
+        disk_bytes: nodes.iter().map(|node| node.disk_bytes).fold(0, u64::saturating_add),
         object_slots: count(object_slots),
         object_bytes,
         nodes,
@@ -86,7 +86,7 @@ fn node(held: ShuffleHeld) -> ShuffleNodeForm {
     let away = held.slots.iter().filter(|slot| slot.is_in_object_store && slot.disk_bytes == 0);
     ShuffleNodeForm {
         disk_slots: count(on_disk().count()),
-        disk_bytes: on_disk().map(|slot| slot.disk_bytes).sum(),
+        disk_bytes: on_disk().map(|slot| slot.disk_bytes).fold(0, u64::saturating_add),
         object_slots: count(away.count()),
         node: held.node,
         roles: held.roles,

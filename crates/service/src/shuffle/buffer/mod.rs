@@ -280,7 +280,8 @@ impl Buffer {
             }
             std::cmp::Ordering::Equal => {}
         }
-        let bytes = match bytes_within_limits(&records) {
+        let combines = self.shuffles.get(&attempt.shuffle).is_some_and(|open| open.combine.is_some());
+        let bytes = match bytes_within_limits(&records, combines) {
             Ok(bytes) => bytes,
             Err(why) => return self.fail(attempt, why),
         };
@@ -544,12 +545,12 @@ impl Buffer {
     }
 }
 
-/// Keys and values of a frame, in bytes.
-fn bytes_within_limits(records: &PackedRecords) -> Result<u64, Failed> {
+/// Keys and values of a frame, in bytes. Records that are combined lie apart meanwhile.
+fn bytes_within_limits(records: &PackedRecords, combines: bool) -> Result<u64, Failed> {
     if let Some((key, value)) = records.iter().find(|(key, value)| is_large(key, value)) {
         return Err(Failed::TooLarge { key: key.len(), record: (key.len() + value.len()) as u64 });
     }
-    let memory = records.memory();
+    let memory = if combines { records.memory_apart() } else { records.memory() };
     match memory > limits::SHUFFLE_FRAME_BYTES as u64 {
         true => Err(Failed::FrameTooLarge { bytes: memory }),
         false => Ok(records.content_bytes()),

@@ -28,7 +28,7 @@ use partage_core::base::time::Millis;
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::plan::{Division, Placed, Plan, PlanRange};
-use partage_service::shuffle::record::{Batch, BatchKey, Segment};
+use partage_service::shuffle::record::{Batch, BatchKey, MEMORY_OF_SEGMENT, Segment};
 use partage_service::shuffle::seek::{self, Seek};
 use partage_service::shuffle::{PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use ranges::{Found, Sorted, Turn};
@@ -355,7 +355,7 @@ impl Work {
         let (mut segments, mut left) = (Vec::new(), self.settings.part());
         let read = self.reader.read_all((division.shuffle, division.slot), wanted, |batch| {
             let found = division.collect([batch]);
-            let memory: u64 = found.iter().map(|segment| segment.records.memory()).sum();
+            let memory: u64 = found.iter().map(|one| MEMORY_OF_SEGMENT + one.records.memory()).sum();
             if memory > left {
                 taken.grow(memory - left);
             }
