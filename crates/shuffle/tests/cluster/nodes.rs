@@ -20,7 +20,7 @@ use partage_shuffle_wire::transport::Address;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub const NODES: usize = 3;
@@ -31,15 +31,13 @@ pub fn pause(ms: u64) {
     std::thread::park_timeout(Duration::from_millis(ms));
 }
 
-/// Waits until it is so.
+/// Waits until it is so, and fails when it is not so for long, whatever one look takes.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..3_000 {
-        if is_so() {
-            return;
-        }
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(120), "it was never so: {what}");
         pause(20);
     }
-    panic!("it was never so: {what}");
 }
 
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use crate::store::tests::{batch, buffer, key, open};
 use partage_journal::faulty_disk::FaultyDisk;
 use partage_service::shuffle::bounds::{Bounds, Tag};
 use partage_service::shuffle::plan::Winner;
-use partage_service::shuffle::record::MEMORY_OF_RECORD;
+use partage_service::shuffle::record::{MEMORY_OF_RECORD, MEMORY_OF_SEGMENT};
 use partage_service::shuffle::{AttemptKey, Durability};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -177,7 +177,7 @@ fn r1_what_a_division_takes_beyond_its_part_is_counted_until_the_buffer_has_it()
     reading.job(Job::Divide(buffer().node, division(1))).unwrap();
     let done = inbox.take(Duration::from_secs(20)).unwrap().done.pop_front();
     assert!(matches!(&done, Some(Done::Divided(_, _, segments, _)) if segments.len() == 3), "{done:?}");
-    assert_eq!(reading.uses().memory, 3 * (MEMORY_OF_RECORD + 58));
+    assert_eq!(reading.uses().memory, 3 * (MEMORY_OF_SEGMENT + MEMORY_OF_RECORD + 58));
     drop(done);
     assert_eq!(reading.uses().memory, 0);
 }
