@@ -231,7 +231,8 @@ pub struct Head {
     pub payload_bytes: usize,
 }
 
-/// The header of the record at the start of `bytes`, if the header is as it was written. For salvage only.
+/// The header of the record at the start of `bytes`, if the header is as it was written. That says nothing of the rest: it is for
+/// salvage, and for payloads that have checksums of their parts ([`unmix`]).
 pub fn head(bytes: &[u8]) -> Option<Head> {
     let RecordHeader { payload_bytes, number, file_number, .. } = RecordHeader::decode(bytes)?;
     Some(Head { number, file_number, payload_bytes })
@@ -261,6 +262,20 @@ pub fn payload_in_place(bytes: &mut [u8], file_number: u64, number: u64) -> Opti
     let payload = &mut record[RECORD_HEADER..RECORD_HEADER + header.payload_bytes];
     Mask::new(number).mix(payload);
     Some(payload)
+}
+
+/// Brings a part of a payload back into clear, which begins at that byte of it: so a part is read without the rest. The checksum of
+/// the record says nothing of a part, so the payload must have one of its own for it.
+pub fn unmix(record_number: u64, from: usize, part: &mut [u8]) {
+    let (mut mask, before) = (Mask::at(record_number, from / WORD), from % WORD);
+    if before > 0 {
+        let (first, rest) = part.split_at_mut(part.len().min(WORD - before));
+        let word = mask.word().to_le_bytes();
+        first.iter_mut().zip(&word[before..]).for_each(|(byte, mask)| *byte ^= mask);
+        mask.mix(rest);
+    } else {
+        mask.mix(part);
+    }
 }
 
 struct RecordHeader {
@@ -353,10 +368,17 @@ fn is_zero(bytes: &[u8]) -> bool {
 struct Mask(u64);
 
 const MASK_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Bytes that are mixed at a time.
+const WORD: usize = 8;
 
 impl Mask {
     fn new(record_number: u64) -> Mask {
-        Mask(record_number.wrapping_mul(MASK_STEP))
+        Mask::at(record_number, 0)
+    }
+
+    /// From that word of the payload on.
+    fn at(record_number: u64, word: usize) -> Mask {
+        Mask(record_number.wrapping_add(word as u64).wrapping_mul(MASK_STEP))
     }
 
     fn word(&mut self) -> u64 {
@@ -368,7 +390,7 @@ impl Mask {
 
     /// Mixes the next bytes. Only the last ones of a payload may be another number than a multiple of eight.
     fn mix(&mut self, bytes: &mut [u8]) {
-        let (words, rest) = bytes.as_chunks_mut::<8>();
+        let (words, rest) = bytes.as_chunks_mut::<WORD>();
         for word in words {
             *word = (u64::from_le_bytes(*word) ^ self.word()).to_le_bytes();
         }
@@ -425,6 +447,26 @@ mod tests {
             at = next;
         }
         assert_eq!(find(&file, 4, at, 6), Ok(Found::End));
+    }
+
+    #[test]
+    fn each_part_of_a_payload_comes_back_without_the_rest() {
+        for (number, payload) in [(1, large()[..100].to_vec()), (u64::MAX, large()[..37].to_vec())] {
+            let record = encode(4, number, payload.clone());
+            for from in 0..=payload.len() {
+                for end in from..=payload.len() {
+                    let mut part = record[RECORD_HEADER + from..RECORD_HEADER + end].to_vec();
+                    unmix(number, from, &mut part);
+                    assert_eq!(part, payload[from..end], "{from}..{end}");
+                }
+            }
+        }
+        let (payload, record) = (large(), encode(4, 9, large()));
+        for (from, end) in [(BLOCK - 3, 3 * BLOCK + 5), (8, 100_003), (99_999, 100_003)] {
+            let mut part = record[RECORD_HEADER + from..RECORD_HEADER + end].to_vec();
+            unmix(9, from, &mut part);
+            assert!(part == payload[from..end], "{from}..{end}");
+        }
     }
 
     #[test]
