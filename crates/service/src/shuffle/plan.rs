@@ -2,6 +2,7 @@
 //! from what happens to lie on a disk (rules 3, 4 and 8).
 
 use super::bounds::{Bounds, Tag, common_bytes, word};
+use super::head::{BatchHead, HeadBody, SegmentHead};
 use super::record::{Batch, BatchKey, Body, Segment, Stream};
 use super::{AttemptKey, Bytes, Durability, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use partage_core::base::planted::{self, Planted};
@@ -34,6 +35,13 @@ pub struct PlanRange {
     pub records: u64,
     /// Their keys and values, in bytes.
     pub bytes: u64,
+}
+
+impl PlanRange {
+    /// No tag before this one is of the range.
+    fn first_tag(&self) -> Tag {
+        Tag { version: self.since, range: self.id }
+    }
 }
 
 /// How far each stream of a slot is needed.
@@ -138,32 +146,54 @@ impl Plan {
         RangeRecords { plan: self, range, common, segments: Vec::new(), entries: Vec::new(), bytes: 0 }
     }
 
+    /// Whether a batch is one of those that are read of a slot.
+    fn reads_batch(&self, slot: PoolSlot, key: &BatchKey) -> bool {
+        let BatchKey { stream, number } = key;
+        let upto = self.needed.get(&slot).and_then(|needed| needed.get(&stream.writer));
+        stream.shuffle == self.shuffle && stream.slot == slot && upto.is_some_and(|upto| number <= upto)
+    }
+
+    /// Whether the records of an attempt are read.
+    fn reads_attempt(&self, attempt: &AttemptKey) -> bool {
+        self.winners.contains_key(attempt) || planted::is(Planted::LoserRead)
+    }
+
     /// The segments of a batch that a range has.
     fn segments_of<'a>(
         &'a self,
         range: &'a PlanRange,
         batch: &'a Batch,
     ) -> impl Iterator<Item = &'a Segment> {
-        let stream = &batch.key.stream;
-        let upto = self.needed.get(&range.slot).and_then(|needed| needed.get(&stream.writer));
-        let counts = stream.shuffle == self.shuffle
-            && stream.slot == range.slot
-            && upto.is_some_and(|q| batch.key.number <= *q);
         let tagged = match &batch.body {
-            Body::Records(tagged) if counts => Some(tagged),
+            Body::Records(tagged) if self.reads_batch(range.slot, &batch.key) => Some(tagged),
             _ => None,
         };
-        let first = Tag { version: range.since, range: range.id };
-        let tagged = tagged.into_iter().flat_map(move |tagged| tagged.range(first..));
+        let tagged = tagged.into_iter().flat_map(move |tagged| tagged.range(range.first_tag()..));
         let segments = tagged.filter(|(tag, _)| tag.range == range.id).flat_map(|(_, segments)| segments);
-        segments
-            .filter(|segment| self.winners.contains_key(&segment.attempt) || planted::is(Planted::LoserRead))
+        segments.filter(move |segment| self.reads_attempt(&segment.attempt))
     }
 
-    /// Records and bytes of a range in a batch.
-    pub fn count(&self, range: &PlanRange, batch: &Batch) -> (u64, u64) {
-        self.segments_of(range, batch)
-            .fold((0, 0), |sum, segment| (sum.0 + segment.records.count(), sum.1 + segment.bytes()))
+    /// The tags of a batch under which a range has records, in their order. Of a batch that has nothing but what lies under these
+    /// the range has the same records.
+    pub fn tags_of(&self, range: &PlanRange, head: &BatchHead) -> Vec<Tag> {
+        let HeadBody::Records(tagged) = &head.body else { return Vec::new() };
+        if !self.reads_batch(range.slot, &head.key) {
+            return Vec::new();
+        }
+        let reads_one =
+            |segments: &[SegmentHead]| segments.iter().any(|one| self.reads_attempt(&one.attempt));
+        let of_range = tagged.range(range.first_tag()..).filter(|(tag, _)| tag.range == range.id);
+        of_range.filter(|(_, segments)| reads_one(segments)).map(|(tag, _)| *tag).collect()
+    }
+
+    /// Counts the records of the ranges of a slot, batch by batch.
+    pub fn counts_of(&self, slot: PoolSlot) -> SlotCounts<'_> {
+        let of_slot = self.ranges.iter().filter(|range| range.slot == slot);
+        SlotCounts {
+            plan: self,
+            slot,
+            ranges: of_slot.map(|range| (range.id, (range.since, (0, 0)))).collect(),
+        }
     }
 
     /// Compares the records of a range with what the plan counts.
@@ -175,6 +205,40 @@ impl Plan {
     pub fn check_sizes(&self, range: &PlanRange, found: (u64, u64)) -> Result<(), Differs> {
         let counted = (range.records, range.bytes);
         if found == counted { Ok(()) } else { Err(Differs { range: range.id, found, counted }) }
+    }
+}
+
+/// Records and bytes of the ranges of a slot, as far as batches were counted.
+#[derive(Debug)]
+pub struct SlotCounts<'p> {
+    plan: &'p Plan,
+    slot: PoolSlot,
+    /// The version since which tags are of a range, and what was counted of it.
+    ranges: BTreeMap<RangeId, (u32, (u64, u64))>,
+}
+
+impl SlotCounts<'_> {
+    /// Counts one more batch. Any may be counted; each must be so once.
+    pub fn add(&mut self, head: &BatchHead) {
+        let HeadBody::Records(tagged) = &head.body else { return };
+        if !self.plan.reads_batch(self.slot, &head.key) {
+            return;
+        }
+        for (tag, segments) in tagged {
+            let Some((since, (records, bytes))) = self.ranges.get_mut(&tag.range) else { continue };
+            if tag.version < *since {
+                continue;
+            }
+            for segment in segments.iter().filter(|segment| self.plan.reads_attempt(&segment.attempt)) {
+                *records += segment.records;
+                *bytes += segment.bytes;
+            }
+        }
+    }
+
+    /// Records and bytes of each range.
+    pub fn counts(self) -> BTreeMap<RangeId, (u64, u64)> {
+        self.ranges.into_iter().map(|(range, (_, counts))| (range, counts)).collect()
     }
 }
 
@@ -389,6 +453,14 @@ mod tests {
         Arc::new(Batch { key, durability: Durability::Disk, body: Body::Records(tagged) })
     }
 
+    /// The same batch with nothing but what lies under these tags.
+    fn part(batch: &Batch, tags: &[Tag]) -> Arc<Batch> {
+        let Body::Records(tagged) = &batch.body else { panic!("records") };
+        let kept = tagged.iter().filter(|(tag, _)| tags.contains(tag));
+        let body = Body::Records(kept.map(|(tag, segments)| (*tag, segments.clone())).collect());
+        Arc::new(Batch { body, ..batch.clone() })
+    }
+
     proptest! {
         #[test]
         fn a_range_has_its_records_of_winners_as_a_plain_sort_orders_them(
@@ -417,15 +489,17 @@ mod tests {
                 }
                 sorted.sort();
                 prop_assert_eq!(&plan.collect(range, &batches), &sorted);
+                let parts = batches.iter().map(|batch| part(batch, &plan.tags_of(range, &BatchHead::of(batch))));
+                prop_assert_eq!(&plan.collect(range, &parts.collect::<Vec<_>>()), &sorted);
                 let mut records = plan.records_of(range);
-                let mut counted = (0, 0);
+                let mut counts = plan.counts_of(PoolSlot(0));
                 for batch in &batches {
-                    let (more, bytes) = plan.count(range, batch);
-                    counted = (counted.0 + more, counted.1 + bytes);
+                    counts.add(&BatchHead::of(batch));
                     records.add(batch);
-                    prop_assert_eq!(records.sizes(), counted);
                 }
-                prop_assert_eq!(counted, sizes(&sorted));
+                prop_assert_eq!(records.sizes(), sizes(&sorted));
+                let counted = counts.counts();
+                prop_assert_eq!(counted.get(&range.id).copied(), Some(sizes(&sorted)));
             }
         }
     }

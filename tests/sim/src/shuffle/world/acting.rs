@@ -7,6 +7,7 @@ use crate::shuffle::job::Phase;
 use crate::shuffle::node::Process;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
+use partage_service::shuffle::head::BatchHead;
 use partage_service::shuffle::log::Append;
 use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::record::{Batch, BatchKey, Segment};
@@ -410,14 +411,10 @@ impl World {
                 if self.finds_damage_of(node, plan.shuffle, slot)? {
                     return Ok(());
                 }
-                let ranges = plan.ranges.iter().filter(|range| range.slot == slot);
+                let mut counts = plan.counts_of(slot);
                 let batches = &self.nodes[node].disk.batches;
-                let counts = ranges.map(|range| {
-                    let counts = batches.iter().map(|batch| plan.count(range, batch));
-                    let sum = |sum: (u64, u64), more: (u64, u64)| (sum.0 + more.0, sum.1 + more.1);
-                    (range.id, counts.fold((0, 0), sum))
-                });
-                let message = Message::Counted(plan.shuffle, epoch, slot, counts.collect());
+                batches.iter().for_each(|batch| counts.add(&BatchHead::of(batch)));
+                let message = Message::Counted(plan.shuffle, epoch, slot, counts.counts());
                 self.send(node, &leader, message);
             }
             holder::Effect::Read(number, slice) => return self.reads(node, number, &slice),
