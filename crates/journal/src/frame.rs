@@ -264,8 +264,8 @@ pub fn payload_in_place(bytes: &mut [u8], file_number: u64, number: u64) -> Opti
     Some(payload)
 }
 
-/// Brings a part of a payload back into clear, which begins at that byte of it: so a part is read without the rest. The checksum of
-/// the record says nothing of a part, so the payload must have one of its own for it.
+/// Brings a part of a payload back into clear, which begins at that byte of it: so a part is read without the rest. The checksum
+/// of the record says nothing of a part, so the payload must have one of its own for it.
 pub fn unmix(record_number: u64, from: usize, part: &mut [u8]) {
     let (mut mask, before) = (Mask::at(record_number, from / WORD), from % WORD);
     if before > 0 {

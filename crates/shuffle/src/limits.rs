@@ -17,6 +17,10 @@ pub(crate) const HAND_OVER_LOOK: Duration = Duration::from_millis(200);
 pub(crate) const TOLD_BYTES: u64 = 256 << 20;
 /// Answers that wait for the disk, for each slot.
 pub(crate) const LOGGED_WAITING: usize = 256;
+/// A frame of so many bytes at most is read at once when parts of it are wanted: to go to the file twice takes longer.
+pub(crate) const WHOLE_FRAME_BYTES: usize = 64 << 10;
+/// What lies between two parts of a frame that are wanted is read with them, up to so many bytes.
+pub(crate) const GAP_BYTES: usize = 16 << 10;
 /// How often a read looks for a batch whose file was written anew meanwhile.
 pub(crate) const READ_LOOKS: usize = 3;
 /// Messages of the node to itself that are handed out before it looks at what has come from outside.

@@ -1,5 +1,5 @@
-//! What a batch has before its records: whose they are, how many, and where. A count needs no more, and a read of a range knows by
-//! it which records it wants.
+//! What a batch has before its records: whose they are, how many, and where. A count needs no more, and a read of a range knows
+//! by it which records it wants.
 
 use super::bounds::Tag;
 use super::record::{Batch, BatchKey, Body, EndMark, Segment};

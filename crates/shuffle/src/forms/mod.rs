@@ -9,6 +9,7 @@
 //!
 //! Numbers are big-endian, counts and lengths have four bytes. What is decoded must be used up to its last byte. A form that
 //! is not known decodes to nothing: the checksum of the frame around it has shown before that the bytes are as they were written.
+//! Of batches parts are read without that; these have checksums of their own.
 //!
 //! Each form of a batch and of decisions begins with its version. A version above [`VERSION`] was written by a later version of
 //! this program ([`is_later`]): it is no damage, and nothing of it may be removed.

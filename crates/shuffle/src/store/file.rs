@@ -22,13 +22,16 @@
 //! gone. The replicas of the slot tell that, when they compare what they have.
 
 use super::index::Place;
-use crate::forms::{batch, is_later};
+use crate::forms::batch::{self, StoredHead};
+use crate::forms::is_later;
 use bytes::{Buf, BufMut, Bytes};
 use partage_journal::frame::{self, Found};
 use partage_journal::{Disk, DiskFile, FileHeader, frame::Damage, is_full};
 use partage_service::shuffle::ShuffleId;
-use partage_service::shuffle::record::{Batch, BatchKey, EndMark};
+use partage_service::shuffle::bounds::Tag;
+use partage_service::shuffle::record::{Batch, BatchKey, EndMark, Tagged};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -129,11 +132,12 @@ impl BatchFile {
         for batch in group {
             let number = self.next_frame + places.len() as u64;
             let offset = self.end + bytes.len() as u64;
+            let mut head = 0;
             let length = frame::encode_into(&mut bytes, self.number, number, |out| {
                 out.put_u64(self.synced);
-                batch::encode(batch, out);
+                head = batch::encode(batch, out);
             });
-            places.push(Place { file: self.number, offset, bytes: length, number });
+            places.push(Place { file: self.number, offset, bytes: length, number, head });
         }
         let file = match &mut self.file {
             Some(file) => file,
@@ -189,6 +193,60 @@ pub(crate) fn read_frame(mut bytes: Vec<u8>, place: Place) -> Result<Batch, Dama
     batch::decode(&form).ok_or_else(|| damage("the form of the batch is not known".to_owned()))
 }
 
+/// Bytes of a frame up to the records of its batch.
+pub(crate) fn head_bytes(place: Place) -> usize {
+    frame::RECORD_HEADER + BEFORE + place.head as usize
+}
+
+/// The head of the batch in a frame, of which these are the first bytes. It is checked as a whole frame is; how much was synced
+/// before the frame is not, and is not used.
+pub(crate) fn read_head(bytes: &mut [u8], place: Place) -> Result<StoredHead, Damage> {
+    let damage = |what: &str| {
+        let what = format!("record {} is damaged: {what}", place.number);
+        Damage { offset: place.offset, what }
+    };
+    let header = frame::head(bytes).ok_or_else(|| damage("the header is not as it was written"))?;
+    let is_it = (header.file_number, header.number) == (place.file, place.number);
+    if !is_it || frame::extent(header.payload_bytes) != place.bytes {
+        return Err(damage("another record lies there"));
+    }
+    let payload = bytes.get_mut(frame::RECORD_HEADER..head_bytes(place));
+    let payload = payload.ok_or_else(|| damage("the file ends before"))?;
+    frame::unmix(place.number, 0, payload);
+    let stored = StoredHead::of(payload.get(BEFORE..).unwrap_or_default());
+    let stored = stored.filter(|stored| BEFORE + stored.form_bytes() == header.payload_bytes);
+    stored.ok_or_else(|| damage("the head of the batch is not as it was written"))
+}
+
+/// The records of some tags, of which these bytes have all. They begin at byte `from` behind the head.
+pub(crate) fn read_runs(
+    stored: &StoredHead,
+    tags: &[Tag],
+    (from, mut bytes): (usize, Vec<u8>),
+    place: Place,
+) -> Result<Tagged, Damage> {
+    let damage = || {
+        let what =
+            format!("record {} is damaged: what it has of a range is not as it was written", place.number);
+        Damage { offset: place.offset, what }
+    };
+    let mut runs = Vec::with_capacity(tags.len());
+    for tag in tags {
+        let run = stored.run(*tag).ok_or_else(damage)?;
+        let begin = run.start.checked_sub(from).ok_or_else(damage)?;
+        let lie = begin..begin + run.len();
+        let lying = bytes.get_mut(lie.clone()).ok_or_else(damage)?;
+        frame::unmix(place.number, BEFORE + place.head as usize + run.start, lying);
+        if !stored.has_sum(*tag, lying) {
+            return Err(damage());
+        }
+        runs.push((*tag, lie));
+    }
+    let bytes = Bytes::from(bytes);
+    let segments = |(tag, lie): (Tag, Range<usize>)| Some((tag, stored.segments(tag, &bytes.slice(lie))?));
+    runs.into_iter().map(segments).collect::<Option<Tagged>>().ok_or_else(damage)
+}
+
 /// What a start finds in a file.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
@@ -227,12 +285,13 @@ pub(crate) fn scan(file: Vec<u8>, shuffle: ShuffleId, number: u64) -> Scanned {
     loop {
         match scan.find(at, expected) {
             Ok(Found::Record { payload, number: record, next }) => {
-                let place = Place { file: number, offset: at as u64, bytes: next - at, number: record };
                 let form = payload.get(BEFORE..).unwrap_or_default();
                 scanned.is_later |= is_later(form);
                 match batch::decode_name(form) {
-                    Some((key, mark)) if key.stream.shuffle == shuffle => {
-                        scanned.batches.push((key, mark, place))
+                    Some((key, mark, head)) if key.stream.shuffle == shuffle => {
+                        let (offset, bytes) = (at as u64, next - at);
+                        let place = Place { file: number, offset, bytes, number: record, head };
+                        scanned.batches.push((key, mark, place));
                     }
                     _ => scanned.damages.push(Damage::new(at, "the form of the batch is not known")),
                 }

@@ -13,6 +13,8 @@ pub struct Place {
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
     pub(crate) number: u64,
+    /// Bytes of the head of the batch, with which it begins.
+    pub(crate) head: u32,
 }
 
 /// How much of a file is in use.
@@ -212,7 +214,7 @@ mod tests {
             let stream = Stream { shuffle: ShuffleId(shuffle), slot: PoolSlot(slot), writer: writer.clone() };
             BatchKey { stream, number }
         };
-        let place = |bytes| Place { file: 1, offset: 0, bytes, number: 1 };
+        let place = |bytes| Place { file: 1, offset: 0, bytes, number: 1, head: 0 };
         let mut index = Index::default();
         index.add_file(1, ShuffleId(1));
         for (shuffle, slot, bytes) in [(1, 1, 10), (1, 2, 100), (2, 1, 1_000)] {

@@ -18,7 +18,8 @@
 //!   that counts as stored from now on. It cuts off what is unfinished, and reports each place that is damaged by file and
 //!   offset; the batches behind such a place are found (`file.rs`).
 //!   A batch of the last group may be there that was never acknowledged: a batch never changes, so that does no harm.
-//! - A read checks the sum of the frame.
+//! - A read checks all that it gives: a batch by the checksum of its frame, its head and the records of a range by their own
+//!   (`read.rs`).
 //! - What is dropped stays dropped while the process lives. After a crash it may be there again: the holder asks the home of the
 //!   shuffle, or compares the slot, and drops it once more.
 //! - Of files that are added to so many are open as [`StoreSettings::open_files`] says; the others are opened again when a batch

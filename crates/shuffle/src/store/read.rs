@@ -1,17 +1,29 @@
-//! Reading batches.
+//! Reading batches: whole, or no more of one than is wanted.
+//!
+//! | wanted | read of each frame | checked by |
+//! |---|---|---|
+//! | a batch, to divide it, to pass it on, to put it into an object store or into another file | all | the checksum of the frame |
+//! | records and bytes of ranges | the head of the batch | the checksums of the frame's header and of the head |
+//! | the records of a range | the head, and the records of its tags; a small frame is read at once | these, and the checksum of the records of each tag |
+//!
+//! So a bit that flips is found by whoever reads what it is in, and by the next start, which reads all.
 
 use super::error::BatchError;
 use super::index::{Index, Place};
 use super::{Damage, file, lock};
 use crate::counted::Counted;
+use crate::forms::batch::StoredHead;
 use crate::limits;
 use crate::objects::Objects;
 use partage_journal::Disk;
+use partage_service::shuffle::bounds::Tag;
+use partage_service::shuffle::head::{BatchHead, HeadBody};
 use partage_service::shuffle::plan::{Plan, PlanRange};
-use partage_service::shuffle::record::{Batch, BatchKey, Stream};
+use partage_service::shuffle::record::{Batch, BatchKey, Body, Stream, Tagged};
 use partage_service::shuffle::{PoolSlot, ShuffleId, Writer};
 use rustix::io::Errno;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -30,6 +42,42 @@ pub struct BatchReader {
 /// Whether reading it again would fail in the same way.
 fn is_of_disk(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof || Errno::from_io_error(error) == Some(Errno::IO)
+}
+
+/// Goes through batches of a shuffle in a slot, as long as more is wanted: of each writer those behind the first number, up to
+/// the second one.
+fn each<'a>(
+    (shuffle, slot): (ShuffleId, PoolSlot),
+    wanted: impl IntoIterator<Item = (&'a Writer, u64, u64)>,
+    mut read: impl FnMut(&BatchKey) -> Result<bool, BatchError>,
+) -> Result<(), BatchError> {
+    for (writer, after, upto) in wanted {
+        let stream = Stream { shuffle, slot, writer: writer.clone() };
+        let mut key = BatchKey { stream, number: after };
+        while key.number < upto {
+            key.number += 1;
+            if !read(&key)? {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where the records of these tags lie behind the head: those that are near to each other are read at once.
+fn spans(stored: &StoredHead, tags: Vec<Tag>) -> Vec<(Vec<Tag>, Range<usize>)> {
+    let mut spans: Vec<(Vec<Tag>, Range<usize>)> = Vec::new();
+    for tag in tags {
+        let Some(run) = stored.run(tag) else { continue };
+        match spans.last_mut() {
+            Some((tags, span)) if run.start <= span.end + limits::GAP_BYTES => {
+                tags.push(tag);
+                span.end = run.end;
+            }
+            _ => spans.push((vec![tag], run)),
+        }
+    }
+    spans
 }
 
 impl BatchReader {
@@ -61,21 +109,50 @@ impl BatchReader {
     /// # Errors
     /// It is not here, or not as it was written.
     pub fn read(&self, key: &BatchKey) -> Result<Arc<Batch>, BatchError> {
+        self.look(key, |place| self.whole(key, place)).map(Arc::new)
+    }
+
+    /// What a batch of the disk has before its records. Nothing else of it is read.
+    ///
+    /// # Errors
+    /// It is not here, or not as it was written; of its records nothing is said.
+    pub fn head(&self, key: &BatchKey) -> Result<BatchHead, BatchError> {
+        self.look(key, |place| {
+            let of = 0..file::head_bytes(place);
+            let Some(mut bytes) = self.lying(key, place, of)? else { return Ok(None) };
+            self.read.add(0, bytes.len() as u64);
+            self.stored_head(key, place, &mut bytes).map(|stored| Some(stored.head))
+        })
+    }
+
+    /// A batch of the disk with nothing but what lies under the tags that are wanted of it. What else it has is not read, or, of
+    /// a small batch, not looked at.
+    fn part(
+        &self,
+        key: &BatchKey,
+        wanted: impl Fn(&BatchHead) -> Vec<Tag>,
+    ) -> Result<Arc<Batch>, BatchError> {
+        self.look(key, |place| self.part_at(key, place, &wanted)).map(Arc::new)
+    }
+
+    /// Looks for a batch again, if its file is gone: it is somewhere else then, or was dropped.
+    fn look<T>(
+        &self,
+        key: &BatchKey,
+        read: impl Fn(Place) -> Result<Option<T>, BatchError>,
+    ) -> Result<T, BatchError> {
         for _ in 0..limits::READ_LOOKS {
             let place = lock(&self.index).get(key);
             let Some(place) = place else { break };
-            match self.read_at(key, place) {
-                Ok(Some(batch)) => return Ok(Arc::new(batch)),
-                // The file is gone: the batch is somewhere else, or was dropped.
-                Ok(None) => {}
-                Err(error) => return Err(error),
+            if let Some(found) = read(place)? {
+                return Ok(found);
             }
         }
         Err(BatchError::Absent(key.clone()))
     }
 
-    /// Hands over what a plan needs of a range, as long as more is wanted: the batches of its slot on the disk, which have other
-    /// ranges too, one by one; or, from the first one on that has gone from there, what the object store has of the range alone.
+    /// Hands over what a plan needs of a range, as long as more is wanted: of each batch of its slot on the disk, one by one,
+    /// what lies under tags of the range; and from the first batch on that has gone from there, what the object store has.
     ///
     /// # Errors
     /// As [`BatchReader::read_all`]; or the object store does not give it.
@@ -87,9 +164,10 @@ impl BatchReader {
         let needed = plan.needed.get(&range.slot).into_iter().flatten();
         let wanted = needed.map(|(writer, upto)| (writer, 0, *upto));
         let mut taken = None;
-        let read = self.read_while((plan.shuffle, range.slot), wanted, |batch| {
-            taken = Some(batch.key.clone());
-            take(batch)
+        let read = each((plan.shuffle, range.slot), wanted, |key| {
+            let part = self.part(key, |head| plan.tags_of(range, head))?;
+            taken = Some(key.clone());
+            Ok(take(&part))
         });
         let (Err(BatchError::Absent(key)), Some(objects)) = (&read, &self.objects) else { return read };
         let receipts = lock(&self.index).receipts(plan.shuffle, range.slot);
@@ -115,30 +193,83 @@ impl BatchReader {
         lock(&self.index).get(key)
     }
 
-    fn read_at(&self, key: &BatchKey, place: Place) -> Result<Option<Batch>, BatchError> {
+    /// Bytes of the frame of a batch, by their places in it, as they lie there. None: the file is gone.
+    fn lying(&self, key: &BatchKey, place: Place, of: Range<usize>) -> Result<Option<Vec<u8>>, BatchError> {
         let path = file::path(&self.dir, key.stream.shuffle, place.file);
-        let name = || path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let damage = |offset, what| {
-            let damage = Box::new(Damage { file: name(), offset, what });
-            BatchError::Damaged { key: key.clone(), place: Box::new(place), damage }
-        };
-        let bytes = match self.disk.read_at(&path, place.offset, place.bytes) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        match self.disk.read_at(&path, place.offset + of.start as u64, of.len()) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             // The disk cannot read the place, or the file ends before it.
             Err(error) if is_of_disk(&error) => {
-                return Err(damage(place.offset, format!("it cannot be read: {error}")));
+                Err(self.damaged(key, place, format!("it cannot be read: {error}")))
             }
-            Err(error) => return Err(BatchError::Failed { key: key.clone(), why: error.to_string() }),
-        };
+            Err(error) => Err(BatchError::Failed { key: key.clone(), why: error.to_string() }),
+        }
+    }
+
+    fn damaged(&self, key: &BatchKey, place: Place, what: String) -> BatchError {
+        let path = file::path(&self.dir, key.stream.shuffle, place.file);
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let damage = Box::new(Damage { file, offset: place.offset, what });
+        BatchError::Damaged { key: key.clone(), place: Box::new(place), damage }
+    }
+
+    fn whole(&self, key: &BatchKey, place: Place) -> Result<Option<Batch>, BatchError> {
+        let Some(bytes) = self.lying(key, place, 0..place.bytes)? else { return Ok(None) };
         match file::read_frame(bytes, place) {
             Ok(batch) if batch.key == *key => {
                 self.read.add(batch.records(), place.bytes as u64);
                 Ok(Some(batch))
             }
-            Ok(_) => Err(damage(place.offset, "another batch lies here".to_owned())),
-            Err(found) => Err(damage(found.offset, found.what)),
+            Ok(_) => Err(self.damaged(key, place, "another batch lies here".to_owned())),
+            Err(found) => Err(self.damaged(key, place, found.what)),
         }
+    }
+
+    fn stored_head(&self, key: &BatchKey, place: Place, bytes: &mut [u8]) -> Result<StoredHead, BatchError> {
+        match file::read_head(bytes, place) {
+            Ok(stored) if stored.head.key == *key => Ok(stored),
+            Ok(_) => Err(self.damaged(key, place, "another batch lies here".to_owned())),
+            Err(found) => Err(self.damaged(key, place, found.what)),
+        }
+    }
+
+    fn part_at(
+        &self,
+        key: &BatchKey,
+        place: Place,
+        wanted: &impl Fn(&BatchHead) -> Vec<Tag>,
+    ) -> Result<Option<Batch>, BatchError> {
+        let (head_bytes, is_small) = (file::head_bytes(place), place.bytes <= limits::WHOLE_FRAME_BYTES);
+        let first = if is_small { place.bytes } else { head_bytes };
+        let Some(mut bytes) = self.lying(key, place, 0..first)? else { return Ok(None) };
+        self.read.add(0, bytes.len() as u64);
+        let stored = self.stored_head(key, place, &mut bytes)?;
+        let tags = wanted(&stored.head);
+        let mut parts = Vec::new();
+        if is_small && !tags.is_empty() {
+            parts.push((tags, (0, bytes.split_off(head_bytes))));
+        } else {
+            for (tags, span) in spans(&stored, tags) {
+                let of = head_bytes + span.start..head_bytes + span.end;
+                let Some(bytes) = self.lying(key, place, of)? else { return Ok(None) };
+                self.read.add(0, bytes.len() as u64);
+                parts.push((tags, (span.start, bytes)));
+            }
+        }
+        let mut tagged = Tagged::new();
+        for (tags, part) in parts {
+            let read = file::read_runs(&stored, &tags, part, place);
+            tagged.extend(read.map_err(|found| self.damaged(key, place, found.what))?);
+        }
+        let BatchHead { key, durability, body } = stored.head;
+        let body = match body {
+            HeadBody::Mark(mark) => Body::Mark(mark),
+            HeadBody::Records(_) => Body::Records(tagged),
+        };
+        let batch = Batch { key, durability, body };
+        self.read.add(batch.records(), 0);
+        Ok(Some(batch))
     }
 
     /// Reads batches of a shuffle in a slot from the disk, one by one, so that one of them is in memory at a time: of each writer
@@ -169,20 +300,26 @@ impl BatchReader {
         wanted: impl IntoIterator<Item = (&'a Writer, u64, u64)>,
         mut take: impl FnMut(&Arc<Batch>) -> bool,
     ) -> Result<(), BatchError> {
-        for (writer, after, upto) in wanted {
-            let stream = Stream { shuffle, slot, writer: writer.clone() };
-            let mut key = BatchKey { stream, number: after };
-            while key.number < upto {
-                key.number += 1;
-                if !take(&self.read(&key)?) {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
+        each((shuffle, slot), wanted, |key| Ok(take(&self.read(key)?)))
     }
 
-    /// Records that were read so far, by this reader and its copies, and the bytes of the frames that had them.
+    /// The same of heads of batches, all that are wanted.
+    ///
+    /// # Errors
+    /// As [`BatchReader::read_all`], as far as [`BatchReader::head`] finds it.
+    pub fn read_heads<'a>(
+        &self,
+        (shuffle, slot): (ShuffleId, PoolSlot),
+        wanted: impl IntoIterator<Item = (&'a Writer, u64, u64)>,
+        mut take: impl FnMut(&BatchHead),
+    ) -> Result<(), BatchError> {
+        each((shuffle, slot), wanted, |key| {
+            take(&self.head(key)?);
+            Ok(true)
+        })
+    }
+
+    /// Records that were read so far, by this reader and its copies, and the bytes that were read for that, and for counts.
     pub(crate) fn reads(&self) -> (u64, u64) {
         self.read.get()
     }

@@ -365,8 +365,8 @@ impl Work {
         read.map(|()| segments).map_err(|error| self.damaged(error)).ok()
     }
 
-    /// Hands over what a plan needs of a range, one by one, as long as more is wanted; or it is not all here, or not given by the
-    /// object store.
+    /// Hands over what a plan needs of a range, batch by batch, as long as more is wanted; or it is not all here, or not given by
+    /// the object store.
     fn needed(
         &self,
         plan: &Plan,
@@ -388,19 +388,12 @@ impl Work {
 
     /// Records and bytes of the ranges of a slot.
     fn counts(&self, plan: &Plan, slot: PoolSlot) -> Option<BTreeMap<RangeId, (u64, u64)>> {
-        let ranges = || plan.ranges.iter().filter(|range| range.slot == slot);
-        let mut counts: BTreeMap<RangeId, (u64, u64)> = ranges().map(|range| (range.id, (0, 0))).collect();
+        let mut counts = plan.counts_of(slot);
         let needed = plan.needed.get(&slot).into_iter().flatten();
         let wanted = needed.map(|(writer, upto)| (writer, 0, *upto));
         // Only what is sealed goes to the object store, and that is counted.
-        let read = self.reader.read_all((plan.shuffle, slot), wanted, |batch| {
-            for range in ranges() {
-                let (records, bytes) = plan.count(range, batch);
-                let count = counts.entry(range.id).or_default();
-                *count = (count.0 + records, count.1 + bytes);
-            }
-        });
-        read.map(|()| counts).map_err(|error| self.damaged(error)).ok()
+        let read = self.reader.read_heads((plan.shuffle, slot), wanted, |head| counts.add(head));
+        read.map(|()| counts.counts()).map_err(|error| self.damaged(error)).ok()
     }
 
     /// The records of a slice, as many as one answer has.

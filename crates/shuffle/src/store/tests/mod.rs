@@ -3,6 +3,7 @@
 mod damage;
 mod faults;
 mod memory;
+mod parts;
 mod room;
 
 use super::{BatchError, Found, Store, StoreError, StoreSettings, is_locked};
