@@ -841,8 +841,10 @@ SHUFFLE_FRAMES = [
         "fixed 01", "bytes 61", "fixed 00", "fixed 000000000000000a", "fixed 0000000000000014",
     ]),
     frame_case("records for a client", 37, [
-        "fixed 0000000000000008", "fixed 01", "count 1",
-        "bytes 6b", "fixed 00000002", "fixed 0000000000000001", "count 300", "bytes 76",
+        "fixed 0000000000000008", "fixed 01", "count 2",
+        # Partition 2, frame 1; then 3 and 0: one more, and one less.
+        "count 4", "count 2", "count 300", "count 2", "count 1", "count 0",
+        "count 12", "raw 0101", "raw 6b", "raw 76", "raw 0105", "raw 6b", "raw 76616c7565",
     ], False),
     frame_case("a refusal of a holder", 37, ["fixed 0000000000000008", "fixed 00", "fixed 02"], False),
     frame_case("a refusal for the object store", 37, ["fixed 0000000000000008", "fixed 00", "fixed 06"], False),

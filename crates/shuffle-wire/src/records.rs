@@ -14,6 +14,7 @@ impl From<NotRecords> for Malformed {
             NotRecords::Rest(bytes) => Malformed::Rest(bytes),
             NotRecords::Count { count, bytes } => Malformed::Count { what: "records", count, bytes },
             NotRecords::Large => Malformed::Value("a record larger than records may be"),
+            NotRecords::Long(_) => Malformed::Value("more records than may lie together"),
         }
     }
 }

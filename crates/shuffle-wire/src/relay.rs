@@ -9,8 +9,8 @@ use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
 use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::leader::{Answer, Failed, QuotaUsedUp, Request, ShuffleOverview, ShuffleStage};
+use partage_service::shuffle::ordered_records::{OrderedRecords, RecordPlace};
 use partage_service::shuffle::partition::{CutAt, HeavyKey};
-use partage_service::shuffle::plan::Placed;
 use partage_service::shuffle::seek::{Found, SeekFor};
 use partage_service::shuffle::{Bytes, Combine, Durability, ShuffleId, ShuffleOptions};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub enum Relay {
     /// A client reads: a slice, from a holder of its range.
     Read(u64, SliceOf),
     /// From the holder: records, or why it gives none, or has not looked for what is sought.
-    Records(u64, Result<Vec<Placed>, NotRead>),
+    Records(u64, Result<OrderedRecords, NotRead>),
     /// What is to be found in a range, by a holder of it.
     Seek(u64, SeekOf),
     /// What the holder has found for the question of that number.
@@ -119,28 +119,53 @@ impl<T: Form, E: Form> Form for Result<T, E> {
     }
 }
 
-impl Form for Placed {
-    const NAME: &'static str = "a record with its place";
-    // Two lengths, the partition, the frame, and the place.
-    const LEAST: usize = 15;
+/// How many records, the place of each, and the records, as they lie packed: their bytes stay where they lie in the frame.
+///
+/// Records of one key, or of one frame, follow each other often. So the partition and the frame of a record are told by how much
+/// they differ from those of the record before, the first one from 0; what differs by less than 0 has odd numbers.
+impl Form for OrderedRecords {
+    const NAME: &'static str = "records in order";
+    // Their count, and that of their bytes.
+    const LEAST: usize = 2;
     fn put(&self, out: &mut Vec<u8>) {
-        put_bytes(&self.key, out);
-        self.partition.put(out);
-        self.frame.put(out);
-        put_number(self.index as u64, out);
-        put_bytes(&self.value, out);
+        put_number(self.len() as u64, out);
+        let mut last = RecordPlace::default();
+        for place in self.places() {
+            put_number(folded(i64::from(place.partition) - i64::from(last.partition)), out);
+            put_number(folded(place.frame.wrapping_sub(last.frame) as i64), out);
+            put_number(u64::from(place.index), out);
+            last = *place;
+        }
+        put_bytes(self.packed().bytes(), out);
     }
     fn take(from: &mut Cursor<'_>) -> Result<Self, Malformed> {
-        // Both stay where they lie in the frame.
-        let part = |from: &mut Cursor<'_>| {
-            let length = from.length(Self::NAME)?;
-            from.part(length, Self::NAME)
-        };
-        let (key, partition, frame) = (part(from)?, Form::take(from)?, Form::take(from)?);
-        let index = usize::try_from(from.number(Self::NAME)?);
-        let index = index.map_err(|_| Malformed::Value("the place of a record"))?;
-        Ok(Placed { key, partition, frame, index, value: part(from)? })
+        // Three numbers of its place, and two lengths.
+        let count = from.count(Self::NAME, 5)?;
+        let mut places = Vec::with_capacity(count);
+        let mut last = RecordPlace::default();
+        for _ in 0..count {
+            let partition = i64::from(last.partition).checked_add(unfolded(from.number(PLACE)?));
+            let partition = partition.and_then(|partition| u32::try_from(partition).ok());
+            let frame = last.frame.wrapping_add(unfolded(from.number(PLACE)?) as u64);
+            let index = u32::try_from(from.number(PLACE)?);
+            let partition = partition.ok_or(Malformed::Value(PLACE))?;
+            last = RecordPlace::new(partition, frame, index.map_err(|_| Malformed::Value(PLACE))?);
+            places.push(last);
+        }
+        let length = from.length(Self::NAME)?;
+        Ok(OrderedRecords::new(places, from.part(length, Self::NAME)?)?)
     }
+}
+
+const PLACE: &str = "the place of a record";
+
+/// A number that is short where the difference is near to 0, above or below it.
+fn folded(difference: i64) -> u64 {
+    ((difference << 1) ^ (difference >> 63)) as u64
+}
+
+fn unfolded(number: u64) -> i64 {
+    ((number >> 1) as i64) ^ -((number & 1) as i64)
 }
 
 impl Relay {
@@ -229,10 +254,11 @@ impl Relay {
         })
     }
 
-    /// About the bytes of it: a vector that has to grow copies records again.
+    /// The bytes of it, or more: a vector that has to grow copies records again.
     fn room(&self) -> usize {
-        let Relay::Records(_, Ok(placed)) = self else { return 64 };
-        64 + placed.iter().map(|one| one.key.len() + one.value.len() + 24).sum::<usize>()
+        let Relay::Records(_, Ok(records)) = self else { return 64 };
+        // The places take less than in memory.
+        64 + usize::try_from(records.memory()).unwrap_or(0)
     }
 }
 
@@ -240,8 +266,10 @@ impl Relay {
 mod tests {
     use super::*;
     use partage_service::shuffle::options::OptionDifference;
+    use partage_service::shuffle::ordered_records::{OrderedBuilder, OrderedRecord};
     use partage_service::shuffle::partition::CutBy;
     use partage_service::shuffle::{Ended, Terms};
+    use proptest::prelude::*;
     use std::collections::BTreeSet;
 
     const SHUFFLE: ShuffleId = ShuffleId(9);
@@ -254,6 +282,63 @@ mod tests {
         })
     }
 
+    /// The partition, frame and index of a record, its key, and its value.
+    type Whole = ((u32, u64, u32), Vec<u8>, Vec<u8>);
+
+    fn records(all: &[Whole]) -> OrderedRecords {
+        let mut records = OrderedBuilder::default();
+        for ((partition, frame, index), key, value) in all {
+            let (partition, frame, index) = (*partition, *frame, *index);
+            records.add(OrderedRecord { key, partition, frame, index, value }).unwrap();
+        }
+        records.finish()
+    }
+
+    fn whole() -> impl Strategy<Value = Whole> {
+        let bytes = || prop::collection::vec(any::<u8>(), 0..9);
+        let near = (0..3_u32, 0..3_u64, 0..3_u32);
+        (prop_oneof![near, any::<(u32, u64, u32)>()], bytes(), bytes())
+    }
+
+    proptest! {
+        #[test]
+        fn records_in_order_come_back_and_no_cut_of_them_is_taken(all in prop::collection::vec(whole(), 0..12)) {
+            let relay = Relay::Records(7, Ok(records(&all)));
+            let frame = relay.frame().unwrap();
+            prop_assert!(frame.body().len() <= relay.room());
+            prop_assert_eq!(Relay::of(&frame), Ok(relay));
+            let with = |body: bytes::Bytes| Relay::of(&Frame::new(frame.kind(), frame.shuffle(), body).unwrap());
+            for length in 0..frame.body().len() {
+                prop_assert!(with(frame.body().slice(..length)).is_err(), "{} bytes", length);
+            }
+            prop_assert!(with([&frame.body()[..], &[0]].concat().into()).is_err());
+        }
+
+        #[test]
+        fn a_folded_number_is_of_one_difference(difference in any::<i64>()) {
+            prop_assert_eq!(unfolded(folded(difference)), difference);
+        }
+    }
+
+    #[test]
+    fn places_and_records_that_do_not_belong_together_are_refused() {
+        let taken =
+            |bytes: &[u8]| crate::form::whole::<OrderedRecords>(&bytes::Bytes::copy_from_slice(bytes));
+        // Of a record with an empty key and value: count, partition 3, frame 1, index 0, bytes.
+        let one = taken(&[1, 6, 2, 0, 2, 0, 0]).unwrap();
+        assert_eq!(one, records(&[((3, 1, 0), Vec::new(), Vec::new())]));
+        assert_eq!(taken(&[0, 2, 0, 0]), Err(Malformed::Rest(2)), "a record without a place");
+        assert_eq!(taken(&[1, 6, 2, 0, 4, 0, 0, 0, 0]), Err(Malformed::Rest(2)));
+        let count = Malformed::Count { what: "records", count: 1, bytes: 1 };
+        assert_eq!(taken(&[1, 6, 2, 0, 1, 0]), Err(count));
+        assert_eq!(taken(&[1, 6, 2, 0, 2, 0, 1]), Err(Malformed::Ends("a record")));
+        let many = Malformed::Count { what: "records in order", count: 2, bytes: 9 };
+        assert_eq!(taken(&[2, 0, 0, 0, 0, 0, 0, 4, 0, 0]), Err(many), "no room for what did not come");
+        // A partition below 0, and an index that is none.
+        assert_eq!(taken(&[1, 1, 2, 0, 2, 0, 0]), Err(Malformed::Value(PLACE)));
+        assert_eq!(taken(&[1, 6, 2, 0x80, 0x80, 0x80, 0x80, 0x10, 2, 0, 0]), Err(Malformed::Value(PLACE)));
+    }
+
     fn relays() -> Vec<Relay> {
         let slice = SliceOf {
             shuffle: SHUFFLE,
@@ -262,13 +347,9 @@ mod tests {
             from: 7,
             to: 4_000,
         };
-        let placed = Placed {
-            key: b"key".as_slice().into(),
-            partition: 4,
-            frame: 2,
-            index: 300,
-            value: b"value".as_slice().into(),
-        };
+        let one = |partition, frame, index| ((partition, frame, index), b"key".to_vec(), b"value".to_vec());
+        let records =
+            records(&[one(4, 2, 300), one(4, 3, 0), one(u32::MAX, 0, u32::MAX), one(0, u64::MAX, 1)]);
         let overview = ShuffleOverview {
             shuffle: SHUFFLE,
             options: options(),
@@ -299,7 +380,9 @@ mod tests {
             Relay::Answered(4, Err(Failed::StartDiffers(OptionDifference::Owner))),
             Relay::Answered(4, Err(Failed::QuotaUsedUp(QuotaUsedUp::Bytes { has: 7, share: 5, quota: 9 }))),
             Relay::Read(5, slice),
-            Relay::Records(5, Ok(vec![placed.clone(), placed])),
+            Relay::Records(5, Ok(records.slice(1..3))),
+            Relay::Records(5, Ok(records)),
+            Relay::Records(5, Ok(OrderedRecords::default())),
             Relay::Records(6, Err(NotRead::Busy)),
             Relay::Seek(7, seek(SeekFor::Cuts(CutBy::Bytes, [3, 300].into()))),
             Relay::Seek(8, seek(SeekFor::HeavyKeys { more_than: 9, from: 2 })),
@@ -324,8 +407,10 @@ mod tests {
     fn a_body_that_is_cut_or_of_another_shuffle_is_refused() {
         for relay in relays() {
             let frame = relay.frame().unwrap();
-            let cut = frame.body().slice(..frame.body().len() - 1);
-            assert!(Relay::of(&Frame::new(frame.kind(), frame.shuffle(), cut).unwrap()).is_err());
+            for length in 0..frame.body().len() {
+                let cut = frame.body().slice(..length);
+                assert!(Relay::of(&Frame::new(frame.kind(), frame.shuffle(), cut).unwrap()).is_err());
+            }
         }
         let frame = relays()[8].frame().unwrap();
         let other = Frame::new(frame.kind(), Some(ShuffleId(1)), frame.body().clone()).unwrap();

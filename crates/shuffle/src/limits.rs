@@ -119,10 +119,8 @@ pub(crate) const CALLS_AT_ONCE: usize = 64;
 pub(crate) const BUFFERS_NAMED: usize = 8;
 /// Attempts that are open on one connection.
 pub(crate) const ATTEMPTS_OF_CLIENT: usize = 1_024;
-/// The lengths of the key and the value of a record in an answer to a reader: an answer with records of length 0 has an end too.
-pub(crate) const AROUND_RECORD: usize = 8;
-/// Keys and values in one answer to a reader, and their lengths: large enough that a frame costs little, small against what a
-/// connection holds.
+/// Keys and values in one answer to a reader, and their lengths, or up to one record more: large enough that a frame costs
+/// little, small against what a connection holds.
 pub(crate) const READ_BYTES: usize = 1 << 20;
 /// Numbers that a start draws at most, while leaders say that the owner has as much as it may have: each has a share of the
 /// quota.

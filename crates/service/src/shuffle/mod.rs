@@ -64,6 +64,7 @@ pub mod log;
 pub mod message;
 pub mod options;
 pub mod ordered;
+pub mod ordered_records;
 pub mod partition;
 pub mod plan;
 pub mod pool;

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | a cut at a record | that record |
 //! | a cut between keys | the record at the offset, and where the records with its key begin and end |
-//! | a cut at bytes | what the range itself goes by: marks with the bytes before them, or all records in memory |
+//! | a cut at bytes | what the range itself goes by: the bytes before records, of each in memory, and of some in a file |
 //! | heavy keys | one record in half as many as a heavy key has; where two of these in a row have one key, its begin and its end |
 //!
 //! The answers are those of [`Seek::of`], which looks at all of them.
 
 use super::Bytes;
-use super::partition::{self, CutAt, CutBy, HeavyKey};
-use super::plan::Placed;
+use super::ordered_records::OrderedRecords;
+use super::partition::{CutAt, CutBy, HeavyKey};
 use super::seek::{Found, Seek, SeekFor};
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ pub trait Ordered {
     /// Where the records with the key of that record begin and end.
     fn run_at(&self, at: u64, key: &Bytes) -> Result<(u64, u64), Self::Error>;
 
-    /// The cuts nearest to these bytes from the begin, as [`partition::cuts_at`] has them.
+    /// The cuts nearest to these bytes from the begin, as [`super::partition::cuts_at`] has them.
     fn cuts_at_bytes(&self, offsets: &BTreeSet<u64>) -> Result<Vec<CutAt>, Self::Error>;
 
     /// How many cuts one answer has at most: each may have to wait for a disk.
@@ -39,7 +39,7 @@ pub trait Ordered {
     }
 }
 
-impl Ordered for [Placed] {
+impl Ordered for OrderedRecords {
     type Error = Infallible;
 
     fn count(&self) -> u64 {
@@ -48,19 +48,22 @@ impl Ordered for [Placed] {
 
     fn key_at(&self, at: u64) -> Result<Bytes, Infallible> {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
-        Ok(self.get(at).map(|one| one.key[..].into()).unwrap_or_default())
+        Ok(self.key(at).map(Bytes::from).unwrap_or_default())
     }
 
     fn run_at(&self, at: u64, key: &Bytes) -> Result<(u64, u64), Infallible> {
         let at = usize::try_from(at).unwrap_or(usize::MAX).min(self.len());
-        let (before, behind) = self.split_at(at);
-        let begin = before.partition_point(|one| one.key[..] < key[..]);
-        let end = at + behind.partition_point(|one| one.key[..] <= key[..]);
+        let begin = self.first_key(0..at, |one| one < &key[..]);
+        let end = self.first_key(at..self.len(), |one| one <= &key[..]);
         Ok((begin as u64, end as u64))
     }
 
     fn cuts_at_bytes(&self, offsets: &BTreeSet<u64>) -> Result<Vec<CutAt>, Infallible> {
-        Ok(partition::cuts_at(CutBy::Bytes, self.iter().map(Placed::sized), offsets))
+        let cut = |offset: &u64| {
+            let record = self.first_at_bytes(*offset);
+            CutAt { record: record as u64, key: self.key(record).map(Bytes::from) }
+        };
+        Ok(offsets.iter().map(cut).collect())
     }
 }
 
@@ -220,7 +223,7 @@ fn heavy_keys<O: Ordered + ?Sized>(
 mod tests {
     use super::*;
     use crate::shuffle::ShuffleId;
-    use crate::shuffle::plan::Plan;
+    use crate::shuffle::plan::{Placed, Plan};
     use proptest::prelude::*;
     use std::cell::Cell;
     use std::collections::BTreeMap;
@@ -239,7 +242,7 @@ mod tests {
     }
 
     /// Ordered records of few keys, some of them many times.
-    fn records() -> impl Strategy<Value = Vec<Placed>> {
+    fn records() -> impl Strategy<Value = OrderedRecords> {
         let run = (prop::collection::vec(0u8..3, 0..3), prop_oneof![1usize..4, 1usize..60], 0usize..9);
         prop::collection::vec(run, 0..12).prop_map(|runs| {
             let of = |(key, count, value): (Vec<u8>, usize, usize)| {
@@ -247,7 +250,7 @@ mod tests {
             };
             let mut all: Vec<Placed> = runs.into_iter().flat_map(of).collect();
             all.sort();
-            all
+            OrderedRecords::of(&all).unwrap()
         })
     }
 
@@ -267,8 +270,8 @@ mod tests {
             records in records(), what in what(), most_bytes in prop_oneof![0u64..200, Just(u64::MAX)],
         ) {
             let seek = seek(what);
-            let Ok(found) = seek.within(&records[..], most_bytes);
-            prop_assert_eq!(found, seek.of(records.iter().map(Placed::sized)).bounded(most_bytes));
+            let Ok(found) = seek.within(&records, most_bytes);
+            prop_assert_eq!(found, seek.of(records.iter().map(|one| one.sized())).bounded(most_bytes));
         }
     }
 

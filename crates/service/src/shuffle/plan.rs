@@ -3,7 +3,8 @@
 
 use super::bounds::{Bounds, Tag, common_bytes, word};
 use super::head::{BatchHead, HeadBody, SegmentHead};
-use super::record::{Batch, BatchKey, Body, Segment, Stream};
+use super::ordered_records::{OrderedBuilder, OrderedRecords, RecordPlace};
+use super::record::{Batch, BatchKey, Body, MEMORY_OF_RECORD, Segment, Stream};
 use super::{AttemptKey, Bytes, Durability, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
 use partage_core::base::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,12 @@ impl PlanRange {
     fn first_tag(&self) -> Tag {
         Tag { version: self.since, range: self.id }
     }
+
+    /// What its records take in memory at most while they are collected and put in order, in bytes: they are copied together
+    /// twice, as they come and in order.
+    pub fn sorting_memory(&self) -> u64 {
+        self.records.saturating_mul(SORTING).saturating_add(self.bytes.saturating_mul(2))
+    }
 }
 
 /// How far each stream of a slot is needed.
@@ -60,7 +67,7 @@ pub struct Plan {
     pub ranges: Vec<PlanRange>,
 }
 
-/// A record with its place in the order of a range.
+/// A record with its place in the order of a range, which lies apart from others: [`OrderedRecords`] are many of them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Placed {
     /// The client's key: records are in order of it first.
@@ -70,7 +77,7 @@ pub struct Placed {
     /// The number of its frame in the attempt: third in the order.
     pub frame: u64,
     /// Its place among those of that frame that lie together.
-    pub index: usize,
+    pub index: u32,
     /// The value, as the client sent it or combining left it.
     pub value: bytes::Bytes,
 }
@@ -131,7 +138,7 @@ impl Plan {
         &self,
         range: &PlanRange,
         batches: impl IntoIterator<Item = &'a Arc<Batch>>,
-    ) -> Vec<Placed> {
+    ) -> OrderedRecords {
         let mut records = self.records_of(range);
         batches.into_iter().for_each(|batch| records.add(batch));
         records.in_order()
@@ -143,7 +150,8 @@ impl Plan {
         let next =
             self.ranges.iter().map(|other| &other.begins).filter(|begins| **begins > range.begins).min();
         let common = next.map_or(0, |next| common_bytes(&range.begins, next));
-        RangeRecords { plan: self, range, common, segments: Vec::new(), entries: Vec::new(), bytes: 0 }
+        let (taken, segments, entries) = (Vec::new(), Vec::new(), Vec::new());
+        RangeRecords { plan: self, range, common, taken, segments, entries, bytes: 0 }
     }
 
     /// Whether a batch is one of those that are read of a slot.
@@ -197,8 +205,8 @@ impl Plan {
     }
 
     /// Compares the records of a range with what the plan counts.
-    pub fn check(&self, range: &PlanRange, placed: &[Placed]) -> Result<(), Differs> {
-        self.check_sizes(range, sizes(placed))
+    pub fn check(&self, range: &PlanRange, records: &OrderedRecords) -> Result<(), Differs> {
+        self.check_sizes(range, records.sizes())
     }
 
     /// Compares records and bytes that were found of a range with those that are counted.
@@ -242,12 +250,6 @@ impl SlotCounts<'_> {
     }
 }
 
-/// The number of records, and the bytes of their keys and values.
-pub fn sizes(placed: &[Placed]) -> (u64, u64) {
-    let bytes = placed.iter().map(|one| (one.key.len() + one.value.len()) as u64).sum();
-    (placed.len() as u64, bytes)
-}
-
 /// The records of a range that were collected.
 #[derive(Debug)]
 pub struct RangeRecords<'p> {
@@ -255,50 +257,73 @@ pub struct RangeRecords<'p> {
     range: &'p PlanRange,
     /// All keys of the range have so many first bytes in common.
     common: usize,
-    segments: Vec<Segment>,
+    /// The records, as they lay packed in their segments. The rest of the batches need not stay in memory.
+    taken: Vec<u8>,
+    /// The partition and the frame of each segment.
+    segments: Vec<(u32, u64)>,
     entries: Vec<Entry>,
     bytes: u64,
 }
 
-/// What is sorted of a record: nearly all are told apart by eight bytes of the key.
+/// What is sorted of a record: nearly all are told apart by eight bytes of the key. Where it lies is counted in all that was
+/// taken.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     prefix: u64,
     segment: u32,
     index: u32,
+    begin: u32,
     key: (u32, u32),
     end: u32,
 }
 
+/// What a record takes in memory at most, in bytes, while its range is put in order, besides its key and value twice: its lengths
+/// twice, its place, what is sorted of it, and its segment, which others may share.
+const SORTING: u64 =
+    2 * MEMORY_OF_RECORD + RecordPlace::MEMORY + size_of::<Entry>() as u64 + size_of::<(u32, u64)>() as u64;
+
 impl Entry {
-    fn key<'a>(&self, segments: &'a [Segment]) -> &'a [u8] {
+    fn key<'a>(&self, taken: &'a [u8]) -> &'a [u8] {
         let (begin, end) = self.key;
-        &segments[self.segment as usize].records.bytes()[begin as usize..end as usize]
+        &taken[begin as usize..end as usize]
     }
 
     /// What its place is compared by where keys are equal.
-    fn place(&self, segments: &[Segment]) -> (u32, u64, u32) {
-        let Segment { partition, frame, .. } = segments[self.segment as usize];
+    fn place(&self, segments: &[(u32, u64)]) -> (u32, u64, u32) {
+        let (partition, frame) = segments[self.segment as usize];
         (partition, frame, self.index)
     }
 }
 
 impl RangeRecords<'_> {
-    /// Takes the records of the range from one more batch.
+    /// Makes room at once for all that the plan counts of the range: what grows takes its memory twice.
+    pub fn reserve(&mut self) {
+        let PlanRange { records, bytes, .. } = *self.range;
+        let room = |count: u64| usize::try_from(count).unwrap_or(0);
+        self.entries.reserve_exact(room(records));
+        self.taken.reserve_exact(room(bytes.saturating_add(MEMORY_OF_RECORD.saturating_mul(records))));
+    }
+
+    /// Takes the records of the range from one more batch. What would be behind 4 GiB is left out, so that the counts of the plan
+    /// are not met: far smaller ranges are sorted on disk.
     pub fn add(&mut self, batch: &Batch) {
-        let RangeRecords { plan, range, common, segments, entries, bytes } = self;
+        let RangeRecords { plan, range, common, taken, segments, entries, bytes } = self;
         for segment in plan.segments_of(range, batch) {
-            // The rest of the batch need not stay in memory.
-            let segment = Segment { records: segment.records.copied(), ..segment.clone() };
+            let (begin, lie) = (taken.len(), segment.records.bytes());
+            if u32::try_from(begin + lie.len()).is_err() {
+                break;
+            }
+            let at = |place: usize| (begin + place) as u32;
             let number = segments.len() as u32;
-            let lie = segment.records.bytes();
             for (index, place) in (0..).zip(segment.records.places()) {
                 let prefix = word(lie[place.key.clone()].get(*common..).unwrap_or_default());
-                let key = (place.key.start as u32, place.key.end as u32);
-                entries.push(Entry { prefix, segment: number, index, key, end: place.value.end as u32 });
+                let key = (at(place.key.start), at(place.key.end));
+                let (begin, end) = (at(place.record.start), at(place.record.end));
+                entries.push(Entry { prefix, segment: number, index, begin, key, end });
             }
+            taken.extend_from_slice(lie);
+            segments.push((segment.partition, segment.frame));
             *bytes += segment.bytes();
-            segments.push(segment);
         }
     }
 
@@ -308,25 +333,21 @@ impl RangeRecords<'_> {
     }
 
     /// All of them, in order.
-    pub fn in_order(self) -> Vec<Placed> {
-        let RangeRecords { segments, mut entries, .. } = self;
+    pub fn in_order(self) -> OrderedRecords {
+        let RangeRecords { taken, segments, mut entries, .. } = self;
         entries.sort_unstable_by(|one, other| {
-            let keys = || one.key(&segments).cmp(other.key(&segments));
+            let keys = || one.key(&taken).cmp(other.key(&taken));
             let places = || one.place(&segments).cmp(&other.place(&segments));
             one.prefix.cmp(&other.prefix).then_with(keys).then_with(places)
         });
-        let placed = |entry: &Entry| {
-            let Segment { partition, frame, ref records, .. } = segments[entry.segment as usize];
-            let (begin, end) = (entry.key.0 as usize, entry.key.1 as usize);
-            Placed {
-                key: records.slice(begin..end),
-                partition,
-                frame,
-                index: entry.index as usize,
-                value: records.slice(end..entry.end as usize),
-            }
-        };
-        entries.iter().map(placed).collect()
+        let mut all = OrderedBuilder::with_room(entries.len(), taken.len());
+        for entry in &entries {
+            let (partition, frame, index) = entry.place(&segments);
+            let packed = &taken[entry.begin as usize..entry.end as usize];
+            let content = entry.end - entry.key.0;
+            all.add_packed(RecordPlace::new(partition, frame, index), packed, content);
+        }
+        all.finish()
     }
 }
 
@@ -484,22 +505,25 @@ mod tests {
                     let inside = records.iter().filter(|(key, _)| is_inside(key)).enumerate();
                     sorted.extend(inside.map(|(index, (key, value))| {
                         let (key, value) = (key.clone().into(), value.clone().into());
-                        Placed { key, partition: *partition, frame, index, value }
+                        Placed { key, partition: *partition, frame, index: index as u32, value }
                     }));
                 }
                 sorted.sort();
+                let sorted = OrderedRecords::of(&sorted).unwrap();
                 prop_assert_eq!(&plan.collect(range, &batches), &sorted);
                 let parts = batches.iter().map(|batch| part(batch, &plan.tags_of(range, &BatchHead::of(batch))));
                 prop_assert_eq!(&plan.collect(range, &parts.collect::<Vec<_>>()), &sorted);
                 let mut records = plan.records_of(range);
                 let mut counts = plan.counts_of(PoolSlot(0));
+                let before = PlanRange { records: sorted.sizes().0, bytes: sorted.sizes().1, ..range.clone() };
+                prop_assert!(sorted.memory() <= before.sorting_memory());
                 for batch in &batches {
                     counts.add(&BatchHead::of(batch));
                     records.add(batch);
                 }
-                prop_assert_eq!(records.sizes(), sizes(&sorted));
+                prop_assert_eq!(records.sizes(), sorted.sizes());
                 let counted = counts.counts();
-                prop_assert_eq!(counted.get(&range.id).copied(), Some(sizes(&sorted)));
+                prop_assert_eq!(counted.get(&range.id).copied(), Some(sorted.sizes()));
             }
         }
     }

@@ -38,6 +38,9 @@ pub enum NotRecords {
     /// A record is larger than records may be.
     #[error("a record larger than records may be")]
     Large,
+    /// Records in order have no more than 4 GiB together.
+    #[error("{0} bytes, which are more than records in order may have together")]
+    Long(usize),
 }
 
 /// Records that lie together, checked.
@@ -54,21 +57,8 @@ impl PackedRecords {
     /// # Errors
     /// These bytes are not so many records, or one of them is larger than a record may be.
     pub fn new(count: u64, bytes: Bytes) -> Result<PackedRecords, NotRecords> {
-        if count > (bytes.len() / LEAST) as u64 {
-            return Err(NotRecords::Count { count, bytes: bytes.len() });
-        }
-        let (mut rest, mut content) = (&bytes[..], 0);
-        for _ in 0..count {
-            let ((key, value), after) = split(rest)?;
-            if is_large(key, value) {
-                return Err(NotRecords::Large);
-            }
-            content += (key.len() + value.len()) as u64;
-            rest = after;
-        }
-        if !rest.is_empty() {
-            return Err(NotRecords::Rest(rest.len()));
-        }
+        let mut content = 0;
+        check(count, &bytes, |_, of_record| content += of_record as u64)?;
         Ok(PackedRecords { count, content, bytes })
     }
 
@@ -150,11 +140,6 @@ impl PackedRecords {
     pub(super) fn places(&self) -> Places<'_> {
         Places { all: &self.bytes, rest: &self.bytes }
     }
-
-    /// Bytes of these, which are not copied.
-    pub(super) fn slice(&self, place: Range<usize>) -> Bytes {
-        self.bytes.slice(place)
-    }
 }
 
 impl From<Vec<Record>> for PackedRecords {
@@ -179,7 +164,7 @@ pub fn is_large(key: &[u8], value: &[u8]) -> bool {
 
 /// The keys and values of records that were checked.
 #[derive(Debug, Clone)]
-pub struct Records<'a>(&'a [u8]);
+pub struct Records<'a>(pub(super) &'a [u8]);
 
 impl<'a> Iterator for Records<'a> {
     type Item = (&'a [u8], &'a [u8]);
@@ -263,8 +248,25 @@ pub fn number(bytes: &[u8]) -> Result<(u64, usize), NotRecords> {
 /// A key and a value.
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
+/// Whether bytes are so many records: tells of each, in turn, where it ends, and the bytes of its key and value.
+pub(super) fn check(count: u64, bytes: &[u8], mut tell: impl FnMut(usize, usize)) -> Result<(), NotRecords> {
+    if count > (bytes.len() / LEAST) as u64 {
+        return Err(NotRecords::Count { count, bytes: bytes.len() });
+    }
+    let mut rest = bytes;
+    for _ in 0..count {
+        let ((key, value), after) = split(rest)?;
+        if is_large(key, value) {
+            return Err(NotRecords::Large);
+        }
+        rest = after;
+        tell(bytes.len() - rest.len(), key.len() + value.len());
+    }
+    if rest.is_empty() { Ok(()) } else { Err(NotRecords::Rest(rest.len())) }
+}
+
 /// The first record, and what follows.
-fn split(bytes: &[u8]) -> Result<(Pair<'_>, &[u8]), NotRecords> {
+pub(super) fn split(bytes: &[u8]) -> Result<(Pair<'_>, &[u8]), NotRecords> {
     let (key, first) = number(bytes)?;
     let (value, second) = number(&bytes[first..])?;
     let rest = &bytes[first + second..];
@@ -296,8 +298,8 @@ mod tests {
             for (place, (key, value)) in packed.places().zip(&records) {
                 prop_assert_eq!(place.record.start, at);
                 at = place.record.end;
-                prop_assert_eq!(&packed.slice(place.key)[..], &key[..]);
-                prop_assert_eq!(&packed.slice(place.value)[..], &value[..]);
+                prop_assert_eq!(&packed.bytes()[place.key], &key[..]);
+                prop_assert_eq!(&packed.bytes()[place.value], &value[..]);
             }
             prop_assert_eq!(at, packed.bytes().len());
             let content: usize = records.iter().map(|(key, value)| key.len() + value.len()).sum();

@@ -19,6 +19,7 @@ use partage_service::shuffle::leader::{self, ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
 use partage_service::shuffle::message::{Message, WhyNotStored, Word};
 use partage_service::shuffle::options::OptionDifference;
+use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::partition::CutAt;
 use partage_service::shuffle::plan::{Division, Placed, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Segment, Stream};
@@ -372,8 +373,11 @@ fn heavy() -> HeavyKey {
 
 fn of_relays() -> Vec<(&'static str, Said)> {
     let slice = SliceOf { shuffle: SHUFFLE, range: 4, keys: Some((shared("a"), None)), from: 10, to: 20 };
-    let (key, value) = (Bytes::from_static(b"k"), Bytes::from_static(b"v"));
-    let placed = Placed { key, partition: 2, frame: 1, index: 300, value };
+    let placed = |partition, frame, index, value: &'static [u8]| {
+        let (key, value) = (Bytes::from_static(b"k"), Bytes::from_static(value));
+        Placed { key, partition, frame, index, value }
+    };
+    let records = OrderedRecords::of(&[placed(2, 1, 300, b"v"), placed(3, 0, 0, b"value")]).unwrap();
     let overview = ShuffleOverview {
         shuffle: SHUFFLE,
         options: options().into(),
@@ -405,7 +409,7 @@ fn of_relays() -> Vec<(&'static str, Said)> {
         ("an overview for a client", answered(Ok(leader::Answer::Overview(overview)))),
         ("a refusal of a leader", answered(Err(leader::Failed::Over(Ended::Expired)))),
         ("a slice for a client", Relay::Read(8, slice)),
-        ("records for a client", Relay::Records(8, Ok(vec![placed]))),
+        ("records for a client", Relay::Records(8, Ok(records))),
         ("a refusal of a holder", Relay::Records(8, Err(NotRead::Busy))),
         ("a refusal for the object store", Relay::Records(8, Err(NotRead::ObjectStore))),
         ("a refusal for a lost object", Relay::Records(8, Err(NotRead::ObjectLost))),

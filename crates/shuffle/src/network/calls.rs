@@ -1,7 +1,7 @@
 //! What is asked of leaders and holders for a client on the network, and what the client is answered.
 
 use super::attempt::refusal;
-use crate::limits::{ANSWERS, AROUND_RECORD, READ_BYTES, REQUEST_REST_MS};
+use crate::limits::{ANSWERS, READ_BYTES, REQUEST_REST_MS};
 use crate::node::client::{ClientError, PutError, ReadError, Step, Steps, Wanted};
 use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
@@ -11,11 +11,11 @@ use partage_core::limits::{SHUFFLE_RANGES, SHUFFLE_TTL_LEAST_MS, SHUFFLE_WEIGHT}
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{self, ShuffleOverview};
 use partage_service::shuffle::message::Word;
-use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::ordered_records::OrderedRecords;
+use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::seek::{Found, SeekFor};
 use partage_service::shuffle::{ShuffleId, Terms};
 use partage_shuffle_wire::client::{Again, Answer, Call, Refusal, RefusalWord, Request, Stage, Status};
-use partage_shuffle_wire::records::PackedRecords;
 use partage_shuffle_wire::transport::{Answers, Closed as ConnectionClosed};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,21 +69,11 @@ impl Replies<'_> {
     }
 
     /// Sends records, in as many answers as they need. Says how many there were, and their bytes.
-    async fn send_records(&self, records: &[Placed]) -> Result<(u64, u64), ConnectionClosed> {
-        let size = |one: &Placed| one.key.len() + one.value.len();
-        let (mut begin, mut bytes, mut packed, mut all) = (0, 0, 0, 0);
-        for (at, one) in records.iter().enumerate() {
-            bytes += size(one);
-            packed += AROUND_RECORD + size(one);
-            if packed >= READ_BYTES || at + 1 == records.len() {
-                let piece = records.get(begin..=at).unwrap_or_default();
-                let pairs = piece.iter().map(|one| (&one.key[..], &one.value[..]));
-                self.send(Answer::Read(PackedRecords::pack(pairs))).await?;
-                (begin, all) = (at + 1, all + bytes as u64);
-                (bytes, packed) = (0, 0);
-            }
+    async fn send_records(&self, records: &OrderedRecords) -> Result<(u64, u64), ConnectionClosed> {
+        for piece in records.pieces(READ_BYTES) {
+            self.send(Answer::Read(piece)).await?;
         }
-        Ok((records.len() as u64, all))
+        Ok(records.sizes())
     }
 }
 
@@ -368,7 +358,7 @@ impl Asks {
 
 /// What a read gives.
 pub(super) enum Given {
-    Records(Vec<Placed>),
+    Records(OrderedRecords),
     Found(usize, SeekFor, Found),
 }
 
@@ -397,7 +387,7 @@ pub(super) async fn next_given(
 async fn next_piece(
     steps: &mut Steps,
     come: &mut mpsc::Receiver<ReadAnswer>,
-) -> Result<Option<Vec<Placed>>, Refusal> {
+) -> Result<Option<OrderedRecords>, Refusal> {
     while let Some(given) = next_given(steps, come).await? {
         if let Given::Records(records) = given {
             return Ok(Some(records));

@@ -17,7 +17,8 @@ use partage_service::shuffle::buffer::{self, Attempt, Input};
 use partage_service::shuffle::holder::{NotRead, OffloadOutcome, Slice};
 use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview};
 use partage_service::shuffle::message::{Message, Word};
-use partage_service::shuffle::plan::{Division, Placed};
+use partage_service::shuffle::ordered_records::OrderedRecords;
+use partage_service::shuffle::plan::Division;
 use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::reader;
 use partage_service::shuffle::record::{Batch, BatchKey, Segment};
@@ -94,7 +95,7 @@ pub(crate) enum Done {
     Divided(NodeId, Arc<Division>, Vec<Segment>, TakenMemory),
     Counted(NodeId, Message),
     /// Also a refusal to look for something.
-    Read(u64, Result<Vec<Placed>, NotRead>),
+    Read(u64, Result<OrderedRecords, NotRead>),
     Found(u64, Found),
     /// Whether a slot of a shuffle is in the object store.
     Offloaded(ShuffleId, PoolSlot, OffloadOutcome),

@@ -5,7 +5,8 @@ use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{Answer, Failed, Request};
 use partage_service::shuffle::message::Message;
-use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::ordered_records::OrderedRecords;
+use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::seek::{Found, Seek, SeekFor};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 pub use partage_shuffle_wire::relay::{SeekOf, SliceOf};
@@ -49,7 +50,7 @@ pub enum Packet {
     /// A client of the sender reads.
     Read(u64, SliceOf),
     /// The holder answers: with records, or why it gives none, or does not look for what is sought.
-    Records(u64, Result<Vec<Placed>, NotRead>),
+    Records(u64, Result<OrderedRecords, NotRead>),
     /// A client of the sender wants to know something of the order of a range.
     Seek(u64, SeekOf),
     /// The holder has found it.
@@ -61,7 +62,7 @@ impl Packet {
     pub fn bytes(&self) -> u64 {
         match self {
             Packet::Message(Message::Batch(batch)) => batch.memory(),
-            Packet::Records(_, Ok(placed)) => placed.iter().map(Placed::memory).sum(),
+            Packet::Records(_, Ok(records)) => records.memory(),
             Packet::Found(_, found) => found.memory(),
             Packet::Read(_, SliceOf { keys: Some((first, end)), .. }) => {
                 (first.len() + end.as_ref().map_or(0, |end| end.len())) as u64

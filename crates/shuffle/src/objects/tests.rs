@@ -196,7 +196,7 @@ fn a_range_reads_its_own_bytes_and_nothing_is_put_that_is_not_read() {
         let (mut after, mut records) = (after, Vec::new());
         let read = objects.read_range((&plan, range), &buffer(), &mut after, |batch| {
             let placed = plan.collect(range, [batch]);
-            records.extend(placed.into_iter().map(|one| String::from_utf8(one.value.to_vec()).unwrap()));
+            records.extend(placed.placed().map(|one| String::from_utf8(one.value.to_vec()).unwrap()));
             true
         });
         read.unwrap();

@@ -4,6 +4,7 @@ use crate::nodes::{Cluster, NODES, pause};
 use partage_service::shuffle::Bytes;
 use partage_service::shuffle::Terms;
 use partage_service::shuffle::message::Word;
+use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::plan::{Placed, Plan};
 use partage_service::shuffle::record::Record;
 use partage_service::shuffle::records::PackedRecords;
@@ -174,7 +175,7 @@ impl Job {
         for node in 0..50 {
             let pieces: Result<Vec<_>, _> = cluster.client(i as usize + node).read(plan, i, n).collect();
             match pieces {
-                Ok(pieces) => return pieces.concat(),
+                Ok(pieces) => return pieces.iter().flat_map(OrderedRecords::placed).collect(),
                 Err(ReadError::Stopped) => {}
                 Err(error) => panic!("partition {i} of {n}: {error}"),
             }
@@ -190,7 +191,7 @@ impl Job {
         (i, n): (u64, u64),
     ) -> Result<(), ReadError> {
         let pieces: Result<Vec<_>, _> = cluster.client(0).read(plan, i, n).collect();
-        let read = pieces?.concat();
+        let read: Vec<Placed> = pieces?.iter().flat_map(OrderedRecords::placed).collect();
         let all = self.expected.len() as u64;
         let part = &self.expected[(i * all / n) as usize..((i + 1) * all / n) as usize];
         assert_eq!(read.len(), part.len(), "partition {i} of {n}");
@@ -213,7 +214,7 @@ impl Job {
             (cuts[1].clone(), None),
         ];
         let read = parts.into_iter().flat_map(|(first, end)| cluster.client(1).read_keys(plan, first, end));
-        self.compare(read.map(|piece| piece.unwrap()).collect::<Vec<_>>().concat());
+        self.compare(read.flat_map(|piece| piece.unwrap().placed().collect::<Vec<_>>()).collect());
     }
 
     fn compare(&self, read: Vec<Placed>) {

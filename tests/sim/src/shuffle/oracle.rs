@@ -505,7 +505,7 @@ fn totals_as_given(how: Combine, records: &[Record]) -> Option<Totals> {
 /// Where a record stood in its attempt. Of one that others were combined with only its frame is known.
 fn place_of(placed: &Placed, combine: Option<Combine>) -> Vec<u8> {
     match combine {
-        Some(_) => [placed.frame.to_be_bytes(), (placed.index as u64).to_be_bytes()].concat(),
+        Some(_) => [placed.frame.to_be_bytes(), u64::from(placed.index).to_be_bytes()].concat(),
         None => placed.value.get(16..).unwrap_or_default().to_vec(),
     }
 }

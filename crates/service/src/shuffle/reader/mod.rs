@@ -13,8 +13,9 @@
 //! The order of records is the same at each holder, so one goes on where another has stopped, and each says the same of a cut.
 
 use super::holder::{NotRead, Slice};
+use super::ordered_records::OrderedRecords;
 use super::partition::{self, Cut, CutBy, Edge};
-use super::plan::{Placed, Plan};
+use super::plan::Plan;
 use super::pool::PoolMap;
 use super::seek::{Found, Seek, SeekFor};
 use super::settings::Settings;
@@ -41,7 +42,7 @@ pub enum Failed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The answer to the question of that number.
-    Answer(u64, Result<Vec<Placed>, NotRead>),
+    Answer(u64, Result<OrderedRecords, NotRead>),
     /// What was found for the question of that number.
     Found(u64, Found),
     /// The pool has a later map.
@@ -58,7 +59,7 @@ pub enum Effect {
     /// Ask this node where something is.
     Seek(NodeId, u64, Seek),
     /// Hand these records on: they are the next ones, in order.
-    Records(Vec<Placed>),
+    Records(OrderedRecords),
     /// What was sought in a range, and found.
     Found(usize, SeekFor, Found),
     /// The read has ended, and all of it was handed on.
@@ -289,7 +290,7 @@ impl Reader {
         }
     }
 
-    fn answered(&mut self, now: Millis, answer: Result<Vec<Placed>, NotRead>, effects: &mut Vec<Effect>) {
+    fn answered(&mut self, now: Millis, answer: Result<OrderedRecords, NotRead>, effects: &mut Vec<Effect>) {
         match answer {
             Ok(records) => self.take(now, records, effects),
             // It takes no round: a holder that ends, or fails at it, does not say so.
@@ -309,7 +310,7 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, now: Millis, records: Vec<Placed>, effects: &mut Vec<Effect>) {
+    fn take(&mut self, now: Millis, records: OrderedRecords, effects: &mut Vec<Effect>) {
         let count = records.len() as u64;
         let asked = match self.parts.front_mut() {
             Some(Part { wants: Wants::Records { keys, from, to }, .. }) => {
@@ -433,18 +434,17 @@ impl Reader {
 }
 
 impl Slice {
-    /// The records of it, from all records of its range in order, by [`Plan::collect`]: so they are found by their keys.
-    pub fn of(&self, placed: &[Placed]) -> Vec<Placed> {
-        let first_at = |key: &Bytes| placed.partition_point(|one| one.key[..] < key[..]);
-        let inside = match &self.keys {
-            None => placed,
-            Some((first, end)) => {
-                let end = end.as_ref().map_or(placed.len(), first_at);
-                placed.get(first_at(first)..end).unwrap_or_default()
-            }
+    /// The records of it, from all records of its range in order, by [`Plan::collect`]: so they are found by their keys. Nothing
+    /// is copied.
+    pub fn of(&self, all: &OrderedRecords) -> OrderedRecords {
+        let first_at = |key: &Bytes| all.first_key(0..all.len(), |one| one < &key[..]);
+        let (begin, end) = match &self.keys {
+            None => (0, all.len()),
+            Some((first, end)) => (first_at(first), end.as_ref().map_or(all.len(), first_at)),
         };
-        let at = |rank: u64| usize::try_from(rank).unwrap_or(usize::MAX).min(inside.len());
-        inside.get(at(self.from)..at(self.to)).unwrap_or_default().to_vec()
+        let inside = end.saturating_sub(begin);
+        let at = |rank: u64| begin + usize::try_from(rank).unwrap_or(usize::MAX).min(inside);
+        all.slice(at(self.from)..at(self.to))
     }
 }
 

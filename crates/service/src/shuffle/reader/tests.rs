@@ -1,7 +1,7 @@
 //! Holders in turn, retries, and the ends of partitions.
 
 use super::*;
-use crate::shuffle::plan::PlanRange;
+use crate::shuffle::plan::{Placed, PlanRange};
 use crate::shuffle::pool::SlotPlace;
 use crate::shuffle::{AttemptKey, BufferId, PoolSlot, ShuffleId};
 use partage_core::base::id::Epoch;
@@ -49,10 +49,14 @@ fn asked(effects: &[Effect]) -> Option<(String, u64, u64)> {
     })
 }
 
-fn records(count: u64) -> Vec<Placed> {
+fn placed(index: u32) -> Placed {
     let nothing = bytes::Bytes::new;
-    let one = |index| Placed { key: nothing(), partition: 0, frame: 1, index, value: nothing() };
-    (0..count as usize).map(one).collect()
+    Placed { key: nothing(), partition: 0, frame: 1, index, value: nothing() }
+}
+
+fn records(count: u64) -> OrderedRecords {
+    let all: Vec<Placed> = (0..count as u32).map(placed).collect();
+    OrderedRecords::of(&all).unwrap()
 }
 
 #[test]
@@ -205,22 +209,23 @@ fn x9_who_answers_with_records_what_was_sought_is_followed_by_the_next_holder() 
 #[test]
 fn a_slice_has_the_keys_of_its_interval_and_of_them_the_ranks() {
     let (plan, _) = plan_and_map();
-    let placed = |key: u8| Placed { key: vec![key].into(), ..records(1).remove(0) };
-    let all: Vec<Placed> = [1, 3, 3, 5, 7, 9].map(placed).to_vec();
+    let all =
+        OrderedRecords::of(&[1, 3, 3, 5, 7, 9].map(|key: u8| Placed { key: vec![key].into(), ..placed(0) }));
+    let all = all.unwrap();
     let key = |key: u8| Bytes::from([key].as_slice());
     let cases = [
-        (None, (0, 2), &all[..2]),
-        (None, (4, u64::MAX), &all[4..]),
-        (Some((key(0), None)), (0, 9), &all[..]),
-        (Some((key(3), Some(key(7)))), (0, 9), &all[1..4]),
-        (Some((key(3), Some(key(7)))), (1, 2), &all[2..3]),
-        (Some((key(3), Some(key(7)))), (3, 9), &all[..0]),
-        (Some((key(4), Some(key(5)))), (0, 9), &all[..0]),
-        (Some((key(9), Some(key(1)))), (0, 9), &all[..0]),
+        (None, (0, 2), 0..2),
+        (None, (4, u64::MAX), 4..6),
+        (Some((key(0), None)), (0, 9), 0..6),
+        (Some((key(3), Some(key(7)))), (0, 9), 1..4),
+        (Some((key(3), Some(key(7)))), (1, 2), 2..3),
+        (Some((key(3), Some(key(7)))), (3, 9), 0..0),
+        (Some((key(4), Some(key(5)))), (0, 9), 0..0),
+        (Some((key(9), Some(key(1)))), (0, 9), 0..0),
     ];
     for (keys, (from, to), found) in cases {
         let slice = Slice { plan: plan.clone(), range: 0, keys, from, to };
-        assert_eq!(slice.of(&all), found, "{from} {to}");
+        assert_eq!(slice.of(&all), all.slice(found), "{from} {to}");
     }
 }
 

@@ -21,7 +21,6 @@ use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::message::Message;
-use partage_service::shuffle::plan::Placed;
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::seek::Found;
 use partage_service::shuffle::{PoolSlot, ShuffleId};
@@ -119,7 +118,7 @@ impl Bulk {
     /// Whether it has one record, or one key, as fewer cannot go.
     fn is_one(&self) -> bool {
         match self {
-            Bulk::Own(Packet::Records(_, Ok(placed)), _) => placed.len() == 1,
+            Bulk::Own(Packet::Records(_, Ok(records)), _) => records.len() == 1,
             Bulk::Own(Packet::Found(_, Found::Cuts(cuts)), _) => cuts.len() == 1,
             Bulk::Own(Packet::Found(_, Found::HeavyKeys { keys, .. }), _) => keys.len() == 1,
             Bulk::Own(..) | Bulk::Held(..) => false,
@@ -228,16 +227,7 @@ fn share(most: u64, waiting: u64) -> u64 {
 /// Of records, and of keys that were sought, as many as have room in so many bytes of memory, and one at least.
 fn within(packet: Packet, room: u64) -> Packet {
     match packet {
-        Packet::Records(number, Ok(mut placed)) => {
-            let mut bytes = 0;
-            let mut has_room = |one: &&Placed| {
-                bytes += one.memory();
-                bytes <= room
-            };
-            let count = placed.iter().take_while(&mut has_room).count();
-            placed.truncate(count.max(1));
-            Packet::Records(number, Ok(placed))
-        }
+        Packet::Records(number, Ok(records)) => Packet::Records(number, Ok(records.within(room))),
         Packet::Found(number, found) => Packet::Found(number, found.bounded(room)),
         packet => packet,
     }

@@ -1,6 +1,8 @@
 use super::*;
 use partage_core::base::id::Incarnation;
+use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::partition::CutAt;
+use partage_service::shuffle::plan::Placed;
 use partage_service::shuffle::record::{Body, Stream, Tagged};
 use partage_service::shuffle::{BufferId, Durability, Writer};
 
@@ -15,14 +17,18 @@ fn batch(number: u64) -> Packet {
     Packet::Message(Message::Batch(held(number)))
 }
 
-fn placed(memory: u64) -> Placed {
-    Placed {
-        key: Vec::new().into(),
-        partition: 0,
-        frame: 1,
-        index: 0,
-        value: vec![0; usize::try_from(memory - Placed::AROUND).unwrap()].into(),
-    }
+/// So many records, of which each takes so much memory.
+fn records(count: usize, memory: u64) -> OrderedRecords {
+    let of = |value: usize| {
+        let value = vec![0; value].into();
+        let one = Placed { key: Vec::new().into(), partition: 0, frame: 1, index: 0, value };
+        OrderedRecords::of(&vec![one; count]).unwrap()
+    };
+    let memory = usize::try_from(memory).unwrap();
+    // Longer values have longer lengths.
+    let found =
+        (24..30).map(|around| of(memory - around)).find(|all| all.memory() == (memory * count) as u64);
+    found.unwrap()
 }
 
 #[tokio::test]
@@ -48,7 +54,7 @@ async fn r1_what_waits_for_all_nodes_has_one_bound_and_one_packet_always_may_wai
     let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
     let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 4_000);
     let send = |to: &str, memory: u64| {
-        transport.send(&NodeId::new(to).unwrap(), Packet::Records(1, Ok(vec![placed(memory)])));
+        transport.send(&NodeId::new(to).unwrap(), Packet::Records(1, Ok(records(1, memory))));
         transport.waiting_bytes()
     };
     // No task runs between these: nothing is sent on.
@@ -81,12 +87,13 @@ async fn r1_a_batch_that_its_buffer_holds_takes_no_room_and_is_not_sent_when_the
 
 #[test]
 fn r1_of_an_answer_go_as_many_records_as_have_room_and_one_at_least() {
-    let count = |room: u64| match within(Packet::Records(1, Ok(vec![placed(500); 5])), room) {
-        Packet::Records(1, Ok(placed)) => placed.len(),
+    let count = |room: u64| match within(Packet::Records(1, Ok(records(5, 500))), room) {
+        Packet::Records(1, Ok(records)) => records.len(),
         other => panic!("{other:?}"),
     };
     assert_eq!([0, 499, 500, 1_499, 2_500, u64::MAX].map(count), [1, 1, 1, 2, 5, 5]);
-    assert_eq!(within(Packet::Records(1, Ok(Vec::new())), 0), Packet::Records(1, Ok(Vec::new())));
+    let none = || Packet::Records(1, Ok(OrderedRecords::default()));
+    assert_eq!(within(none(), 0), none());
     let (most, least) = (100 * LEAST_ANSWER_BYTES, LEAST_ANSWER_BYTES);
     assert_eq!(share(most, 0), u64::MAX, "one always may wait");
     assert_eq!(share(most, 10 * least), 40 * least);
@@ -99,7 +106,7 @@ async fn r1_a_batch_finds_room_beside_much_else_and_its_turn_comes() {
     let own = Peer { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
     let transport = WireTransport::bounded(own, Timing::default(), Handle::current(), 80_000);
     let to = NodeId::new("b").unwrap();
-    (0..100).for_each(|number| transport.send(&to, Packet::Records(number, Ok(vec![placed(1_080)]))));
+    (0..100).for_each(|number| transport.send(&to, Packet::Records(number, Ok(records(1, 1_080)))));
     let before = transport.waiting_bytes();
     assert!(before <= 35_000 && before > 33_000, "{before} of 40,000");
     transport.send(&to, batch(1));
@@ -169,7 +176,7 @@ async fn a_long_record_has_its_turn_in_a_lane_that_is_never_empty_of_short_ones(
     let to = NodeId::new("b").unwrap();
     let send = |memory: u64| {
         let before = transport.waiting_bytes();
-        transport.send(&to, Packet::Records(1, Ok(vec![placed(memory)])));
+        transport.send(&to, Packet::Records(1, Ok(records(1, memory))));
         transport.waiting_bytes() > before
     };
     // No task runs between these: nothing is sent on.

@@ -5,8 +5,9 @@ use crate::node::hears::Hears;
 use crate::node::inbox::{Event, ReadAnswer};
 use crate::node::shared::Shared;
 use partage_service::shuffle::Bytes;
+use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::partition::CutBy;
-use partage_service::shuffle::plan::{Placed, Plan};
+use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::reader::{self, Effect, Failed, Reader};
 use partage_service::shuffle::seek::{Found, SeekFor};
 use std::collections::VecDeque;
@@ -42,7 +43,7 @@ pub(crate) enum Wanted {
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Records.
-    Piece(Vec<Placed>),
+    Piece(OrderedRecords),
     /// What was sought in a range, and found.
     Found(usize, SeekFor, Found),
     /// No more.
@@ -152,7 +153,7 @@ impl Reading {
 }
 
 impl Iterator for Reading {
-    type Item = Result<Vec<Placed>, ReadError>;
+    type Item = Result<OrderedRecords, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         // An error is said once.

@@ -12,7 +12,7 @@ use partage_service::shuffle::buffer::{self, Attempt, Input};
 use partage_service::shuffle::holder::{self, NotRead, Slice};
 use partage_service::shuffle::leader::{self, Answer, Failed, OwnerUse, QuotaUsedUp, Request};
 use partage_service::shuffle::message::{Message, Word};
-use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::seek::{Found, Seek};
 use std::collections::BTreeMap;
 
@@ -379,7 +379,7 @@ impl EventLoop {
         }
     }
 
-    pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<Placed>, NotRead>) {
+    pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<OrderedRecords, NotRead>) {
         match self.questions.reads.remove(&number) {
             Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Answer(asked, answer)),
             Some((Reader::Node(node, asked), _)) => {
@@ -390,13 +390,13 @@ impl EventLoop {
     }
 
     /// Records that were read here for a reader who waits for them still. What comes from another node that one has counted.
-    pub(super) fn count_read(&self, number: u64, answer: &std::result::Result<Vec<Placed>, NotRead>) {
-        if !self.questions.reads.contains_key(&number) {
-            return;
+    pub(super) fn count_read(&self, number: u64, answer: &std::result::Result<OrderedRecords, NotRead>) {
+        if let Ok(records) = answer
+            && self.questions.reads.contains_key(&number)
+        {
+            let (count, bytes) = records.sizes();
+            self.shared.counters.to_readers.add(count, bytes);
         }
-        let records = answer.as_deref().unwrap_or_default();
-        let bytes = records.iter().map(|one| (one.key.len() + one.value.len()) as u64).sum();
-        self.shared.counters.to_readers.add(records.len() as u64, bytes);
     }
 
     /// A client wants the state of a shuffle: the leader says it, unless the shuffle is sealed.

@@ -27,13 +27,14 @@ use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::message::Message;
-use partage_service::shuffle::plan::{Division, Placed, Plan, PlanRange};
+use partage_service::shuffle::ordered_records::OrderedRecords;
+use partage_service::shuffle::plan::{Division, Plan, PlanRange};
 use partage_service::shuffle::record::{Batch, BatchKey, MEMORY_OF_SEGMENT, Segment};
 use partage_service::shuffle::seek::{self, Seek};
 use partage_service::shuffle::{PoolSlot, RangeId, ShuffleId, TaskId, Writer};
-use ranges::{Found, Sorted, Turn};
+use ranges::{Found, Turn};
 use sorted_file::SortedFile;
-use sorter::{SORTING, Sorter};
+use sorter::Sorter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -100,25 +101,8 @@ impl ReadingSettings {
 
     /// Whether a range is sorted on disk: a sort in memory has room beside one on disk, and readers wait for it.
     pub(crate) fn is_large(&self, range: &PlanRange) -> bool {
-        sorting_bytes(range) > (self.range_bytes - self.part()).min(limits::SORTED_IN_MEMORY_BYTES)
+        range.sorting_memory() > (self.range_bytes - self.part()).min(limits::SORTED_IN_MEMORY_BYTES)
     }
-}
-
-/// What a range takes in memory while it is read and sorted.
-fn sorting_bytes(range: &PlanRange) -> u64 {
-    range.records.saturating_mul(Placed::AROUND + SORTING).saturating_add(range.bytes)
-}
-
-/// The first of the records: as many as one answer may have by their memory, and one at least.
-fn bounded(mut records: Vec<Placed>, most_bytes: u64) -> Vec<Placed> {
-    let mut bytes = 0;
-    let mut is_within = |one: &Placed| {
-        bytes += one.memory();
-        bytes <= most_bytes
-    };
-    let count = records.iter().take_while(|one| is_within(one)).count();
-    records.truncate(count.max(1));
-    records
 }
 
 /// A range that another thread sorts, by its place.
@@ -397,12 +381,12 @@ impl Work {
     }
 
     /// The records of a slice, as many as one answer has.
-    fn slice(&self, slice: &Slice, sorters: &Sorters) -> Result<Vec<Placed>, NotRead> {
+    fn slice(&self, slice: &Slice, sorters: &Sorters) -> Result<OrderedRecords, NotRead> {
         let most_bytes = self.settings.answer_bytes;
         self.in_order(
             (&slice.plan, slice.range),
             sorters,
-            |sorted| bounded(slice.of(sorted), most_bytes),
+            |sorted| slice.of(sorted).within(most_bytes),
             |file| file.slice(slice, most_bytes),
         )
     }
@@ -410,7 +394,7 @@ impl Work {
     /// What is sought in a range, as much as one answer has.
     fn seek(&self, seek: &Seek, sorters: &Sorters) -> Result<seek::Found, NotRead> {
         let most_bytes = self.settings.answer_bytes;
-        let in_memory = |sorted: &[Placed]| {
+        let in_memory = |sorted: &OrderedRecords| {
             let Ok(found) = seek.within(sorted, most_bytes);
             found
         };
@@ -422,12 +406,12 @@ impl Work {
         &self,
         (plan, range): (&Arc<Plan>, usize),
         sorters: &Sorters,
-        in_memory: impl FnOnce(&[Placed]) -> T,
+        in_memory: impl FnOnce(&OrderedRecords) -> T,
         in_file: impl FnOnce(&SortedFile) -> std::io::Result<T>,
     ) -> Result<T, NotRead> {
-        let Some(of) = plan.ranges.get(range) else { return Ok(in_memory(&[])) };
+        let Some(of) = plan.ranges.get(range) else { return Ok(in_memory(&OrderedRecords::default())) };
         let (key, is_large) = ((plan.shuffle, range), self.settings.is_large(of));
-        let memory = (!is_large).then(|| sorting_bytes(of));
+        let memory = (!is_large).then(|| of.sorting_memory());
         match self.ranges.find(key, memory, self.clock.now()) {
             Found::Kept(sorted) => Ok(in_memory(&sorted)),
             Found::Stored(file) => in_file(&file).map_err(|error| {
@@ -452,15 +436,16 @@ impl Work {
     }
 
     /// All records of a range, in order, in memory.
-    fn sorted(&self, plan: &Plan, range: &PlanRange) -> Result<Sorted, NotRead> {
+    fn sorted(&self, plan: &Plan, range: &PlanRange) -> Result<OrderedRecords, NotRead> {
         let mut records = plan.records_of(range);
+        records.reserve();
         self.needed(plan, range, |batch| {
             records.add(batch);
             // More than are counted are none that anybody reads.
             records.sizes().0 <= range.records
         })?;
         plan.check_sizes(range, records.sizes()).map_err(|_| NotRead::Differs)?;
-        Ok(Arc::new(records.in_order()))
+        Ok(records.in_order())
     }
 
     /// Reads ranges from the object store and sorts them in memory, one by one.
@@ -508,7 +493,7 @@ impl Work {
         let mut sorter = Sorter::new(self.settings.folder.clone(), most_bytes, (range.records, range.bytes));
         let mut added = Ok(());
         let read = self.needed(plan, range, |batch| {
-            added = plan.collect(range, [batch]).into_iter().try_for_each(|one| sorter.add(one));
+            added = plan.collect(range, [batch]).placed().try_for_each(|one| sorter.add(one));
             added.is_ok() && goes_on()
         });
         added.map_err(|error| self.cannot_sort(&error))?;

@@ -14,6 +14,7 @@ use crate::limits::{FILE_CUTS_AT_ONCE, KEY_LOOK_BYTES, MARKED_RECORDS, RUN_BUFFE
 use partage_service::shuffle::Bytes;
 use partage_service::shuffle::holder::Slice;
 use partage_service::shuffle::ordered::Ordered;
+use partage_service::shuffle::ordered_records::{OrderedBuilder, OrderedRecord, OrderedRecords};
 use partage_service::shuffle::partition::CutAt;
 use partage_service::shuffle::plan::Placed;
 use std::collections::BTreeSet;
@@ -98,7 +99,7 @@ impl RecordsOut {
     }
 
     pub(super) fn add_placed(&mut self, one: &Placed) -> io::Result<()> {
-        let rank = Rank { partition: one.partition, frame: one.frame, index: one.index as u64 };
+        let rank = Rank { partition: one.partition, frame: one.frame, index: u64::from(one.index) };
         self.add(&one.key, rank, &one.value)
     }
 
@@ -316,7 +317,7 @@ impl SortedFile {
     }
 
     /// The records of a slice, as [`Slice::of`] has them; no more than take so much memory, and one at least.
-    pub(super) fn slice(&self, slice: &Slice, most_bytes: u64) -> io::Result<Vec<Placed>> {
+    pub(super) fn slice(&self, slice: &Slice, most_bytes: u64) -> io::Result<OrderedRecords> {
         let (begin, end) = match &slice.keys {
             None => (0, self.count),
             Some((first, end)) => {
@@ -325,9 +326,9 @@ impl SortedFile {
             }
         };
         let (from, to) = (begin.saturating_add(slice.from), begin.saturating_add(slice.to).min(end));
-        let (mut placed, mut bytes) = (Vec::new(), 0);
+        let (mut records, mut bytes) = (OrderedBuilder::default(), 0);
         if from >= to {
-            return Ok(placed);
+            return Ok(records.finish());
         }
         let mut walk = self.walk(from / MARKED_RECORDS)?;
         let (mut front, mut value) = (Front::default(), Vec::new());
@@ -338,18 +339,17 @@ impl SortedFile {
             if at < from {
                 continue;
             }
-            bytes += Placed::AROUND + front.bytes();
-            if bytes > most_bytes && !placed.is_empty() {
+            bytes += OrderedRecords::AROUND + front.bytes();
+            if bytes > most_bytes && !records.is_empty() {
                 break;
             }
             walk.value(&front, &mut value)?;
             let Rank { partition, frame, index } = front.rank;
-            let index = usize::try_from(index).map_err(io::Error::other)?;
-            let (key, value) =
-                (bytes::Bytes::copy_from_slice(&front.key), bytes::Bytes::copy_from_slice(&value));
-            placed.push(Placed { key, partition, frame, index, value });
+            let index = u32::try_from(index).map_err(io::Error::other)?;
+            let one = OrderedRecord { key: &front.key, partition, frame, index, value: &value };
+            records.add(one).map_err(io::Error::other)?;
         }
-        Ok(placed)
+        Ok(records.finish())
     }
 }
 
@@ -439,7 +439,8 @@ mod tests {
             sorted.sort();
             let expected = seek.of(sorted.iter().map(Placed::sized)).bounded(most_bytes);
             prop_assert_eq!(seek.within(&file, most_bytes).unwrap(), expected.clone());
-            prop_assert_eq!(seek.within(&sorted[..], most_bytes).unwrap(), expected);
+            let sorted = OrderedRecords::of(&sorted).unwrap();
+            prop_assert_eq!(seek.within(&sorted, most_bytes).unwrap(), expected);
         }
     }
 
@@ -491,6 +492,7 @@ mod tests {
             }
             of.write_all_at(&byte, at).unwrap();
         }
+        let all = OrderedRecords::of(&all).unwrap();
         assert_eq!(file.slice(&slice(None, 0, 9), u64::MAX).unwrap(), all);
     }
 }

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 
 /// What a record takes in memory while it is sorted, in bytes, besides what it takes anyway: half of its place in the vector as
 /// what the sort needs, and what the allocator rounds up.
-pub(super) const SORTING: u64 = 56;
+const SORTING: u64 = 56;
 
 /// Records that wait to be sorted, and the runs so far.
 #[derive(Debug)]
@@ -147,6 +147,7 @@ pub(super) mod tests {
     use bytes::Bytes;
     use partage_service::shuffle::ShuffleId;
     use partage_service::shuffle::holder::Slice;
+    use partage_service::shuffle::ordered_records::OrderedRecords;
     use partage_service::shuffle::plan::Plan;
     use proptest::prelude::*;
     use std::path::Path;
@@ -186,7 +187,7 @@ pub(super) mod tests {
             let one = |(at, (key, partition, value)): (usize, (Vec<u8>, u32, Vec<u8>))| Placed {
                 // The same numbers with some other ones between them, in no order.
                 frame: (at as u64 * 7_919) % 1_009 / 3,
-                index: at,
+                index: at as u32,
                 ..placed(&key, partition, &value)
             };
             numbered.map(one).collect()
@@ -212,21 +213,20 @@ pub(super) mod tests {
             let mut sorted = records;
             sorted.sort();
             let asked = slice(keys, from, from + length);
-            let expected = asked.of(&sorted);
+            let expected = asked.of(&OrderedRecords::of(&sorted).unwrap());
             prop_assert_eq!(&file.slice(&asked, u64::MAX).unwrap(), &expected);
             // The same in answers that are bounded.
             let (mut read, mut at) = (Vec::new(), from);
             loop {
                 let some = file.slice(&Slice { from: at, ..asked.clone() }, answer_bytes).unwrap();
-                let bytes: u64 = some.iter().map(Placed::memory).sum();
-                prop_assert!(some.len() <= 1 || bytes <= answer_bytes);
+                prop_assert!(some.len() <= 1 || some.memory() <= answer_bytes);
                 if some.is_empty() {
                     break;
                 }
                 at += some.len() as u64;
-                read.extend(some);
+                read.extend(some.placed());
             }
-            prop_assert_eq!(read, expected);
+            prop_assert_eq!(read, expected.placed().collect::<Vec<_>>());
             // Without names.
             prop_assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         }

@@ -4,7 +4,7 @@ use crate::store::Store;
 use crate::store::tests::{batch, buffer, key, open};
 use partage_journal::faulty_disk::FaultyDisk;
 use partage_service::shuffle::bounds::{Bounds, Tag};
-use partage_service::shuffle::plan::Winner;
+use partage_service::shuffle::plan::{Placed, Winner};
 use partage_service::shuffle::record::{MEMORY_OF_RECORD, MEMORY_OF_SEGMENT};
 use partage_service::shuffle::{AttemptKey, Durability};
 use std::time::Duration;
@@ -107,7 +107,7 @@ fn divisions_of_two_shuffles_with_one_number_are_two_jobs() {
 }
 
 /// The answer to a read that is asked again while the node sorts.
-fn read(reading: &Reading, inbox: &Inbox, number: u64) -> (Result<Vec<Placed>, NotRead>, u64) {
+fn read(reading: &Reading, inbox: &Inbox, number: u64) -> (Result<OrderedRecords, NotRead>, u64) {
     let slice = Slice { plan: plan(), range: 0, keys: None, from: 0, to: 3 };
     for sorts in 0..2_000 {
         reading.job(Job::Read(number + sorts, slice.clone(), Millis::NEVER)).unwrap();
@@ -157,9 +157,10 @@ fn r1_a_range_that_is_larger_than_the_memory_is_sorted_on_disk_once() {
 fn r1_an_answer_of_records_of_length_zero_has_an_end() {
     let nothing =
         Placed { key: Vec::new().into(), partition: 0, frame: 1, index: 0, value: Vec::new().into() };
-    let answer = bounded(vec![nothing; 200_000], 8 << 20);
+    let all = OrderedRecords::of(&vec![nothing; 200_000]).unwrap();
+    let answer = all.within(1 << 20);
     assert!((1_000..200_000).contains(&answer.len()), "{} records", answer.len());
-    assert_eq!(bounded(answer, 1).len(), 1);
+    assert_eq!(answer.within(1).len(), 1);
 }
 
 /// A node with three batches on its disk.

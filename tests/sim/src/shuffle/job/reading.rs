@@ -101,7 +101,7 @@ impl World {
                         self.after(delay, Happening::Seek { node, job, partition, number, seek });
                     }
                 }
-                Effect::Records(records) => reading.got.extend(records),
+                Effect::Records(records) => reading.got.extend(records.placed()),
                 Effect::Found(..) | Effect::Done => {}
                 // It is read anew; when nothing is wrong any more it must come to an end.
                 Effect::Failed(NotRead::NoHolder(..)) | Effect::Failed(NotRead::Over(_)) => {

@@ -10,6 +10,7 @@ use partage_core::base::name::NodeId;
 use partage_service::shuffle::head::BatchHead;
 use partage_service::shuffle::log::Append;
 use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::record::{Batch, BatchKey, Segment};
 use partage_service::shuffle::seek::{Found, Seek};
 use partage_service::shuffle::{
@@ -449,14 +450,14 @@ impl World {
     }
 
     fn reads(&mut self, node: usize, number: u64, slice: &holder::Slice) -> Result {
-        let placed = self.in_order(node, (number, &slice.plan, slice.range))?;
-        self.answer_read(number, placed.map(|placed| slice.of(&placed)));
+        let records = self.in_order(node, (number, &slice.plan, slice.range))?;
+        self.answer_read(number, records.map(|records| slice.of(&records)));
         Ok(())
     }
 
     fn seeks(&mut self, node: usize, number: u64, seek: &Seek) -> Result {
         match self.in_order(node, (number, &seek.plan, seek.range))? {
-            Ok(placed) => self.answer_found(number, seek.of(placed.iter().map(plan::Placed::sized))),
+            Ok(records) => self.answer_found(number, seek.of(records.iter().map(|one| one.sized()))),
             Err(why) => self.answer_read(number, Err(why)),
         }
         Ok(())
@@ -467,8 +468,8 @@ impl World {
         &mut self,
         node: usize,
         (number, plan, range): (u64, &plan::Plan, usize),
-    ) -> Result<std::result::Result<Vec<plan::Placed>, holder::NotRead>> {
-        let Some(range) = plan.ranges.get(range) else { return Ok(Ok(Vec::new())) };
+    ) -> Result<std::result::Result<OrderedRecords, holder::NotRead>> {
+        let Some(range) = plan.ranges.get(range) else { return Ok(Ok(OrderedRecords::default())) };
         if self.stopped.is_none() && self.draw.chance(self.weather.busy) {
             // A node that is busy with this very range is asked again.
             let sorts = number.is_multiple_of(2);
@@ -478,7 +479,7 @@ impl World {
             return Ok(Err(holder::NotRead::Lacks));
         }
         let batches: &Vec<Arc<Batch>> = &self.nodes[node].disk.batches;
-        let placed = match self.objects.of(batches, plan.shuffle, range.slot) {
+        let records = match self.objects.of(batches, plan.shuffle, range.slot) {
             None => plan.collect(range, batches),
             Some(_) if self.stopped.is_none() && self.draw.chance(self.weather.refused) => {
                 return Ok(Err(holder::NotRead::ObjectStore));
@@ -488,8 +489,8 @@ impl World {
             Some(None) if self.oracle.has_ended(plan.shuffle) => return Ok(Err(holder::NotRead::ObjectLost)),
             Some(None) => return Err(format!("D6: {} of {:?} is nowhere", plan.shuffle, range.slot)),
         };
-        match plan.check(range, &placed) {
-            Ok(()) => Ok(Ok(placed)),
+        match plan.check(range, &records) {
+            Ok(()) => Ok(Ok(records)),
             Err(differs) => Err(format!("D6: {differs}")),
         }
     }
@@ -502,7 +503,7 @@ impl World {
         }
     }
 
-    fn answer_read(&mut self, number: u64, answer: std::result::Result<Vec<plan::Placed>, holder::NotRead>) {
+    fn answer_read(&mut self, number: u64, answer: std::result::Result<OrderedRecords, holder::NotRead>) {
         let Some((job, partition, asked)) = self.reads.remove(&number) else { return };
         let delay: True = self.draw.around(self.weather.delay);
         if !self.draw.chance(self.weather.lost) {

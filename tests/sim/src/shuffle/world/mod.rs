@@ -17,7 +17,7 @@ use partage_service::shuffle::buffer::{Attempt, Failed, Input};
 use partage_service::shuffle::holder::{self, NotRead, Slice};
 use partage_service::shuffle::leader::{Answer, Failed as NotDone, Request};
 use partage_service::shuffle::message::Message;
-use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::record::BatchKey;
 use partage_service::shuffle::seek::{Found, Seek};
 use std::collections::{BTreeMap, BTreeSet};
@@ -239,7 +239,7 @@ pub(super) enum Happening {
         job: usize,
         partition: (u64, u64),
         number: u64,
-        answer: Result<Vec<Placed>, NotRead>,
+        answer: Result<OrderedRecords, NotRead>,
     },
     Seek {
         node: usize,

@@ -20,15 +20,12 @@ use crate::limits::{FIRST_AFTER_MS, IN_USE_MS, SORT_WAIT, TERM_MS};
 use partage_core::base::time::Millis;
 use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::holder::NotRead;
-use partage_service::shuffle::plan::Placed;
+use partage_service::shuffle::ordered_records::OrderedRecords;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A range, by its shuffle and its place.
 pub(super) type RangeKey = (ShuffleId, usize);
-
-/// The records of a range, in order.
-pub(super) type Sorted = Arc<Vec<Placed>>;
 
 #[derive(Debug)]
 enum State {
@@ -38,7 +35,7 @@ enum State {
         is_elsewhere: bool,
     },
     Failed(NotRead),
-    Kept(Sorted, u64),
+    Kept(OrderedRecords, u64),
     Stored(Arc<SortedFile>),
 }
 
@@ -156,7 +153,7 @@ pub(crate) struct Ranges {
 /// What is here of a range.
 #[derive(Debug)]
 pub(super) enum Found {
-    Kept(Sorted),
+    Kept(OrderedRecords),
     Stored(Arc<SortedFile>),
     /// It is being sorted, or will be when others have let go of memory.
     Sorts,
@@ -184,7 +181,7 @@ impl Ranges {
             let Some(entry) = all.entries.get_mut(&key) else { return self.begin(all, key, in_memory, now) };
             (entry.at, entry.used) = (now, used);
             match &entry.state {
-                State::Kept(sorted, _) => return Found::Kept(Arc::clone(sorted)),
+                State::Kept(sorted, _) => return Found::Kept(sorted.clone()),
                 State::Stored(file) => return Found::Stored(Arc::clone(file)),
                 State::Sorting { is_elsewhere: true, .. } => return Found::Sorts,
                 State::Failed(why) => {
@@ -344,12 +341,12 @@ impl Turn {
     }
 
     /// It is sorted: of what was taken for it so much is kept as it takes now.
-    pub(super) fn keep(mut self, sorted: &Sorted, now: Millis) {
-        let bytes: u64 = sorted.iter().map(Placed::memory).sum();
+    pub(super) fn keep(mut self, sorted: &OrderedRecords, now: Millis) {
+        let bytes = sorted.memory();
         let mut taken = self.memory.take();
         let mut all = self.ranges.lock();
         all.taken -= taken.as_mut().map_or(0, |taken| std::mem::take(&mut taken.bytes));
-        if self.end(&mut all, State::Kept(Arc::clone(sorted), bytes)) {
+        if self.end(&mut all, State::Kept(sorted.clone(), bytes)) {
             all.kept += bytes;
             // The sort took its time: its reader is about to ask for the next piece.
             if let Some(entry) = all.entries.get_mut(&self.key) {

@@ -3,8 +3,11 @@ use super::*;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-fn sorted(bytes: usize) -> Sorted {
-    Arc::new(vec![placed(b"", 0, &vec![0; bytes])])
+/// What a record takes besides a value of less than 128 bytes: its place, and two lengths.
+const AROUND: u64 = 26;
+
+fn sorted(bytes: usize) -> OrderedRecords {
+    OrderedRecords::of(&[placed(b"", 0, &vec![0; bytes])]).unwrap()
 }
 
 fn key(at: usize) -> RangeKey {
@@ -21,7 +24,7 @@ fn turn(ranges: &Arc<Ranges>, at: usize, in_memory: Option<u64>) -> Turn {
 
 fn keep(ranges: &Arc<Ranges>, at: usize, bytes: usize, now: u64) -> bool {
     let one = sorted(bytes);
-    match ranges.find(key(at), Some(one[0].memory()), Millis(now)) {
+    match ranges.find(key(at), Some(one.memory()), Millis(now)) {
         Found::Turn(turn) => {
             turn.keep(&one, Millis(now));
             true
@@ -37,7 +40,7 @@ fn here(ranges: &Ranges) -> Vec<usize> {
 
 #[test]
 fn r1_ranges_that_were_used_last_are_kept_up_to_the_limit_and_give_way_to_what_is_sorted() {
-    let around = Placed::AROUND;
+    let around = AROUND;
     let ranges = Arc::new(Ranges::new(100 + 2 * around, 0));
     for at in 0..3 {
         let now = at as u64 * IN_USE_MS;
@@ -58,7 +61,7 @@ fn r1_ranges_that_were_used_last_are_kept_up_to_the_limit_and_give_way_to_what_i
 
 #[test]
 fn ranges_that_are_read_in_pieces_do_not_give_way_to_each_other_until_their_term_is_over() {
-    let around = Placed::AROUND;
+    let around = AROUND;
     let ranges = Arc::new(Ranges::new(100 + 2 * around, 0));
     let mut sorts = [0_u64; 3];
     // Three readers in turn, each of another range, and two of these have room.
@@ -113,7 +116,7 @@ fn who_waits_for_a_sort_in_memory_hears_that_it_takes_long() {
 
 #[test]
 fn r1_what_turns_out_to_take_more_than_was_taken_for_it_is_counted() {
-    let around = Placed::AROUND;
+    let around = AROUND;
     let ranges = Arc::new(Ranges::new(300 + around, 0));
     assert!(keep(&ranges, 0, 100, 0));
     let mut taken = ranges.take(200);
