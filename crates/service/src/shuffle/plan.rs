@@ -482,6 +482,11 @@ mod tests {
         Arc::new(Batch { body, ..batch.clone() })
     }
 
+    #[test]
+    fn records_take_as_much_memory_as_the_book_says() {
+        assert_eq!((SORTING, OrderedRecords::AROUND), (88, 32));
+    }
+
     proptest! {
         #[test]
         fn a_range_has_its_records_of_winners_as_a_plain_sort_orders_them(
