@@ -56,6 +56,7 @@ use std::sync::Arc;
 pub mod bounds;
 pub mod buffer;
 pub mod combine;
+pub mod divider;
 pub mod durability;
 pub mod head;
 pub mod holder;

@@ -414,7 +414,7 @@ mod tests {
     use super::*;
     use crate::shuffle::BufferId;
     use crate::shuffle::bounds::{Finder, Range};
-    use crate::shuffle::record::divide;
+    use crate::shuffle::divider::divide;
     use crate::shuffle::records::PackedRecords;
     use partage_core::base::id::Incarnation;
     use partage_core::base::name::NodeId;

@@ -1,6 +1,6 @@
 //! Records, and how they travel: a client's frame becomes segments, segments of a slot become a batch, batches are a stream.
 
-use super::bounds::{Finder, Tag};
+use super::bounds::Tag;
 use super::records::PackedRecords;
 use super::{AttemptId, AttemptKey, Bytes, Durability, PoolSlot, ShuffleId, Writer};
 use partage_core::limits;
@@ -260,79 +260,6 @@ impl Numbers {
     }
 }
 
-/// Divides segments by bounds, and by the slots that the ranges have. A segment that is divided keeps its order in every part.
-pub fn divide(
-    segments: impl IntoIterator<Item = Segment>,
-    bounds: &Finder,
-    slot_of: impl Fn(Tag) -> PoolSlot,
-) -> BTreeMap<PoolSlot, Tagged> {
-    let mut divided: BTreeMap<PoolSlot, Tagged> = BTreeMap::new();
-    let mut parts = vec![Part::default(); bounds.ranges.len().max(1)];
-    for segment in segments {
-        let turn = segment.attempt.number.wrapping_add(segment.frame);
-        let mut put = |tag: Tag, segment: Segment| {
-            divided.entry(slot_of(tag)).or_default().entry(tag).or_default().push(segment);
-        };
-        if bounds.has_stashes() {
-            put(bounds.tag_of(&[], turn), segment);
-            continue;
-        }
-        let Segment { attempt, partition, frame, records } = segment;
-        for (at, packed) in parted(&records, bounds, &mut parts) {
-            put(bounds.tag_at(at), Segment { attempt: attempt.clone(), partition, frame, records: packed });
-        }
-    }
-    divided
-}
-
-/// What of a frame is in one range.
-#[derive(Debug, Clone, Copy, Default)]
-struct Part {
-    records: u64,
-    content: u64,
-    bytes: usize,
-    /// Where the next record of it goes.
-    at: usize,
-}
-
-/// The records of each range, by its place, in their order: all are copied into bytes that they share. `parts` has a place for
-/// each range, and is left as it was.
-fn parted(records: &PackedRecords, bounds: &Finder, parts: &mut [Part]) -> Vec<(usize, PackedRecords)> {
-    let bytes = records.bytes();
-    let (mut ranges, mut touched) = (Vec::with_capacity(bytes.len() / 64), Vec::new());
-    for place in records.places() {
-        let range = bounds.place_of(&bytes[place.key.clone()]);
-        // The finder gives no place beyond the last range: a record that was left out here would be lost.
-        let part = &mut parts[range];
-        if part.records == 0 {
-            touched.push(range);
-        }
-        part.records += 1;
-        part.content += (place.key.len() + place.value.len()) as u64;
-        part.bytes += place.record.len();
-        ranges.push((range, place.record));
-    }
-    touched.sort_unstable();
-    let mut end = 0;
-    for range in &touched {
-        parts[*range].at = end;
-        end += parts[*range].bytes;
-    }
-    let mut all = vec![0; end];
-    for (range, record) in ranges {
-        let part = &mut parts[range];
-        let next = part.at + record.len();
-        all[part.at..next].copy_from_slice(&bytes[record]);
-        part.at = next;
-    }
-    let all = bytes::Bytes::from(all);
-    let whole = |range: usize| {
-        let Part { records, content, bytes, at } = std::mem::take(&mut parts[range]);
-        (range, PackedRecords::part(records, content, all.slice(at - bytes..at)))
-    };
-    touched.into_iter().map(whole).collect()
-}
-
 /// The same segments with all records in bytes of their own. Parts of frames share the bytes of their frames: without that a
 /// batch that takes long to be stored would keep the frames of all others in memory.
 fn compact(tagged: Tagged) -> Tagged {
@@ -391,7 +318,8 @@ fn in_batches_of(tagged: Tagged, bytes: u64, most_room: u64) -> Vec<Tagged> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shuffle::bounds::{Bounds, Range};
+    use crate::shuffle::bounds::{Bounds, Finder, Range};
+    use crate::shuffle::divider::divide;
     use crate::shuffle::{BufferId, RangeId};
     use partage_core::base::id::Incarnation;
     use partage_core::base::name::NodeId;

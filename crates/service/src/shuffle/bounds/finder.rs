@@ -1,4 +1,8 @@
 //! Which range a key is in, for many keys: most are told apart by one word of each, without a look at the keys themselves.
+//!
+//! ```text
+//!  key ─► what follows the common part, as a number ─► its bucket ─► the few words of it ─► equal words: whole keys
+//! ```
 
 use super::{Bounds, Tag};
 use crate::shuffle::Bytes;
@@ -9,12 +13,18 @@ use std::sync::Arc;
 ///
 /// Of each range but the first it has the eight bytes behind what all of these begin with, as a number: of shorter keys with
 /// zeros behind them. Keys whose numbers differ are in the order of these. Whole keys are compared only among equal numbers.
+/// The numbers lie in buckets of equal width, two for each: of keys that are spread evenly one or two numbers are compared, of
+/// others no more than in a search among all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finder {
     bounds: Arc<Bounds>,
     /// What the ranges but the first begin with.
     common: Bytes,
     words: Vec<u64>,
+    /// A number less the first one, shifted so far, is its bucket.
+    shift: u32,
+    /// How many numbers are in buckets before each, and all of them at the end.
+    starts: Vec<usize>,
 }
 
 impl Finder {
@@ -27,8 +37,10 @@ impl Finder {
             _ => &[][..],
         };
         let common: Bytes = common.into();
-        let words = begins().map(|begins| word(begins.get(common.len()..).unwrap_or_default())).collect();
-        Finder { bounds, common, words }
+        let words: Vec<u64> =
+            begins().map(|begins| word(begins.get(common.len()..).unwrap_or_default())).collect();
+        let (shift, starts) = buckets(&words);
+        Finder { bounds, common, words, shift, starts }
     }
 
     /// The tag of a key, as [`Bounds::tag_of`] says it.
@@ -45,11 +57,45 @@ impl Finder {
             return if *key < self.common[..] { 0 } else { self.words.len() };
         };
         let own = word(rest);
-        let lower = self.words.partition_point(|word| *word < own);
+        let lower = self.lower(own);
+        if self.words.get(lower) != Some(&own) {
+            return lower;
+        }
         let equal = self.words[lower..].partition_point(|word| *word == own);
         let equal = self.bounds.ranges.get(lower + 1..=lower + equal).unwrap_or_default();
         lower + equal.partition_point(|range| range.begins[..] <= *key)
     }
+
+    /// How many numbers are less than this one.
+    fn lower(&self, own: u64) -> usize {
+        match (self.words.first(), self.words.last()) {
+            (Some(first), Some(last)) if *first < own && own <= *last => {
+                let bucket = ((own - first) >> self.shift) as usize;
+                let (from, upto) = (self.starts[bucket], self.starts[bucket + 1]);
+                from + self.words[from..upto].partition_point(|word| *word < own)
+            }
+            (Some(_), Some(last)) if own > *last => self.words.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// The shift and the starts of a [`Finder`], of numbers in order.
+fn buckets(words: &[u64]) -> (u32, Vec<usize>) {
+    let (Some(first), Some(last)) = (words.first(), words.last()) else { return (0, Vec::new()) };
+    let span = last.saturating_sub(*first);
+    let bits = (2 * words.len()).next_power_of_two().trailing_zeros();
+    let shift = (u64::BITS - span.leading_zeros()).saturating_sub(bits);
+    let last = (span >> shift) as usize;
+    let mut starts = vec![0; last + 2];
+    for word in words {
+        let bucket = (word.saturating_sub(*first) >> shift) as usize;
+        starts[bucket.min(last) + 1] += 1;
+    }
+    for bucket in 1..starts.len() {
+        starts[bucket] += starts[bucket - 1];
+    }
+    (shift, starts)
 }
 
 impl Deref for Finder {
@@ -118,6 +164,18 @@ mod tests {
                 prop_assert_eq!(finder.tag_of(&key, turn), bounds.tag_of(&key, turn), "{:?}", key);
             }
         }
+    }
+
+    #[test]
+    fn keys_that_are_spread_evenly_have_buckets_of_a_few_words() {
+        let spread: Vec<u64> = (0..1_000u64).map(|at| at * (u64::MAX / 1_000) + 7).collect();
+        let (_, starts) = buckets(&spread);
+        assert_eq!((starts.first(), starts.last()), (Some(&0), Some(&1_000)));
+        assert!(starts.len() <= 4_097 && starts.windows(2).all(|pair| pair[1] - pair[0] <= 2));
+        // All alike, and as far apart as numbers are.
+        assert_eq!(buckets(&[5; 3]), (0, vec![0, 3]));
+        assert_eq!(buckets(&[0, u64::MAX]), (62, vec![0, 1, 1, 1, 2]));
+        assert_eq!(buckets(&[]), (0, vec![]));
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use super::open::{Divided, written_as};
 use super::{Buffer, Effect, NodeId, ShuffleId, memory_in};
 use crate::shuffle::bounds::{Finder, Tag};
+use crate::shuffle::divider::divide;
 use crate::shuffle::message::Message;
 use crate::shuffle::plan::Division;
-use crate::shuffle::record::{Batch, BatchKey, Body, Segment, Stream, Tagged, divide, in_batches};
+use crate::shuffle::record::{Batch, BatchKey, Body, Segment, Stream, Tagged, in_batches};
 use crate::shuffle::{PoolSlot, TaskId, Terms, Writer};
 use partage_core::base::time::Millis;
 use std::sync::Arc;

@@ -18,10 +18,11 @@
 //! become one when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
 
 use super::bounds::{Bounds, Finder, Tag};
+use super::divider::{Divider, divide};
 use super::message::{Message, WhyNotStored, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
-use super::record::{Batch, BatchKey, Body, EndMark, MEMORY_OF_SEGMENT, Segment, Stream, divide, in_batches};
+use super::record::{Batch, BatchKey, Body, EndMark, MEMORY_OF_SEGMENT, Segment, Stream, in_batches};
 use super::records::{PackedRecords, is_large};
 use super::sending::Sending;
 use super::settings::Settings;
@@ -120,6 +121,7 @@ pub struct Buffer {
     sending: Sending,
     shuffles: BTreeMap<ShuffleId, Open>,
     waits: Waits,
+    divider: Divider,
     attempts: u64,
     counts: BufferCounts,
     out: Vec<(NodeId, Message)>,
@@ -129,8 +131,8 @@ pub struct Buffer {
 impl Buffer {
     /// A buffer that has just started.
     pub fn new(id: BufferId, settings: Settings, map: Arc<PoolMap>) -> Buffer {
-        let (sending, shuffles, waits, counts, out, effects) = Default::default();
-        Buffer { id, settings, map, sending, shuffles, waits, attempts: 0, counts, out, effects }
+        let (sending, shuffles, waits, divider, counts, out, effects) = Default::default();
+        Buffer { id, settings, map, sending, shuffles, waits, divider, attempts: 0, counts, out, effects }
     }
 
     /// Whether nothing of a shuffle is left in memory.
@@ -308,17 +310,27 @@ impl Buffer {
     /// Takes records into the chunks of their slots.
     fn chunk(&mut self, now: Millis, shuffle: ShuffleId, segment: Segment) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
-        for (key, _) in &segment.records {
-            open.seen += 1;
-            if open.seen.is_multiple_of(self.settings.sample_every.max(1)) {
-                open.sketch.insert(key);
-            }
-        }
+        let every = self.settings.sample_every.max(1);
+        // Keys up to the next one that is sampled.
+        let mut until = every - open.seen % every;
+        open.seen += segment.records.count();
         open.sample_at = open.sample_at.min(now + self.settings.sample_ms);
         open.bytes += segment.bytes();
         open.records += segment.records.count();
-        let bounds = open.bounds.clone();
-        open.add(divide([segment], &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
+        let (sketch, chunks, segments) = (&mut open.sketch, &mut open.chunks, &mut open.segments);
+        let sample = |key: &[u8]| {
+            until -= 1;
+            if until == 0 {
+                sketch.insert(key);
+                until = every;
+            }
+        };
+        let map = &self.map;
+        self.divider.divide(segment, &open.bounds, sample, |tag, part| {
+            *segments += 1;
+            let chunk = chunks.entry(map.slot_of(shuffle, tag.range)).or_default();
+            chunk.entry(tag).or_default().push(part);
+        });
         let is_full = open.bytes >= self.settings.chunk_bytes;
         self.report_first(now, shuffle);
         if is_full && !self.waits_for_bounds(now, shuffle) && !self.combine_chunks(shuffle) {
