@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -50,6 +50,16 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// disk's block. `None`: this file system does not open files so. One that does may still refuse the writes.
     fn open_direct(&self, _: &Path) -> io::Result<Option<Box<dyn DiskFile>>> {
         Ok(None)
+    }
+    /// As [`Disk::create`], for a file whose content goes to the disk at once: it goes past the page cache, without a copy, where
+    /// the file system lets it. Offset, length and address of each write are multiples of [`BLOCK`](crate::BLOCK). `sync` is
+    /// needed as ever. A disk that does not say how creates a plain file.
+    fn create_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.create(path)
+    }
+    /// Opens a file that exists as [`Disk::create_past_cache`] creates one.
+    fn open_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.open(path)
     }
     /// Locks a file against other processes until the answer is dropped. `None`: another process has it.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>>;
@@ -102,6 +112,54 @@ impl DiskFile for DirectFile {
     }
 }
 
+/// A file whose writes go past the page cache as long as the file system takes them so.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct PastCacheFile {
+    file: File,
+    is_past_cache: bool,
+}
+
+#[cfg(target_os = "linux")]
+impl PastCacheFile {
+    fn new(file: File) -> PastCacheFile {
+        // Not every file system can: then it is plain.
+        let is_past_cache = set_past_cache(&file, true).is_ok();
+        PastCacheFile { file, is_past_cache }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn set_past_cache(file: &File, is_past_cache: bool) -> io::Result<()> {
+    let mut flags = rustix::fs::fcntl_getfl(file)?;
+    flags.set(rustix::fs::OFlags::DIRECT, is_past_cache);
+    Ok(rustix::fs::fcntl_setfl(file, flags)?)
+}
+
+#[cfg(target_os = "linux")]
+impl DiskFile for PastCacheFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        match self.file.write_all_at(bytes, offset) {
+            // Some file systems take the flag and refuse the writes.
+            Err(error) if self.is_past_cache && error.kind() == io::ErrorKind::InvalidInput => {
+                set_past_cache(&self.file, false)?;
+                self.is_past_cache = false;
+                self.file.write_all_at(bytes, offset)
+            }
+            written => written,
+        }
+    }
+
+    fn set_len(&mut self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        // The disk has a cache of its own, and the length is not on it.
+        self.file.sync_data()
+    }
+}
+
 impl Disk for RealDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         std::fs::create_dir_all(dir)?;
@@ -125,18 +183,11 @@ impl Disk for RealDisk {
     }
 
     fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-        let file = File::open(path)?;
-        let mut read = vec![0; bytes];
-        let mut length = 0;
-        while length < bytes {
-            match file.read_at(&mut read[length..], offset + length as u64) {
-                Ok(0) => break,
-                Ok(more) => length += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        read.truncate(length);
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        // The memory is not cleared first.
+        let mut read = Vec::with_capacity(bytes);
+        file.take(bytes as u64).read_to_end(&mut read)?;
         Ok(read)
     }
 
@@ -171,6 +222,16 @@ impl Disk for RealDisk {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    fn create_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(PastCacheFile::new(File::create(path)?)))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn open_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(PastCacheFile::new(OpenOptions::new().write(true).open(path)?)))
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>> {
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
         match file.try_lock() {
@@ -178,5 +239,37 @@ impl Disk for RealDisk {
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AlignedBuffer, BLOCK};
+
+    #[test]
+    fn what_goes_past_the_page_cache_is_read_whether_the_file_system_takes_it_so_or_not() {
+        let dir = std::env::temp_dir().join(format!("partage-journal-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("blocks");
+        let blocks: Vec<u8> = (0..3 * BLOCK).map(|at| (at / 7) as u8).collect();
+        let mut file = RealDisk.create_past_cache(&path).unwrap();
+        file.write_at(0, AlignedBuffer::of(&blocks[..2 * BLOCK]).as_slice()).unwrap();
+        file.sync().unwrap();
+        assert_eq!(RealDisk.read(&path).unwrap(), blocks[..2 * BLOCK]);
+        drop(file);
+        let mut file = RealDisk.open_past_cache(&path).unwrap();
+        file.write_at(2 * BLOCK as u64, AlignedBuffer::of(&blocks[2 * BLOCK..]).as_slice()).unwrap();
+        // Of these no file system takes the length so.
+        file.write_at(3 * BLOCK as u64, &blocks[..100]).unwrap();
+        file.write_at(3 * BLOCK as u64 + 100, &blocks[100..300]).unwrap();
+        file.sync().unwrap();
+        let whole = [&blocks[..], &blocks[..300]].concat();
+        assert_eq!(RealDisk.read(&path).unwrap(), whole);
+        for (offset, bytes) in [(0, 10), (5, BLOCK), (whole.len() - 3, 9), (whole.len(), 1), (7, 0)] {
+            let read = RealDisk.read_at(&path, offset as u64, bytes).unwrap();
+            assert_eq!(read, whole[offset..whole.len().min(offset + bytes)], "{bytes} at {offset}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -14,12 +14,14 @@
 //! dropped (Rebello et al., "Can Applications Recover from fsync Failures?", 2020). So it is never
 //! retried: the outcome is unknown, and the file must be read anew from the disk.
 
+mod aligned;
 pub mod disk;
 #[cfg(feature = "testing")]
 pub mod faulty_disk;
 pub mod frame;
 mod log_file;
 
+pub use aligned::{AlignedBuffer, BLOCK};
 pub use disk::{Disk, DiskFile, RealDisk};
 pub use frame::{Damage, FileHeader};
 pub use log_file::{AppendError, Contents, LogFile, UNFINISHED, is_full, read, unfinished};

@@ -51,7 +51,6 @@
 //! - Entries are not copied out of old segments: a replica that keeps one must flush ([`Log::holding_oldest`]).
 //! - Small groups take a whole block each. To write the last block again, with more in it, would put what was synced at risk.
 
-mod buffer;
 mod error;
 mod group;
 mod log;

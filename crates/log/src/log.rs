@@ -1,6 +1,5 @@
 //! The log while it runs.
 
-use crate::buffer::AlignedBuffer;
 use crate::error::{Damage, OpenError, WriteError};
 use crate::group::{self, GroupId, RecordId, Section};
 use crate::record::{BodyRef, Checkpoint, Record, payload_bytes};
@@ -9,7 +8,7 @@ use crate::replica::{Needs, Outline, ReplicaState};
 use crate::segment::{self, BLOCK, CreateError, Mode};
 use crate::settings::LogSettings;
 use partage_core::node::exchange::ReplicaKey;
-use partage_journal::{Disk, DiskFile, FileHeader, frame};
+use partage_journal::{AlignedBuffer, Disk, DiskFile, FileHeader, frame};
 use partage_service::table::replication::LogWrite;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};

@@ -9,16 +9,13 @@
 //! was synced.
 
 use partage_journal::frame::FileHeader;
-use partage_journal::{Disk, DiskFile, UNFINISHED, is_full, unfinished};
+use partage_journal::{AlignedBuffer, Disk, DiskFile, UNFINISHED, is_full, unfinished};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::buffer::AlignedBuffer;
-
-/// Groups begin at multiples of this many bytes: the page of most disks, and a multiple of what any disk asks of writes past
-/// the page cache.
-pub const BLOCK: usize = 4096;
+/// Groups begin at multiples of this many bytes.
+pub use partage_journal::BLOCK;
 
 /// Zeros are written and synced in pieces of so many bytes, so that a group of another segment waits for one piece at most.
 const PIECE: usize = 4 << 20;

@@ -11,7 +11,6 @@
 mod locate;
 mod rebuilt;
 
-use crate::buffer::AlignedBuffer;
 use crate::error::{Damage, OpenError};
 use crate::group::{self, GroupId, Names, Part, Prelude, RecordId};
 use crate::record::{Body, Record};
@@ -20,8 +19,7 @@ use crate::segment::{self, BLOCK, Mode};
 use locate::{Located, locate};
 use partage_core::node::exchange::ReplicaKey;
 use partage_core::node::store;
-use partage_journal::FileHeader;
-use partage_journal::frame;
+use partage_journal::{AlignedBuffer, FileHeader, frame};
 use partage_service::table::replication::Stored;
 use rebuilt::Rebuilt;
 use std::collections::{BTreeMap, BTreeSet};
