@@ -1,14 +1,19 @@
 //! One file of batches: how it is written, and how a start reads it.
 //!
 //! ```text
-//! file   header of the journal 64 | frame | frame | …                     (nothing behind the last one)
-//! frame  of the journal; its payload: bytes that were synced before 8 | batch
+//! file   header of the journal 64, zeros | group | group | …              (blocks of 4,096 bytes; nothing behind the last one)
+//! group  frame | frame | … | zeros
+//! frame  of the journal; its payload: bytes that were synced before, and 1 more in the last frame of a group 8 | batch
 //! ```
 //!
 //! The room is not taken ahead, as it is in a log: each byte would be written twice. So a group of frames is written behind the
-//! end of the file, and synced, unless each batch of it is of durability `memory`. A crash can tear any frame behind the last
-//! sync, and leave a later one of them whole. Each frame therefore says how much of the file was synced when its group began.
-//! What a start finds at the place of a frame:
+//! end of the file, and synced, unless each batch of it is of durability `memory`. What is synced goes past the page cache where
+//! the file system lets it, in whole blocks: the copy into that cache cost as much as all else that is done to write. What is
+//! not synced has no other place than the cache: from the first such group on the file is written as any other one.
+//!
+//! A crash can tear any frame behind the last sync, and leave a later one of them whole. Each frame therefore says how much of
+//! the file was synced when its group began, and whether another one of its group follows: that one begins where the frame ends,
+//! and the next group at the next block. What a start finds at the place of a frame:
 //!
 //! | found there | verdict |
 //! |---|---|
@@ -18,6 +23,9 @@
 //! | one that was begun and not ended, or of which a sector was never written; no later one says that | unfinished: the file is cut here |
 //! | anything else | damage |
 //!
+//! Between the last frame of a group and the next block, and behind the header, there are zeros, or the file ends. Anything else
+//! is damage, which costs no batch.
+//!
 //! No single bit that flips makes a frame look unfinished. What no file can tell by itself: that whole sectors of its end are
 //! gone. The replicas of the slot tell that, when they compare what they have.
 
@@ -26,7 +34,7 @@ use crate::forms::batch::{self, StoredHead};
 use crate::forms::is_later;
 use bytes::{Buf, BufMut, Bytes};
 use partage_journal::frame::{self, Found};
-use partage_journal::{Disk, DiskFile, FileHeader, frame::Damage, is_full};
+use partage_journal::{AlignedBuffer, BLOCK, Disk, DiskFile, FileHeader, frame::Damage, is_full};
 use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::bounds::Tag;
 use partage_service::shuffle::record::{Batch, BatchKey, EndMark, Tagged};
@@ -43,6 +51,9 @@ const STEP: u32 = 512;
 
 /// Bytes of a payload before the batch.
 const BEFORE: usize = 8;
+
+/// What a frame that is the last one of its group adds to the bytes that were synced before: these are whole blocks.
+const LAST: u64 = 1;
 
 /// The path of a file.
 pub(crate) fn path(dir: &Path, shuffle: ShuffleId, number: u64) -> PathBuf {
@@ -75,6 +86,8 @@ pub(crate) struct BatchFile {
     path: PathBuf,
     /// None: it is closed, as files of other shuffles were added to since.
     file: Option<Box<dyn DiskFile>>,
+    /// Something of it is not synced and lies in the page cache: what follows goes there, too.
+    is_cached: bool,
     /// What is written.
     pub(crate) end: u64,
     /// What of it is synced.
@@ -85,25 +98,31 @@ pub(crate) struct BatchFile {
 }
 
 impl BatchFile {
-    /// Makes an empty file. It is there for sure when the folder is synced after the first group.
+    /// Makes an empty file, for a first group that is synced or not. It is there for sure when the folder is synced after that
+    /// group.
     pub(crate) fn create(
         disk: &dyn Disk,
         dir: &Path,
         (shuffle, number): (ShuffleId, u64),
+        buffer: &mut AlignedBuffer,
+        syncs: bool,
     ) -> Result<BatchFile, AppendError> {
         let path = path(dir, shuffle, number);
         let header = FileHeader { owner: shuffle.0, file_number: number, step: STEP }.encode();
-        let made = disk.create(&path).and_then(|mut file| {
-            file.write_at(0, &header)?;
+        buffer.fill(&header);
+        let created = if syncs { disk.create_past_cache(&path) } else { disk.create(&path) };
+        let made = created.and_then(|mut file| {
+            file.write_at(0, buffer.as_slice())?;
             Ok(file)
         });
         match made {
             Ok(file) => {
-                let end = header.len() as u64;
+                let end = BLOCK as u64;
                 Ok(BatchFile {
                     number,
                     path,
                     file: Some(file),
+                    is_cached: !syncs,
                     end,
                     synced: end,
                     is_named: false,
@@ -119,34 +138,30 @@ impl BatchFile {
         }
     }
 
-    /// Writes a group, and with `syncs` syncs it and all that was written before. The answer says where each batch lies, in
-    /// their order.
+    /// Writes a group, made in `buffer`, and with `syncs` syncs it and all that was written before. The answer says where each
+    /// batch lies, in their order.
     pub(crate) fn append(
         &mut self,
         disk: &dyn Disk,
-        group: &[Arc<Batch>],
-        syncs: bool,
+        buffer: &mut AlignedBuffer,
+        (group, syncs): (&[Arc<Batch>], bool),
     ) -> Result<Vec<Place>, AppendError> {
-        let room = group.iter().map(|batch| usize::try_from(batch.room()).unwrap_or(0)).sum();
-        let (mut bytes, mut places) = (Vec::with_capacity(room), Vec::new());
-        for batch in group {
-            let number = self.next_frame + places.len() as u64;
-            let offset = self.end + bytes.len() as u64;
-            let mut head = 0;
-            let length = frame::encode_into(&mut bytes, self.number, number, |out| {
-                out.put_u64(self.synced);
-                head = batch::encode(batch, out);
-            });
-            places.push(Place { file: self.number, offset, bytes: length, number, head });
+        let places = self.encode(group, buffer);
+        let bytes = buffer.as_slice();
+        if !syncs && !self.is_cached {
+            (self.is_cached, self.file) = (true, None);
         }
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let opened = disk.open(&self.path).map_err(|error| unknown(&self.path, "opening", &error))?;
-                self.file.insert(opened)
+                let opened = match self.is_cached {
+                    true => disk.open(&self.path),
+                    false => disk.open_past_cache(&self.path),
+                };
+                self.file.insert(opened.map_err(|error| unknown(&self.path, "opening", &error))?)
             }
         };
-        if let Err(error) = file.write_at(self.end, &bytes) {
+        if let Err(error) = file.write_at(self.end, bytes) {
             let back = file.set_len(self.end).and_then(|()| file.sync());
             return Err(match back {
                 Ok(()) if is_full(&error) => AppendError::Full,
@@ -160,6 +175,27 @@ impl BatchFile {
         self.end += bytes.len() as u64;
         self.next_frame += places.len() as u64;
         Ok(places)
+    }
+
+    /// The places that the batches of a group get, and their frames in the buffer.
+    fn encode(&self, group: &[Arc<Batch>], buffer: &mut AlignedBuffer) -> Vec<Place> {
+        let room = |batch: &Arc<Batch>| frame::extent(BEFORE + usize::try_from(batch.room()).unwrap_or(0));
+        let mut places = Vec::with_capacity(group.len());
+        buffer.build(group.iter().map(room).sum(), |out| {
+            let start = out.len();
+            for batch in group {
+                let number = self.next_frame + places.len() as u64;
+                let offset = self.end + (out.len() - start) as u64;
+                let is_last = places.len() + 1 == group.len();
+                let mut head = 0;
+                let bytes = frame::encode_into(out, self.number, number, |out| {
+                    out.put_u64(self.synced + if is_last { LAST } else { 0 });
+                    head = batch::encode(batch, out);
+                });
+                places.push(Place { file: self.number, offset, bytes, number, head });
+            }
+        });
+        places
     }
 
     /// The next group opens it again.
@@ -281,7 +317,7 @@ pub(crate) fn scan(file: Vec<u8>, shuffle: ShuffleId, number: u64) -> Scanned {
         }
         Err(damage) => scanned.damages.push(damage),
     }
-    let (mut at, mut expected) = (frame::FILE_HEADER, 1);
+    let (mut at, mut expected) = (scan.next_block(frame::FILE_HEADER, &mut scanned.damages), 1);
     loop {
         match scan.find(at, expected) {
             Ok(Found::Record { payload, number: record, next }) => {
@@ -295,7 +331,9 @@ pub(crate) fn scan(file: Vec<u8>, shuffle: ShuffleId, number: u64) -> Scanned {
                     }
                     _ => scanned.damages.push(Damage::new(at, "the form of the batch is not known")),
                 }
-                (at, expected) = (next, record + 1);
+                let is_last = before(&payload).1;
+                at = if is_last { scan.next_block(next, &mut scanned.damages) } else { next };
+                expected = record + 1;
             }
             Ok(Found::End) => return scanned,
             Ok(Found::Torn) => {
@@ -315,6 +353,12 @@ pub(crate) fn scan(file: Vec<u8>, shuffle: ShuffleId, number: u64) -> Scanned {
     }
 }
 
+/// How much of the file was synced before the group of a frame with this payload, and whether it is the last one of the group.
+fn before(mut payload: &[u8]) -> (u64, bool) {
+    let before = payload.try_get_u64().unwrap_or(0);
+    (before & !LAST, before & LAST != 0)
+}
+
 /// A file that is being read. Zeros are put behind its end as far as a frame needs them to be judged.
 struct Scan {
     file: Vec<u8>,
@@ -331,6 +375,16 @@ impl Scan {
         frame::find(&self.file, self.number, at, expected)
     }
 
+    /// Where the first block begins at or behind this place. What lies before it is damage unless it is zeros.
+    fn next_block(&self, at: usize, damages: &mut Vec<Damage>) -> usize {
+        let next = at.next_multiple_of(BLOCK);
+        let between = self.file.get(at..next.min(self.length)).unwrap_or_default();
+        if *between != [0_u8; BLOCK][..between.len()] {
+            damages.push(Damage::new(at, "there is something where zeros fill up a block"));
+        }
+        next
+    }
+
     /// Bytes of the frame that begins there, if its header is good.
     fn extent(&self, at: usize) -> usize {
         let head = frame::head(self.file.get(at..).unwrap_or_default());
@@ -341,9 +395,7 @@ impl Scan {
     /// The next good frame: where it is, its number, and how much of the file was synced before it.
     fn next_good(&self, from: usize) -> Option<(usize, u64, u64)> {
         match frame::find_any(&self.file, self.number, from)? {
-            (at, Found::Record { payload, number, .. }) => {
-                Some((at, number, payload.as_slice().try_get_u64().unwrap_or(0)))
-            }
+            (at, Found::Record { payload, number, .. }) => Some((at, number, before(&payload).0)),
             _ => None,
         }
     }
@@ -353,7 +405,7 @@ impl Scan {
         let has_header = self.file.iter().take(frame::FILE_HEADER).any(|byte| *byte != 0);
         let mut from = 0;
         while let Some((at, _, synced)) = self.next_good(from) {
-            if has_header || synced > frame::FILE_HEADER as u64 {
+            if has_header || synced > BLOCK as u64 {
                 return false;
             }
             from = at + frame::ALIGN;

@@ -41,10 +41,10 @@ pub use index::Place;
 pub use partage_log::Damage;
 pub use read::BatchReader;
 
-use crate::limits::{REWRITTEN_AT_ONCE, REWRITTEN_BYTES};
+use crate::limits::{KEPT_GROUP_BYTES, REWRITTEN_AT_ONCE, REWRITTEN_BYTES};
 use file::{AppendError, BatchFile};
 use index::Index;
-use partage_journal::Disk;
+use partage_journal::{AlignedBuffer, Disk};
 use partage_service::shuffle::record::{Batch, BatchKey, EndMark};
 use partage_service::shuffle::{Durability, PoolSlot, ShuffleId};
 use std::any::Any;
@@ -110,6 +110,8 @@ pub struct Store {
     /// The shuffles whose files are open, the one that was added to last at the end.
     open: VecDeque<ShuffleId>,
     next_file: u64,
+    /// What is written: the same memory for each group, as the system would have to clear fresh one.
+    buffer: AlignedBuffer,
     ended: Option<StoreError>,
     _lock: Box<dyn Any + Send>,
 }
@@ -149,6 +151,7 @@ impl Store {
             heads: BTreeMap::new(),
             open: VecDeque::new(),
             next_file: 1,
+            buffer: AlignedBuffer::default(),
             ended: None,
             _lock: lock,
         };
@@ -270,13 +273,15 @@ impl Store {
             Some(head) => head,
             None => {
                 let number = self.next_file;
-                let head = BatchFile::create(self.disk.as_ref(), &self.dir, (shuffle, number))?;
+                let (disk, buffer) = (self.disk.as_ref(), &mut self.buffer);
+                let head = BatchFile::create(disk, &self.dir, (shuffle, number), buffer, syncs)?;
                 self.next_file += 1;
                 lock(&self.index).add_file(number, shuffle);
                 head
             }
         };
-        let appended = head.append(self.disk.as_ref(), batches, syncs);
+        let appended = head.append(self.disk.as_ref(), &mut self.buffer, (batches, syncs));
+        self.buffer.shrink(KEPT_GROUP_BYTES);
         let is_named = head.is_named;
         head.is_named |= syncs && appended.is_ok();
         if let Ok(places) = &appended {

@@ -1,12 +1,13 @@
 //! Flipped bits and unfinished writes: each is told for what it is.
 
 use super::{DIR, batch, files, key, keys, open};
-use crate::store::{BatchError, StoreError};
-use partage_journal::Disk;
+use crate::store::{BatchError, Place, StoreError};
 use partage_journal::faulty_disk::FaultyDisk;
-use partage_journal::frame::{self, Found};
+use partage_journal::frame::{self, FILE_HEADER, Found};
+use partage_journal::{BLOCK, Disk};
 use partage_service::shuffle::record::BatchKey;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Three groups: of one batch, of two, and of two.
@@ -16,20 +17,31 @@ fn all() -> BTreeSet<BatchKey> {
     (1..=5).map(|number| key(1, 1, number)).collect()
 }
 
-/// A disk with these groups in one file; its path, its bytes, and where it ended after each group.
-fn written() -> (FaultyDisk, PathBuf, Vec<u8>, Vec<usize>) {
+/// A disk with these groups in one file; its path, its bytes, and where the frame of each batch lies.
+fn written() -> (FaultyDisk, PathBuf, Vec<u8>, Vec<Range<usize>>) {
     let disk = FaultyDisk::default();
     let (mut store, _) = open(&disk).unwrap();
-    let mut ends = Vec::new();
-    let mut path = PathBuf::new();
     for group in GROUPS {
         let group: Vec<_> = group.iter().map(|number| batch(1, 1, *number, 150)).collect();
         store.store(&group).unwrap();
-        path = Path::new(DIR).join(&files(&disk)[0]);
-        ends.push(disk.read(&path).unwrap().len());
     }
+    let path = Path::new(DIR).join(&files(&disk)[0]);
     let bytes = disk.read(&path).unwrap();
-    (disk, path, bytes, ends)
+    let frame = |number| {
+        let place = store.reader().place(&key(1, 1, number)).unwrap();
+        place.offset as usize..place.offset as usize + place.bytes
+    };
+    let frames: Vec<Range<usize>> = (1..=5).map(frame).collect();
+    drop(store);
+    (disk, path, bytes, frames)
+}
+
+#[test]
+fn each_group_is_whole_blocks_and_its_frames_follow_one_another() {
+    let (_, _, bytes, frames) = written();
+    let begins: Vec<usize> = frames.iter().map(|frame| frame.start).collect();
+    assert_eq!(begins, [BLOCK, 2 * BLOCK, frames[1].end, 3 * BLOCK, frames[3].end]);
+    assert_eq!(bytes.len(), 4 * BLOCK);
 }
 
 fn put(disk: &FaultyDisk, path: &Path, bytes: &[u8]) {
@@ -40,9 +52,11 @@ fn put(disk: &FaultyDisk, path: &Path, bytes: &[u8]) {
 
 #[test]
 fn every_flipped_bit_is_damage_and_costs_one_batch_at_most() {
-    let (disk, path, bytes, _) = written();
+    let (disk, path, bytes, frames) = written();
     for at in 0..bytes.len() {
-        for bit in 0..8 {
+        let is_written = at < FILE_HEADER || frames.iter().any(|frame| frame.contains(&at));
+        // Of the many bytes that are zeros one bit each.
+        for bit in (0..8).filter(|bit| is_written || at % 8 == *bit) {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << bit;
             put(&disk, &path, &flipped);
@@ -54,7 +68,7 @@ fn every_flipped_bit_is_damage_and_costs_one_batch_at_most() {
             assert!(damage.offset <= at as u64, "{what}: {damage}");
             let left = keys(&found);
             let lost = all().difference(&left).count();
-            assert_eq!(lost, usize::from(at >= 64), "{what}: {left:?}");
+            assert_eq!(lost, usize::from(is_written && at >= FILE_HEADER), "{what}: {left:?}");
         }
     }
 }
@@ -66,7 +80,8 @@ fn a_bit_that_flips_while_the_process_runs_is_found_by_the_read() {
     store.store(&[batch(1, 1, 1, 150), batch(1, 1, 2, 150)]).unwrap();
     let path = Path::new(DIR).join(&files(&disk)[0]);
     let bytes = disk.read(&path).unwrap();
-    let at = bytes.len() - 100;
+    let place = store.reader().place(&key(1, 1, 2)).unwrap();
+    let at = place.offset as usize + place.bytes - 100;
     disk.open(&path).unwrap().write_at(at as u64, &[bytes[at] ^ 4]).unwrap();
     let reader = store.reader();
     assert!(reader.read(&key(1, 1, 1)).is_ok());
@@ -92,14 +107,14 @@ fn a_bit_that_flips_while_the_process_runs_is_found_by_the_read() {
 fn batches_of_a_later_version_are_no_damage_and_are_kept() {
     let (disk, path, bytes, _) = written();
     // The first frame again, with the next version before the same batch.
-    let Ok(Found::Record { mut payload, number, .. }) = frame::find(&bytes, 1, frame::FILE_HEADER, 1) else {
+    let Ok(Found::Record { mut payload, number, .. }) = frame::find(&bytes, 1, BLOCK, 1) else {
         panic!("the first frame is whole");
     };
     assert_eq!(payload[8], 1);
     payload[8] = 2;
     let mut later = bytes.clone();
     let changed = frame::encode(1, number, payload);
-    later[frame::FILE_HEADER..frame::FILE_HEADER + changed.len()].copy_from_slice(&changed);
+    later[BLOCK..BLOCK + changed.len()].copy_from_slice(&changed);
     put(&disk, &path, &later);
     assert_eq!(open(&disk).err(), Some(StoreError::Later(path.display().to_string())));
     assert_eq!(disk.read(&path).unwrap(), later);
@@ -110,15 +125,18 @@ fn batches_of_a_later_version_are_no_damage_and_are_kept() {
 
 #[test]
 fn an_unfinished_group_is_cut_and_the_store_goes_on() {
-    let (disk, path, bytes, ends) = written();
-    for length in ends[1]..bytes.len() {
+    let (disk, path, bytes, frames) = written();
+    // Of what lies behind the last frame few lengths are enough.
+    for length in (frames[3].start..frames[4].end + 40).chain([bytes.len() - 1, bytes.len()]) {
         put(&disk, &path, &bytes[..length]);
         let (mut store, found) = open(&disk).unwrap();
         let what = format!("{length} of {} bytes", bytes.len());
         assert_eq!(found.damages, [], "{what}");
         let left = keys(&found);
-        let expected = if length < ends[1] + (bytes.len() - ends[1]) / 2 { 3 } else { 4 };
+        let expected = frames.iter().filter(|frame| frame.end <= length).count() as u64;
         assert_eq!(left, (1..=expected).map(|number| key(1, 1, number)).collect(), "{what}");
+        let is_inside = frames.iter().any(|frame| frame.start < length && length < frame.end);
+        assert_eq!(found.unfinished, usize::from(is_inside), "{what}");
         store.store(&[batch(1, 1, 9, 150)]).unwrap();
         drop(store);
         let (_, found) = open(&disk).unwrap();
@@ -135,21 +153,76 @@ fn an_unfinished_group_is_cut_and_the_store_goes_on() {
 
 #[test]
 fn a_later_frame_of_an_unfinished_group_may_be_whole_and_one_that_was_synced_may_not_lack() {
-    let (disk, path, bytes, ends) = written();
-    let middle = ends[1] + (bytes.len() - ends[1]) / 2;
+    let (disk, path, bytes, frames) = written();
     // The first frame of the last group never came to the disk, the second one did.
     let mut torn = bytes.clone();
-    torn[ends[1]..middle].fill(0);
+    torn[frames[3].clone()].fill(0);
     put(&disk, &path, &torn);
     let (_, found) = open(&disk).unwrap();
     assert_eq!((found.damages.clone(), found.unfinished), (vec![], 1));
     assert_eq!(keys(&found), (1..=3).map(|number| key(1, 1, number)).collect());
     // The same in a group that a later one says was synced.
     let mut lost = bytes.clone();
-    lost[ends[0]..ends[0] + (ends[1] - ends[0]) / 2].fill(0);
+    lost[frames[1].clone()].fill(0);
     put(&disk, &path, &lost);
     let (_, found) = open(&disk).unwrap();
     assert_eq!((found.damages.len(), found.unfinished), (1, 0), "{:?}", found.damages);
-    assert_eq!(found.damages[0].offset, ends[0] as u64);
+    assert_eq!(found.damages[0].offset, frames[1].start as u64);
     assert_eq!(keys(&found), [1, 3, 4, 5].into_iter().map(|number| key(1, 1, number)).collect());
+}
+
+#[test]
+fn a_last_frame_of_a_group_that_never_came_is_the_end_and_one_that_was_synced_is_damage() {
+    let (disk, path, bytes, frames) = written();
+    // The second frame of a group is gone, and zeros are there as behind a group that ends.
+    for (gone, damages, unfinished) in [(4, 0, 0), (2, 1, 0)] {
+        let mut without = bytes.clone();
+        without[frames[gone].clone()].fill(0);
+        put(&disk, &path, &without);
+        let (_, found) = open(&disk).unwrap();
+        assert_eq!((found.damages.len(), found.unfinished), (damages, unfinished), "{:?}", found.damages);
+        assert!(found.damages.iter().all(|damage| damage.offset == frames[gone].start as u64));
+        let left = (1..=5).filter(|number| *number != gone as u64 + 1);
+        assert_eq!(keys(&found), left.map(|number| key(1, 1, number)).collect());
+    }
+}
+
+#[test]
+fn a_sector_of_a_large_group_that_never_came_is_unfinished_and_one_that_was_synced_costs_its_batch() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open(&disk).unwrap();
+    // Frames of several blocks, so that a block may begin anywhere in them.
+    for group in [[1, 2], [3, 4], [5, 6]] {
+        store.store(&group.map(|number| batch(1, 1, number, 5_000))).unwrap();
+    }
+    let place = |number| store.reader().place(&key(1, 1, number)).unwrap();
+    let places: Vec<_> = (1..=6).map(place).collect();
+    drop(store);
+    let path = Path::new(DIR).join(&files(&disk)[0]);
+    let bytes = disk.read(&path).unwrap();
+    for sector in (BLOCK..bytes.len()).step_by(512) {
+        let mut without = bytes.clone();
+        without[sector..sector + 512].fill(0);
+        put(&disk, &path, &without);
+        let (_, found) = open(&disk).unwrap();
+        let hit = |place: &&Place| {
+            let (begin, end) = (place.offset as usize, place.offset as usize + place.bytes);
+            begin < sector + 512 && sector < end
+        };
+        let hit: BTreeSet<u64> = places.iter().filter(hit).map(|place| place.number).collect();
+        let what = format!("the sector at {sector}: {:?}", found.damages);
+        // What follows on an unfinished frame is not acknowledged either.
+        let is_synced = hit.first().is_none_or(|first| *first <= 4);
+        let left = (1..=6).filter(|number| match is_synced {
+            true => !hit.contains(number),
+            false => hit.first().is_none_or(|first| number < first),
+        });
+        assert_eq!(keys(&found), left.map(|number| key(1, 1, number)).collect(), "{what}");
+        let damages = if is_synced { !hit.is_empty() } else { false };
+        assert_eq!(
+            (!found.damages.is_empty(), found.unfinished),
+            (damages, usize::from(!is_synced)),
+            "{what}"
+        );
+    }
 }

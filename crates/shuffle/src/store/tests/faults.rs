@@ -55,7 +55,7 @@ impl Draws {
 
 /// Opens the store, writes groups and drops shuffles until something fails.
 fn life(disk: &FaultyDisk, known: &mut Known, draws: &mut Draws, next: &mut u64) -> Result<(), StoreError> {
-    let (mut store, found) = open_with(disk, 3_000)?;
+    let (mut store, found) = open_with(disk, 20_000)?;
     let there = keys(&found);
     assert!(known.unsynced.is_empty());
     let lost: Vec<_> = known.stored.difference(&there).collect();
@@ -140,14 +140,14 @@ fn what_was_acknowledged_is_there_whatever_fails_and_whenever() {
 #[test]
 fn a_store_that_has_ended_takes_nothing_any_more() {
     let disk = FaultyDisk::default();
-    let (mut store, _) = open_with(&disk, 3_000).unwrap();
+    let (mut store, _) = open_with(&disk, 20_000).unwrap();
     store.store(&[batch(1, 1, 1, 50)]).unwrap();
     disk.arm(0, Fault::SyncFails);
     assert!(matches!(store.store(&[batch(1, 1, 2, 50)]), Err(StoreError::Ends(_))));
     assert!(matches!(store.store(&[batch(1, 1, 3, 50)]), Err(StoreError::Ends(_))));
     assert!(matches!(store.drop_shuffle(ShuffleId(1)), Err(StoreError::Ends(_))));
     drop(store);
-    let (mut store, found) = open_with(&disk, 3_000).unwrap();
+    let (mut store, found) = open_with(&disk, 20_000).unwrap();
     assert_eq!(keys(&found), [key(1, 1, 1)].into());
     assert_eq!(store.store(&[batch(1, 1, 3, 50)]).unwrap().stored, [key(1, 1, 3)]);
 }

@@ -50,7 +50,7 @@ fn power_that_goes_takes_only_what_was_not_synced_and_nothing_of_it_is_taken_for
     let (mut lost, mut kept) = (0, 0);
     for seed in 1..200_u64 {
         let disk = FaultyDisk::default();
-        let (mut store, _) = open_with(&disk, 4_000).unwrap();
+        let (mut store, _) = open_with(&disk, 40_000).unwrap();
         // The folder is synced before the file of the other shuffle is made.
         let other = batch(2, 1, 1, 300);
         write(&mut store, std::slice::from_ref(&other));
@@ -69,7 +69,7 @@ fn power_that_goes_takes_only_what_was_not_synced_and_nothing_of_it_is_taken_for
             state ^= state << 17;
             state.is_multiple_of(2)
         });
-        let (mut store, found) = open_with(&disk, 4_000).unwrap();
+        let (mut store, found) = open_with(&disk, 40_000).unwrap();
         assert_eq!(found.damages, [], "seed {seed}");
         let there = keys(&found);
         assert!(names(&before).is_subset(&there), "seed {seed}: {there:?}");

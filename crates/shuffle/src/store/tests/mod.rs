@@ -148,7 +148,7 @@ fn few_files_are_open_however_many_shuffles_live() {
 #[test]
 fn room_of_slots_that_are_dropped_comes_back() {
     let disk = FaultyDisk::default();
-    let (mut store, _) = open_with(&disk, 4_000).unwrap();
+    let (mut store, _) = open_with(&disk, 20_000).unwrap();
     for number in 1..=20 {
         let group: Vec<Arc<Batch>> = (1..=4).map(|slot| batch(1, slot, number, 200)).collect();
         store.store(&group).unwrap();
@@ -164,7 +164,7 @@ fn room_of_slots_that_are_dropped_comes_back() {
         assert!(store.reader().read(&key(1, 2, number)).is_err());
     }
     drop(store);
-    let (mut store, found) = open_with(&disk, 4_000).unwrap();
+    let (mut store, found) = open_with(&disk, 20_000).unwrap();
     assert!((1..=20).all(|number| keys(&found).contains(&key(1, 4, number))));
     store.drop_slot(PoolSlot(4)).unwrap();
     store.drop_shuffle(ShuffleId(1)).unwrap();

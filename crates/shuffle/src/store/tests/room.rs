@@ -54,7 +54,7 @@ impl Disk for Crowded {
 
 fn open_crowded() -> (Arc<Crowded>, Store) {
     let disk = Arc::new(Crowded::default());
-    let settings = StoreSettings { file_bytes: 4_000, open_files: 2 };
+    let settings = StoreSettings { file_bytes: 24_000, open_files: 2 };
     let (store, _) = Store::open(Arc::clone(&disk) as Arc<dyn Disk>, Path::new(DIR), settings).unwrap();
     (disk, store)
 }
@@ -62,8 +62,8 @@ fn open_crowded() -> (Arc<Crowded>, Store) {
 /// Some files of a shuffle, of each of which slot 2 has about one part in so many, and slot 1 the rest.
 fn fill(store: &mut Store, part: u64) {
     for number in 1..=20 {
-        let large = (1..part).map(|of| batch(1, 1, number * 100 + of, 300));
-        let group: Vec<Arc<Batch>> = large.chain([batch(1, 2, number, 300)]).collect();
+        let large = (1..part).map(|of| batch(1, 1, number * 100 + of, 1_300));
+        let group: Vec<Arc<Batch>> = large.chain([batch(1, 2, number, 1_300)]).collect();
         store.store(&group).unwrap();
     }
 }
