@@ -78,24 +78,30 @@ fn put_mark(mark: &EndMark, durability: Durability, out: &mut Vec<u8>) {
 }
 
 fn put_tagged(tagged: &Tagged, writer: &BufferId, out: &mut Vec<u8>) {
-    fn of(segment: &Segment) -> (&AttemptKey, u32) {
-        (&segment.attempt, segment.partition)
+    // Attempts are few, segments are many, and numbers tell most attempts apart: they are compared before names are.
+    let mut met: BTreeMap<(u64, u32, &BufferId), usize> = BTreeMap::new();
+    let mut of_segments = Vec::new();
+    for Segment { attempt, partition, .. } in tagged.values().flatten() {
+        let next = met.len();
+        of_segments.push(*met.entry((attempt.number, *partition, &attempt.buffer)).or_insert(next));
     }
-    let mut places: BTreeMap<(&AttemptKey, u32), u64> =
-        tagged.values().flatten().map(|segment| (of(segment), 0)).collect();
-    places.values_mut().zip(0..).for_each(|(place, at)| *place = at);
-    put_number(places.len() as u64, out);
-    for (attempt, partition) in places.keys() {
-        attempt.number.put(out);
+    let mut attempts: Vec<((u64, u32, &BufferId), usize)> = met.into_iter().collect();
+    attempts.sort_unstable_by_key(|((number, partition, buffer), _)| (*buffer, *number, *partition));
+    let mut places = vec![0; attempts.len()];
+    put_number(attempts.len() as u64, out);
+    for (((number, partition, buffer), met), place) in attempts.into_iter().zip(0_u64..) {
+        places[met] = place;
+        number.put(out);
         partition.put(out);
-        (attempt.buffer != *writer).then(|| attempt.buffer.clone()).put(out);
+        (buffer != writer).then(|| buffer.clone()).put(out);
     }
+    let mut of_segments = of_segments.into_iter().map(|met| places[met]);
     put_number(tagged.len() as u64, out);
     for (tag, segments) in tagged {
         tag.put(out);
         put_number(segments.len() as u64, out);
         for segment in segments {
-            put_number(places.get(&of(segment)).copied().unwrap_or(0), out);
+            put_number(of_segments.next().unwrap_or(0), out);
             put_number(segment.frame, out);
             segment.records.put(out);
         }

@@ -262,19 +262,18 @@ impl Numbers {
 
 /// The same segments with all records in bytes of their own. Parts of frames share the bytes of their frames: without that a
 /// batch that takes long to be stored would keep the frames of all others in memory.
-fn compact(tagged: Tagged) -> Tagged {
+fn compact(mut tagged: Tagged) -> Tagged {
     let packed = |segment: &Segment| segment.records.bytes().len();
     let mut all = Vec::with_capacity(tagged.values().flatten().map(packed).sum());
     for segment in tagged.values().flatten() {
         all.extend_from_slice(segment.records.bytes());
     }
     let (all, mut at) = (bytes::Bytes::from(all), 0);
-    let mut moved = |segment: Segment| {
-        let records = segment.records.moved(&all, at);
-        at += records.bytes().len();
-        Segment { records, ..segment }
-    };
-    tagged.into_iter().map(|(tag, segments)| (tag, segments.into_iter().map(&mut moved).collect())).collect()
+    for segment in tagged.values_mut().flatten() {
+        segment.records = segment.records.moved(&all, at);
+        at += segment.records.bytes().len();
+    }
+    tagged
 }
 
 /// Parts of segments in batches of about so many bytes of keys and values, none larger than a batch may be.
