@@ -3,10 +3,12 @@
 //! [`RealDisk`] is the system's. Tests put a disk in its place that writes short, fills up, fails to
 //! sync, loses what was not synced, or flips bits.
 
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, pread};
 use std::any::Any;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -183,11 +185,17 @@ impl Disk for RealDisk {
     }
 
     fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
-        file.seek(SeekFrom::Start(offset))?;
+        let file = File::open(path)?;
         // The memory is not cleared first.
         let mut read = Vec::with_capacity(bytes);
-        file.take(bytes as u64).read_to_end(&mut read)?;
+        while read.len() < bytes {
+            let at = offset + read.len() as u64;
+            match pread(&file, spare_capacity(&mut read), at) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(read)
     }
 

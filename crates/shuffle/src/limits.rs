@@ -63,9 +63,9 @@ pub(crate) const SORT_WAIT: Duration = Duration::from_millis(200);
 pub(crate) const SORTED_IN_MEMORY_BYTES: u64 = 256 << 20;
 /// Between two looks which sorted ranges nobody reads any more.
 pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(1);
-/// Memory for a group of batches in the form in which it is written that a store keeps for the next one: as much as a group takes
-/// by the defaults, with the batch that ends it. A group with a larger batch is seldom.
-pub(crate) const KEPT_GROUP_BYTES: usize = 24 << 20;
+/// A store keeps the memory of a group for the next one if it is no more than one in so many bytes of a file: that is the share
+/// of groups in the memory of a node. Groups by the defaults have less; one with a batch of many MiB is seldom.
+pub(crate) const KEPT_OF_FILE: u64 = 2;
 /// What batches take in memory, about, that are written anew at once.
 pub(crate) const REWRITTEN_BYTES: u64 = 4 << 20;
 /// When so much was written anew, what else is to be waits for the next time that something is dropped: batches that are to be

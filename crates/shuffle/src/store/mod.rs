@@ -41,7 +41,7 @@ pub use index::Place;
 pub use partage_log::Damage;
 pub use read::BatchReader;
 
-use crate::limits::{KEPT_GROUP_BYTES, REWRITTEN_AT_ONCE, REWRITTEN_BYTES};
+use crate::limits::{KEPT_OF_FILE, REWRITTEN_AT_ONCE, REWRITTEN_BYTES};
 use file::{AppendError, BatchFile};
 use index::Index;
 use partage_journal::{AlignedBuffer, Disk};
@@ -281,7 +281,7 @@ impl Store {
             }
         };
         let appended = head.append(self.disk.as_ref(), &mut self.buffer, (batches, syncs));
-        self.buffer.shrink(KEPT_GROUP_BYTES);
+        self.buffer.shrink(usize::try_from(self.settings.file_bytes / KEPT_OF_FILE).unwrap_or(usize::MAX));
         let is_named = head.is_named;
         head.is_named |= syncs && appended.is_ok();
         if let Ok(places) = &appended {
