@@ -1,12 +1,16 @@
 //! Batches of durability `memory`: no sync before the answer, and what is there after each kind of end.
 
-use super::{batch, files, key, keys, open_with, unsynced};
-use crate::store::Store;
+use super::{DIR, batch, files, key, keys, open_with, unsynced};
+use crate::store::{Store, StoreSettings};
 use partage_journal::faulty_disk::{Fault, FaultyDisk};
+use partage_journal::{BLOCK, Disk, DiskFile};
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
+use std::any::Any;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 fn names(batches: &[Arc<Batch>]) -> BTreeSet<BatchKey> {
     batches.iter().map(|batch| batch.key.clone()).collect()
@@ -129,4 +133,112 @@ fn what_is_written_anew_is_synced_as_it_may_have_been_on_the_disk_before() {
     disk.lose_power(|| false);
     let (_, found) = open_with(&disk, 2_000).unwrap();
     assert!((1..=20).all(|number| keys(&found).contains(&key(1, 2, number))), "{:?}", keys(&found));
+}
+
+/// Says how files are opened, and checks that what goes past the page cache is whole blocks.
+#[derive(Debug, Default)]
+struct Watched {
+    disk: FaultyDisk,
+    opened: Mutex<Vec<&'static str>>,
+}
+
+#[derive(Debug)]
+struct Blocks(Box<dyn DiskFile>);
+
+impl DiskFile for Blocks {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        assert!(offset.is_multiple_of(BLOCK as u64) && bytes.len().is_multiple_of(BLOCK));
+        assert!(bytes.as_ptr().addr().is_multiple_of(BLOCK));
+        self.0.write_at(offset, bytes)
+    }
+
+    fn set_len(&mut self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+impl Watched {
+    fn open_as(&self, how: &'static str) {
+        self.opened.lock().unwrap().push(how);
+    }
+
+    fn opened(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.opened.lock().unwrap())
+    }
+}
+
+impl Disk for Watched {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.create_dir(dir)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.disk.read(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.open_as("plain");
+        self.disk.open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.open_as("new, plain");
+        self.disk.create(path)
+    }
+
+    fn create_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.open_as("new, past the cache");
+        Ok(Box::new(Blocks(self.disk.create(path)?)))
+    }
+
+    fn open_past_cache(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.open_as("past the cache");
+        Ok(Box::new(Blocks(self.disk.open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Any + Send>>> {
+        self.disk.lock(path)
+    }
+}
+
+#[test]
+fn only_what_is_synced_goes_past_the_page_cache() {
+    let disk = Arc::new(Watched::default());
+    let settings = StoreSettings { file_bytes: 1 << 20, open_files: 1 };
+    let (mut store, _) = Store::open(Arc::clone(&disk) as Arc<dyn Disk>, Path::new(DIR), settings).unwrap();
+    // Of the first groups it is not known yet that they need not be synced.
+    write(&mut store, &[batch(1, 1, 1, 10_000), batch(1, 1, 2, 50)]);
+    write(&mut store, &[batch(1, 1, 3, 50)]);
+    assert_eq!(disk.opened(), ["new, past the cache"]);
+    // The other file closes the first one.
+    write(&mut store, &[unsynced(2, 1, 1, 50)]);
+    write(&mut store, &[batch(1, 1, 4, 50)]);
+    assert_eq!(disk.opened(), ["new, plain", "past the cache"]);
+    write(&mut store, &[unsynced(1, 1, 5, 50)]);
+    write(&mut store, &[batch(1, 1, 6, 50)]);
+    assert_eq!(disk.opened(), ["plain"]);
+    assert!((1..=6).all(|number| store.reader().read(&key(1, 1, number)).is_ok()));
+    drop(store);
+    let (_, found) = open_with(&disk.disk, 1 << 20).unwrap();
+    assert_eq!((found.batches.len(), found.damages.len(), found.unfinished), (7, 0, 0));
 }
