@@ -7,7 +7,7 @@ use partage_journal::Disk;
 use partage_journal::faulty_disk::FaultyDisk;
 use partage_service::shuffle::bounds::Tag;
 use partage_service::shuffle::head::BatchHead;
-use partage_service::shuffle::plan::{Placed, Plan, PlanRange, Winner, sizes};
+use partage_service::shuffle::plan::{Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, Body, Segment, Tagged};
 use partage_service::shuffle::records::PackedRecords;
 use partage_service::shuffle::{AttemptKey, Durability, PoolSlot, RangeId, ShuffleId, Writer};
@@ -107,7 +107,7 @@ proptest! {
             prop_assert_eq!(reader.head(&batch.key).unwrap(), BatchHead::of(batch));
         }
         for (at, range) in plan.ranges.iter().enumerate() {
-            let whole: Vec<Placed> = plan.collect(range, &batches);
+            let whole = plan.collect(range, &batches);
             let (parts, _) = parts_of(&reader, &plan, at).unwrap();
             prop_assert!(plan.collect(range, &parts) == whole);
             let tags = parts.iter().map(|part| plan.tags_of(range, &BatchHead::of(part)).len() as u64);
@@ -116,7 +116,7 @@ proptest! {
                 Body::Mark(_) => 0,
             };
             prop_assert_eq!(tags.sum::<u64>(), parts.iter().map(segments).sum::<u64>(), "nothing else");
-            prop_assert_eq!(counts.get(&range.id).copied(), Some(sizes(&whole)));
+            prop_assert_eq!(counts.get(&range.id).copied(), Some(whole.sizes()));
         }
     }
 }
