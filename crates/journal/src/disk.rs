@@ -114,6 +114,11 @@ impl DiskFile for DirectFile {
     }
 }
 
+/// Whether the file system says that it does not write this way.
+pub fn is_refused(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
+}
+
 /// A file whose writes go past the page cache as long as the file system takes them so.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
@@ -143,7 +148,7 @@ impl DiskFile for PastCacheFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         match self.file.write_all_at(bytes, offset) {
             // Some file systems take the flag and refuse the writes.
-            Err(error) if self.is_past_cache && error.kind() == io::ErrorKind::InvalidInput => {
+            Err(error) if self.is_past_cache && is_refused(&error) => {
                 set_past_cache(&self.file, false)?;
                 self.is_past_cache = false;
                 self.file.write_all_at(bytes, offset)
@@ -278,6 +283,23 @@ mod tests {
             let read = RealDisk.read_at(&path, offset as u64, bytes).unwrap();
             assert_eq!(read, whole[offset..whole.len().min(offset + bytes)], "{bytes} at {offset}");
         }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_says_whether_it_goes_past_the_page_cache() {
+        let dir = std::env::temp_dir().join(format!("partage-journal-past-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let is_past = |file: &PastCacheFile| {
+            rustix::fs::fcntl_getfl(&file.file).unwrap().contains(rustix::fs::OFlags::DIRECT)
+        };
+        let mut file = PastCacheFile::new(File::create(dir.join("blocks")).unwrap());
+        assert_eq!(file.is_past_cache, is_past(&file));
+        file.write_at(0, AlignedBuffer::of(&[7; BLOCK]).as_slice()).unwrap();
+        file.write_at(BLOCK as u64, &[7; 100]).unwrap();
+        assert_eq!(file.is_past_cache, is_past(&file));
+        assert_eq!(RealDisk.read(&dir.join("blocks")).unwrap(), [7; BLOCK + 100]);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -22,6 +22,6 @@ pub mod frame;
 mod log_file;
 
 pub use aligned::{AlignedBuffer, BLOCK};
-pub use disk::{Disk, DiskFile, RealDisk};
+pub use disk::{Disk, DiskFile, RealDisk, is_refused};
 pub use frame::{Damage, FileHeader};
 pub use log_file::{AppendError, Contents, LogFile, UNFINISHED, is_full, read, unfinished};

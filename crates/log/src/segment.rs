@@ -9,7 +9,7 @@
 //! was synced.
 
 use partage_journal::frame::FileHeader;
-use partage_journal::{AlignedBuffer, Disk, DiskFile, UNFINISHED, is_full, unfinished};
+use partage_journal::{AlignedBuffer, Disk, DiskFile, UNFINISHED, is_full, is_refused, unfinished};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -124,11 +124,6 @@ pub(crate) fn open(
     let mut file = disk.open(path)?;
     file.write_at(at, bytes).and_then(|()| file.sync())?;
     Ok((file, Mode::Synced))
-}
-
-/// Whether the file system says that it does not write this way.
-fn is_refused(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
 
 #[cfg(test)]

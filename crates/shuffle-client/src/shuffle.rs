@@ -18,7 +18,7 @@ const RANGES_A_NODE: u64 = 10;
 const RANGES_FOR_PARTITIONS: u64 = 1_024;
 
 /// Bytes of a range: one is sorted in memory.
-const RANGE_BYTES: u64 = 32 << 20;
+const RANGE_BYTES: u64 = 24 << 20;
 
 /// The handle of a shuffle: all that a process needs to write to it or read from it. As a text it can be given to another
 /// process.

@@ -59,11 +59,17 @@ impl Ordered for OrderedRecords {
     }
 
     fn cuts_at_bytes(&self, offsets: &BTreeSet<u64>) -> Result<Vec<CutAt>, Infallible> {
-        let cut = |offset: &u64| {
+        let mut cuts: Vec<CutAt> = Vec::with_capacity(offsets.len());
+        for offset in offsets {
             let record = self.first_at_bytes(*offset);
-            CutAt { record: record as u64, key: self.key(record).map(Bytes::from) }
-        };
-        Ok(offsets.iter().map(cut).collect())
+            // Many offsets may lie in one record: they share its key.
+            let key = match cuts.last() {
+                Some(last) if last.record == record as u64 => last.key.clone(),
+                _ => self.key(record).map(Bytes::from),
+            };
+            cuts.push(CutAt { record: record as u64, key });
+        }
+        Ok(cuts)
     }
 }
 

@@ -194,6 +194,23 @@ impl OrderedRecords {
         OrderedRecords { bytes: self.bytes.clone(), places: Arc::clone(&self.places), from, to }
     }
 
+    /// The same in bytes of their own, unless they are all that lie there: a slice keeps all of these in memory.
+    #[must_use]
+    pub fn copied(&self) -> OrderedRecords {
+        if self.len() == self.places.len() {
+            return self.clone();
+        }
+        let (begin, content) = self.before(0);
+        let place = |place: &RecordPlace| RecordPlace {
+            end: place.end - begin as u32,
+            content: place.content - content as u32,
+            ..*place
+        };
+        let places: Vec<RecordPlace> = self.places().iter().map(place).collect();
+        let bytes = Bytes::copy_from_slice(self.bytes.get(self.span()).unwrap_or_default());
+        OrderedRecords { bytes, places: Arc::new(places), from: 0, to: self.len() }
+    }
+
     /// The first of them: as many as take so much memory, and one at least.
     #[must_use]
     pub fn within(&self, most_bytes: u64) -> OrderedRecords {
@@ -303,7 +320,10 @@ impl OrderedBuilder {
     }
 
     /// All of them.
-    pub fn finish(self) -> OrderedRecords {
+    pub fn finish(mut self) -> OrderedRecords {
+        // What grew has up to twice the room that it needs.
+        self.bytes.shrink_to_fit();
+        self.places.shrink_to_fit();
         let to = self.places.len();
         OrderedRecords { bytes: self.bytes.into(), places: Arc::new(self.places), from: 0, to }
     }
@@ -349,6 +369,9 @@ mod tests {
             prop_assert_eq!(slice.len(), plain.len());
             prop_assert_eq!(slice.placed().collect::<Vec<_>>(), plain.to_vec());
             prop_assert_eq!(&slice, &OrderedRecords::of(plain).unwrap());
+            let copied = slice.copied();
+            prop_assert_eq!((&copied, copied.sizes(), copied.memory()), (&slice, slice.sizes(), slice.memory()));
+            prop_assert_eq!(copied.places.len(), plain.len(), "nothing else is kept in memory");
             prop_assert_eq!(slice.packed(), PackedRecords::pack(pairs(plain)));
             prop_assert_eq!(slice.sizes(), (plain.len() as u64, plain.iter().map(|one| one.sized().1).sum::<u64>()));
             let keys = (0..plain.len()).map(|at| slice.key(at));

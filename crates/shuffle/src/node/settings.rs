@@ -235,9 +235,9 @@ mod tests {
         };
         let settings = NodeSettings::of_memory(1 << 30).reading(PathBuf::new());
         let most = settings.range_bytes - settings.part();
-        assert!(!settings.is_large(&range(1, most - 1_000)));
-        assert!(settings.is_large(&range(1, most)));
-        assert!(settings.is_large(&range(most / 100, 0)), "records of length 0 count too");
+        assert!(!settings.is_large(&range(1, most / 2 - 1_000)));
+        assert!(settings.is_large(&range(1, most / 2)), "before and behind the sort");
+        assert!(settings.is_large(&range(most / 80, 0)), "records of length 0 count too");
         assert!(settings.is_large(&range(u64::MAX, u64::MAX)));
         let settings = NodeSettings::of_memory(1 << 40).reading(PathBuf::new());
         assert!(

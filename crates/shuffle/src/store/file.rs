@@ -86,7 +86,7 @@ pub(crate) struct BatchFile {
     path: PathBuf,
     /// None: it is closed, as files of other shuffles were added to since.
     file: Option<Box<dyn DiskFile>>,
-    /// Something of it is not synced and lies in the page cache: what follows goes there, too.
+    /// Something of it was written to the page cache: what follows goes there, too.
     is_cached: bool,
     /// What is written.
     pub(crate) end: u64,

@@ -24,7 +24,7 @@ pub struct Finder {
     /// A number less the first one, shifted so far, is its bucket.
     shift: u32,
     /// How many numbers are in buckets before each, and all of them at the end.
-    starts: Vec<usize>,
+    starts: Vec<u32>,
 }
 
 impl Finder {
@@ -71,7 +71,7 @@ impl Finder {
         match (self.words.first(), self.words.last()) {
             (Some(first), Some(last)) if *first < own && own <= *last => {
                 let bucket = ((own - first) >> self.shift) as usize;
-                let (from, upto) = (self.starts[bucket], self.starts[bucket + 1]);
+                let (from, upto) = (self.starts[bucket] as usize, self.starts[bucket + 1] as usize);
                 from + self.words[from..upto].partition_point(|word| *word < own)
             }
             (Some(_), Some(last)) if own > *last => self.words.len(),
@@ -81,7 +81,7 @@ impl Finder {
 }
 
 /// The shift and the starts of a [`Finder`], of numbers in order.
-fn buckets(words: &[u64]) -> (u32, Vec<usize>) {
+fn buckets(words: &[u64]) -> (u32, Vec<u32>) {
     let (Some(first), Some(last)) = (words.first(), words.last()) else { return (0, Vec::new()) };
     let span = last.saturating_sub(*first);
     let bits = (2 * words.len()).next_power_of_two().trailing_zeros();

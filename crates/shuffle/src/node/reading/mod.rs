@@ -386,7 +386,8 @@ impl Work {
         self.in_order(
             (&slice.plan, slice.range),
             sorters,
-            |sorted| slice.of(sorted).within(most_bytes),
+            // What an answer waits for must not keep the range, whose memory is counted until it is let go.
+            |sorted| slice.of(sorted).within(most_bytes).copied(),
             |file| file.slice(slice, most_bytes),
         )
     }
@@ -442,7 +443,8 @@ impl Work {
         self.needed(plan, range, |batch| {
             records.add(batch);
             // More than are counted are none that anybody reads.
-            records.sizes().0 <= range.records
+            let (count, bytes) = records.sizes();
+            count <= range.records && bytes <= range.bytes
         })?;
         plan.check_sizes(range, records.sizes()).map_err(|_| NotRead::Differs)?;
         Ok(records.in_order())

@@ -45,7 +45,9 @@ fn each_group_is_whole_blocks_and_its_frames_follow_one_another() {
 }
 
 fn put(disk: &FaultyDisk, path: &Path, bytes: &[u8]) {
-    let mut file = disk.create(path).unwrap();
+    // A file that is made anew keeps the former content in memory.
+    let mut file = disk.open(path).or_else(|_| disk.create(path)).unwrap();
+    file.set_len(bytes.len() as u64).unwrap();
     file.write_at(0, bytes).unwrap();
     file.sync().unwrap();
 }

@@ -158,7 +158,7 @@ fn a_bit_that_flips_is_found_by_who_reads_what_it_is_in_and_by_a_start() {
     for is_large in [false, true] {
         let (disk, reader, path) = stored(is_large);
         let whole = disk.read(&path).unwrap();
-        let frame = partage_journal::frame::FILE_HEADER;
+        let frame = partage_journal::BLOCK;
         let head = crate::store::file::head_bytes(reader.place(&key(1, 1, 1)).unwrap());
         let run = if is_large { WHOLE_FRAME_BYTES } else { 1_000 };
         // In the header, in the head, and in the records of each tag; who finds it: a count, a read of either range, of all.
