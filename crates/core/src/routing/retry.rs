@@ -18,8 +18,8 @@
 //! | Asking | `Broken`, idempotent, body kept | Resting | `Rest` |
 //! | Asking | `Misdirected`, `NotReady`, idempotent `Broken`: body not kept | Over | `GiveUp(NotKept)` |
 //! | Asking | `Broken` otherwise | Over | `GiveUp(Broken)` |
-//! | any | a row says to ask again, and no try is left | Over | `GiveUp(Tries)` |
-//! | Asking | `Slow`, a read, not hedged before, budget left | Hedging | `Hedge` |
+//! | Asking | a row says `Ask`, `AskHinted` or `Rest`, and no try is left | Over | `GiveUp(Tries)` |
+//! | Asking | `Slow`, a read, not hedged before, a try and budget left | Hedging | `Hedge` |
 //! | Asking | `Slow` otherwise | Asking | `Listen` |
 //! | Hedging | `Answer` that is good | Over | `Deliver` |
 //! | Hedging | anything else that ends one of the two | Asking | `Listen` |
@@ -29,9 +29,10 @@
 //!
 //! The last line is no error: answers and timers cross each other on the way.
 //!
-//! A try after one that reached a node takes a token of the [`Budget`]. Where a node said "not mine" or "not
-//! yet", or an idempotent request broke off, and there is no token, the router does not give up: the request rests until
-//! there is one or its deadline comes. So a drain and a killed node lose nothing, and R3 holds.
+//! A try after one that reached a node takes a token of the [`Budget`], when it begins and not before: a request that ends while
+//! it rests has taken none. Where a node said "not mine" or "not yet", or an idempotent request broke off, and there is no
+//! token after the rest, the router does not give up: the request rests until there is one or its deadline comes. So a drain and
+//! a killed node lose nothing, and R3 holds.
 //!
 //! Two drive this machine: the router, and a node that sends requests on for clients that ask any node.
 
@@ -244,7 +245,8 @@ impl Attempts {
             }
 
             (State::Asking, Event::Slow) => {
-                if !self.traits.hedged || self.hedged || !budget.spend(now) {
+                let may_hedge = self.traits.hedged && !self.hedged && self.has_try_left(policy);
+                if !may_hedge || !budget.spend(now) {
                     return Action::Listen;
                 }
                 (self.state, self.hedged, self.tries) = (State::Hedging, true, self.tries + 1);
@@ -253,7 +255,7 @@ impl Attempts {
             (State::Asking, Event::Nobody) => self.rest(now, 0, LastFailure::Nobody, policy),
             (State::Asking, Event::Misdirected { hinted }) => self.misdirected(now, hinted, policy, budget),
             (State::Asking, Event::NotReady { after_ms }) => {
-                self.refused(now, after_ms, LastFailure::NotReady, policy, budget)
+                self.refused(now, after_ms, LastFailure::NotReady, policy)
             }
             (State::Asking, Event::NotConnected { another }) => {
                 self.last_failure = LastFailure::NotConnected;
@@ -268,7 +270,7 @@ impl Attempts {
                 if !self.traits.idempotent {
                     return self.over(Reason::Broken);
                 }
-                self.refused(now, 0, LastFailure::Broken, policy, budget)
+                self.refused(now, 0, LastFailure::Broken, policy)
             }
         }
     }
@@ -278,8 +280,12 @@ impl Attempts {
         Action::GiveUp(reason)
     }
 
+    fn has_try_left(&self, policy: &RetryPolicy) -> bool {
+        self.tries < policy.tries
+    }
+
     fn ask(&mut self, action: Action, policy: &RetryPolicy) -> Action {
-        if self.tries >= policy.tries {
+        if !self.has_try_left(policy) {
             return self.over(Reason::Tries(self.last_failure));
         }
         self.tries += 1;
@@ -303,11 +309,12 @@ impl Attempts {
         budget: &mut Budget,
     ) -> Action {
         self.last_failure = LastFailure::Misdirected;
-        if hinted && !self.hint_used && self.traits.replayable && budget.spend(now) {
+        let may_follow = hinted && !self.hint_used && self.traits.replayable && self.has_try_left(policy);
+        if may_follow && budget.spend(now) {
             self.hint_used = true;
             return self.ask(Action::AskHinted, policy);
         }
-        self.refused(now, 0, LastFailure::Misdirected, policy, budget)
+        self.refused(now, 0, LastFailure::Misdirected, policy)
     }
 
     /// The node refused or broke off, after work that it had with the request: the next try takes a token, or waits until there
@@ -318,17 +325,17 @@ impl Attempts {
         after_ms: u64,
         last_failure: LastFailure,
         policy: &RetryPolicy,
-        budget: &mut Budget,
     ) -> Action {
         if !self.traits.replayable {
             return self.over(Reason::NotKept(last_failure));
         }
-        self.owes = !budget.spend(now);
+        self.owes = true;
         // After a rest the hints are about another map.
         self.hint_used = false;
         self.rest(now, after_ms, last_failure, policy)
     }
 
+    /// A rest is for another try: without one, the client gets its error at once.
     fn rest(
         &mut self,
         now: Millis,
@@ -336,6 +343,9 @@ impl Attempts {
         last_failure: LastFailure,
         policy: &RetryPolicy,
     ) -> Action {
+        if !self.has_try_left(policy) {
+            return self.over(Reason::Tries(last_failure));
+        }
         self.state = State::Resting;
         self.last_failure = last_failure;
         let whole = policy.rest_ms.saturating_mul(1 << self.rests);

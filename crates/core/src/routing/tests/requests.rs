@@ -35,14 +35,17 @@ proptest! {
         traits in traits_strategy(),
         events in prop::collection::vec((events(), 0u64..300), 0..60),
         capacity in 0u64..20,
+        tries in 1u32..20,
         seed in any::<u64>(),
     ) {
-        let policy = RetryPolicy { tries: 20, ..RetryPolicy::default() };
+        let policy = RetryPolicy { tries, ..RetryPolicy::default() };
         let mut budget = Budget::new(BudgetPolicy { capacity, ..EMPTY });
         let (begin, mut now) = (Millis(1_000), Millis(1_000));
         let mut attempts = Attempts::begin(now, &policy, traits, seed);
         let mut over = false;
-        let (mut under_way, mut paid, mut broken_at_last, mut resting) = (1i32, 0, false, false);
+        let (mut under_way, mut broken_at_last, mut resting) = (1i32, false, false);
+        // Tokens taken, tries that take one, and whether the next try is such a one.
+        let (mut paid, mut priced, mut is_priced) = (0, 0, false);
         for (event, pause) in events {
             now = now + pause;
             let before = budget.left();
@@ -62,9 +65,19 @@ proptest! {
                     prop_assert_eq!(under_way, 0, "never two at once but for a hedge");
                     prop_assert!(traits.idempotent || !broken_at_last || event != Event::Broken);
                     under_way = 1;
+                    priced += u64::from(is_priced || action == Action::AskHinted);
+                    is_priced = false;
                 }
-                Action::Hedge => { prop_assert!(traits.hedged && under_way == 1); under_way = 2; }
+                Action::Hedge => {
+                    prop_assert!(traits.hedged && under_way == 1);
+                    under_way = 2;
+                    priced += 1;
+                }
                 Action::Rest { until } => {
+                    let reached_a_node = |event| {
+                        matches!(event, Event::Misdirected { .. } | Event::NotReady { .. } | Event::Broken)
+                    };
+                    is_priced |= reached_a_node(event);
                     prop_assert!(under_way == 0 && until <= attempts.deadline());
                     prop_assert!(event != Event::Broken || (traits.idempotent && traits.replayable));
                 }
@@ -80,8 +93,8 @@ proptest! {
                 Action::Listen => {}
             }
             prop_assert!(attempts.may_be_done() || !broken_at_last);
-            prop_assert!(attempts.tries() <= policy.tries + 1);
-            prop_assert!(paid <= capacity);
+            prop_assert!(attempts.tries() <= policy.tries);
+            prop_assert!(paid == priced && paid <= capacity, "{} tokens for {} tries", paid, priced);
         }
         prop_assert_eq!(attempts.deadline(), begin + policy.deadline_ms);
     }
@@ -211,4 +224,34 @@ fn a_hint_is_used_once_in_a_row_and_rests_grow_with_jitter() {
         attempts.step(Millis(0), Event::NotReady { after_ms: 0 }, &policy, &mut budget.clone())
     };
     assert!((0..20).any(|seed| differ(seed) != differ(seed + 1)));
+}
+
+#[test]
+fn a_hedge_and_a_hint_are_tries_and_the_last_try_is_the_last() {
+    let traits = RequestTraits { idempotent: true, hedged: true, replayable: true };
+    let policy = RetryPolicy { tries: 1, ..RetryPolicy::default() };
+    let mut budget = Budget::new(BudgetPolicy { capacity: 9, ..EMPTY });
+    let mut first =
+        |event| Attempts::begin(Millis(0), &policy, traits, 1).step(Millis(0), event, &policy, &mut budget);
+    assert_eq!(first(Event::Slow), Action::Listen, "no try is left for a hedge");
+    let given_up = |last_failure| Action::GiveUp(Reason::Tries(last_failure));
+    assert_eq!(first(Event::Misdirected { hinted: true }), given_up(LastFailure::Misdirected));
+    assert_eq!(
+        first(Event::NotReady { after_ms: 5 }),
+        given_up(LastFailure::NotReady),
+        "it rests for nothing"
+    );
+    assert_eq!(budget.left(), 9, "what is not tried costs nothing");
+}
+
+#[test]
+fn a_request_that_ends_while_it_rests_takes_no_token() {
+    let traits = RequestTraits { idempotent: true, hedged: false, replayable: true };
+    let policy = RetryPolicy::default();
+    let mut budget = Budget::new(BudgetPolicy { capacity: 1, ..EMPTY });
+    let mut attempts = Attempts::begin(Millis(0), &policy, traits, 1);
+    let resting = attempts.step(Millis(0), Event::NotReady { after_ms: 0 }, &policy, &mut budget);
+    assert!(matches!(resting, Action::Rest { .. }) && budget.left() == 1);
+    attempts.step(attempts.deadline(), Event::Late, &policy, &mut budget);
+    assert_eq!(budget.left(), 1);
 }
