@@ -135,6 +135,15 @@ pub fn findings(packages: &[Package]) -> Vec<String> {
     found
 }
 
+/// Every floor of a crate that is gone: the next crate of that name would stand there unasked.
+pub fn stale_findings(packages: &[Package]) -> Vec<String> {
+    let is_there = |name: &str| packages.iter().any(|package| package.folder == format!("crates/{name}"));
+    let stale = FLOORS.iter().filter(|(name, _)| !is_there(name));
+    stale
+        .map(|(name, _)| format!("crates/{name}: is gone; take its floor away in tests/house/src/graph.rs"))
+        .collect()
+}
+
 fn floor(folder: &str) -> Option<u8> {
     match folder.split_once('/') {
         Some(("crates", name)) => FLOORS.iter().find(|(n, _)| *n == name).map(|(_, floor)| *floor),
@@ -189,6 +198,13 @@ mod tests {
     fn pair(from: &str, to: &str, kind: Kind) -> String {
         let target = format!("partage-{}", short(to));
         of(&[package(from, &[(&target, kind)]), package(to, &[])])
+    }
+
+    #[test]
+    fn a_floor_of_a_crate_that_is_gone_is_found() {
+        let found = stale_findings(&[package("crates/core", &[])]);
+        assert_eq!(found.len(), FLOORS.len() - 1);
+        assert!(found.iter().all(|one| !one.starts_with("crates/core:") && one.contains("is gone")));
     }
 
     #[test]

@@ -42,6 +42,7 @@ fn the_crate_graph_points_down() {
     let packages = tree::packages(&tree::root());
     assert!(packages.iter().any(|p| p.folder == "crates/core"), "core is a member: {packages:?}");
     none("crate graph", &graph::findings(&packages));
+    none("floors", &graph::stale_findings(&packages));
 }
 
 #[test]
@@ -49,6 +50,7 @@ fn what_is_linked_has_a_licence_that_was_weighed_and_comes_from_one_registry() {
     let linked = tree::linked(&tree::root());
     assert!(linked.iter().any(|one| one.name == "tokio"), "{} crates", linked.len());
     none("dependencies", &dependencies::findings(&linked));
+    none("licences of one crate", &dependencies::stale_findings(&linked));
     none("versions", &dependencies::wildcard_findings(&tree::packages(&tree::root())));
 }
 
