@@ -6,6 +6,7 @@ use crate::base::name::KeyspaceName;
 use crate::keyspace::sharding::slot::common_multiple;
 use crate::keyspace::sharding::{Bounds, Sharding};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Leads from the map at `from` to the map at `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,15 +75,16 @@ impl ShardMap {
         if diff.from != self.generation {
             return Err(DiffError::Gap { at: self.generation, from: diff.from });
         }
+        let shards = Arc::make_mut(&mut self.shards);
         for id in &diff.removed {
-            self.shards.remove(id);
+            shards.remove(id);
         }
         let changed = diff.changed.iter().map(|shard| (shard.id, shard.clone()));
-        if diff.changed.len() > self.shards.len() / 8 {
+        if diff.changed.len() > shards.len() / 8 {
             // Built anew the tree has full nodes: one that grew by insertion is half empty.
-            self.shards.append(&mut changed.collect());
+            shards.append(&mut changed.collect());
         } else {
-            self.shards.extend(changed);
+            shards.extend(changed);
         }
         self.generation = diff.to;
         self.parent = diff.parent;

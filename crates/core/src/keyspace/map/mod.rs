@@ -29,6 +29,7 @@ use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 /// What a replica may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -286,7 +287,7 @@ impl Shard {
     }
 }
 
-/// The shards of a keyspace with their replicas, at a generation.
+/// The shards of a keyspace with their replicas, at a generation. A copy costs the same for any number of shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardMap {
     keyspace: KeyspaceName,
@@ -294,7 +295,8 @@ pub struct ShardMap {
     partition_key: PartitionKey,
     generation: Generation,
     parent: Option<Generation>,
-    shards: BTreeMap<ShardId, Shard>,
+    /// Shared with the copies of this map: a change copies the shards first where another copy still has them.
+    shards: Arc<BTreeMap<ShardId, Shard>>,
     next_shard: ShardId,
     next_placement: PlacementId,
 }
@@ -308,7 +310,7 @@ impl ShardMap {
             partition_key,
             generation: Generation::default(),
             parent: None,
-            shards: BTreeMap::new(),
+            shards: Arc::default(),
             next_shard: ShardId(1),
             next_placement: PlacementId(1),
         }
@@ -329,7 +331,7 @@ impl ShardMap {
     /// ever. A keyspace that has had no map yet has none to go on from.
     #[must_use]
     pub fn after_loss(mut self, jump: CounterJump) -> ShardMap {
-        for shard in self.shards.values_mut() {
+        for shard in Arc::make_mut(&mut self.shards).values_mut() {
             shard.epoch = Epoch(jump.beyond(shard.epoch.0));
             if shard.has_in_sync_set() {
                 shard.configuration = Configuration(jump.beyond(shard.configuration.0));
@@ -350,7 +352,7 @@ impl ShardMap {
     /// them is deleted as an abandoned one.
     #[must_use]
     pub fn without_forming(mut self) -> ShardMap {
-        self.shards.retain(|_, shard| !matches!(shard.stage(), Stage::Forming(_)));
+        Arc::make_mut(&mut self.shards).retain(|_, shard| !matches!(shard.stage(), Stage::Forming(_)));
         self
     }
 

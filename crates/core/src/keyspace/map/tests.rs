@@ -32,6 +32,16 @@ fn one_led_shard() -> ShardMap {
 }
 
 #[test]
+fn a_copy_stays_as_it_was_when_the_map_changes() {
+    let (mut map, copy) = (one_led_shard(), one_led_shard());
+    let kept = map.clone();
+    let diff = map.edit().commit(TransactionId([9; 20]));
+    let gone = MapDiff { removed: vec![ShardId(1)], ..diff };
+    map.apply(&gone).unwrap();
+    assert!(map.is_empty() && kept == copy && kept.len() == 1);
+}
+
+#[test]
 fn a_change_of_leader_raises_the_epoch_and_keeps_one_leader() {
     let before = one_led_shard();
     let after = committed(&before, |edit| {
