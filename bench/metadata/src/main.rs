@@ -9,7 +9,9 @@ use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::map::ShardMap;
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
-use partage_metadata::{Heads, LocalServer, MapFileClient, MetadataService, Notices, Peers, transaction};
+use partage_metadata::{
+    Heads, LocalServer, MetadataServerClient, MetadataService, Notices, Peers, transaction,
+};
 use partage_service::metadata::Seen;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -121,7 +123,7 @@ struct Kept {
 }
 
 struct BenchCluster {
-    maps: MapFileClient,
+    maps: MetadataServerClient,
     servers: Vec<LocalServer>,
 }
 
@@ -142,14 +144,18 @@ impl BenchCluster {
         for (id, listener) in listeners {
             let server =
                 LocalServer::start(id.clone(), &dir.join(id.as_str()), heads.clone(), peers.clone())?;
-            let maps =
-                MapFileClient::new(heads.clone(), peers.clone(), notices.clone(), Some(server.clone()));
+            let maps = MetadataServerClient::new(
+                heads.clone(),
+                peers.clone(),
+                notices.clone(),
+                Some(server.clone()),
+            );
             let serving = Server::builder().add_service(MetadataService::server(server.clone(), Some(maps)));
             tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
             servers.push(server);
         }
         // The leader is one of the servers, as a coordinator is.
-        let maps = MapFileClient::new(heads, peers, notices, servers.first().cloned());
+        let maps = MetadataServerClient::new(heads, peers, notices, servers.first().cloned());
         Ok(BenchCluster { maps, servers })
     }
 

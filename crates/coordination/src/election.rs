@@ -92,6 +92,25 @@ pub struct Election {
     highest: Arc<AtomicU64>,
 }
 
+/// A transaction that the backend refuses when a leadership has ended. Only [`Leadership::fence`] makes one: what takes it,
+/// such as a store of maps, cannot be made to write for a deposed leader.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct FencedTransaction(Transaction);
+
+impl FencedTransaction {
+    /// Adds all that `other` requires and changes.
+    pub fn and(self, other: Transaction) -> Self {
+        Self(self.0.and(other))
+    }
+}
+
+impl From<FencedTransaction> for Transaction {
+    fn from(fenced: FencedTransaction) -> Self {
+        fenced.0
+    }
+}
+
 /// A won election. Holds as long as the session and the leader key do.
 #[derive(Clone, Debug)]
 pub struct Leadership {
@@ -167,18 +186,33 @@ impl Leadership {
         &self.committed
     }
 
-    /// A [fenced](Self::fence) commit got that version: a store that later lacks it
-    /// has gone back, and [`LeaderLease`](crate::LeaderLease) deposes the leader.
-    pub fn committed(&self, version: Version) {
-        self.seen.learned(version);
-        self.committed.learned(version);
+    /// Adds the condition that this leadership still holds, and the mark of its commits: [`FENCE_STEPS`] steps.
+    pub fn fence(&self, transaction: Transaction) -> FencedTransaction {
+        let (commit, term) = self.commit_mark();
+        // First: of several conditions that do not hold, the refusal names this one.
+        let fence = Transaction::new().when(&self.leader, Expected::At(self.version)).put(commit, term);
+        FencedTransaction(fence.and(transaction))
     }
 
-    /// Adds the condition that this leadership still holds, and the mark of its commits: [`FENCE_STEPS`] steps.
-    #[must_use]
-    pub fn fence(&self, transaction: Transaction) -> Transaction {
-        let (commit, term) = self.commit_mark();
-        transaction.when(&self.leader, Expected::At(self.version)).put(commit, term)
+    /// Commits what it has fenced, and notes the version: a store that later lacks it has gone back, and
+    /// [`LeaderLease`](crate::LeaderLease) deposes the leader.
+    ///
+    /// # Errors
+    /// The backend's; whether the fence has refused it says [`Leadership::is_fenced_off`].
+    pub async fn commit(
+        &self,
+        coordination: &dyn Coordination,
+        transaction: FencedTransaction,
+    ) -> Result<Version> {
+        let version = coordination.commit(transaction.into()).await?;
+        self.committed(version);
+        Ok(version)
+    }
+
+    /// A commit of this leadership got that version.
+    pub(crate) fn committed(&self, version: Version) {
+        self.seen.learned(version);
+        self.committed.learned(version);
     }
 
     /// Whether the backend refused a commit because this leadership has ended.
@@ -307,8 +341,8 @@ impl Election {
 
     /// Resigns: the next leader need not wait for the session to end.
     pub async fn resign(&self, leadership: Leadership) -> Result<()> {
-        let transaction = leadership.fence(Transaction::new()).delete(&self.leader);
-        self.coordination.commit(transaction).await.map(|_| ())
+        let transaction = leadership.fence(Transaction::new().delete(&self.leader));
+        self.coordination.commit(transaction.into()).await.map(|_| ())
     }
 
     fn leadership(&self, term: Term, version: Version, value: Bytes, set_back: Option<Term>) -> Leadership {

@@ -64,7 +64,7 @@ pub mod zookeeper;
 pub use claim::{ABOUT, ClusterId, RestoreMark, check_vacant, claim, cluster_of};
 pub use connect::connect;
 pub use contract::{Coordination, Limits, Listing, Remark, Weight};
-pub use election::{Election, FENCE_STEPS, Leader, Leadership, Term};
+pub use election::{Election, FENCE_STEPS, FencedTransaction, Leader, Leadership, Term};
 pub use error::{Advice, Error, Result};
 pub use key::{Key, KeyError, Scope};
 pub use late::Late;

@@ -177,6 +177,14 @@ impl Transaction {
         self
     }
 
+    /// Adds all that `other` requires and changes.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.conditions.extend(other.conditions);
+        self.operations.extend(other.operations);
+        self
+    }
+
     /// Bytes of all keys and values in it.
     #[must_use]
     pub fn size_bytes(&self) -> usize {

@@ -42,7 +42,7 @@ mod service;
 mod standby;
 
 pub use backend::Backing;
-pub use backend::map_store::keeps_maps;
+pub use backend::map_store::stores_maps_inline;
 pub use backend::store::StoreError;
 pub use limits::SESSION_MS;
 pub use service::{Config, Coordinator, StartError};

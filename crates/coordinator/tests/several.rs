@@ -450,7 +450,7 @@ async fn who_is_left_of_two_goes_on() {
 
 /// A root whose maps the store kept, restored from a backup for instance: they go to the metadata servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn maps_in_the_store_move_out() {
+async fn maps_that_are_stored_inline_move_to_metadata_servers() {
     let mut several = Several::start(Kept::InStore, LONG, &["c1"]).await;
     several.create_named("c1", "k").await;
     several.register("c1", "k", "north").await;

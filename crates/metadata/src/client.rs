@@ -1,8 +1,8 @@
 //! Reading and changing maps and lists of servers, by way of the servers: the driver of [`Changing`].
 //!
-//! A leader that commits several records together calls [`MapFileClient::prepare`] for each map, puts
+//! A leader that commits several records together calls [`MetadataServerClient::prepare`] for each map, puts
 //! [`Prepared::swap_in`] of all of them into its own transaction, and then calls [`Prepared::finish`] with the
-//! outcome. [`MapFileClient::change`] is the same with a transaction that has the swap alone.
+//! outcome. [`MetadataServerClient::change`] is the same with a transaction that has the swap alone.
 
 use crate::head::{HeadError, Heads};
 use crate::limits;
@@ -51,7 +51,7 @@ pub enum ChangeError {
 
 /// The client of metadata servers. A copy is the same.
 #[derive(Clone)]
-pub struct MapFileClient {
+pub struct MetadataServerClient {
     heads: Heads,
     peers: Peers,
     notices: Notices,
@@ -64,22 +64,27 @@ pub struct MapFileClient {
 pub enum Base {
     /// The map behind that head.
     Head(Seen),
-    /// No map: it is created on these servers, see [`MapFileClient::draw`].
+    /// No map: it is created on these servers, see [`MetadataServerClient::draw`].
     Nothing(Vec<NodeId>),
 }
 
 /// A change that a majority has on disk, ready to be swapped in. Dropped, its fate is unknown; the servers find
 /// it out.
 pub struct Prepared {
-    client: MapFileClient,
+    client: MetadataServerClient,
     keyspace: KeyspaceName,
     changing: Changing,
 }
 
-impl MapFileClient {
+impl MetadataServerClient {
     /// By way of those heads and servers.
-    pub fn new(heads: Heads, peers: Peers, notices: Notices, here: Option<LocalServer>) -> MapFileClient {
-        MapFileClient { heads, peers, notices, here }
+    pub fn new(
+        heads: Heads,
+        peers: Peers,
+        notices: Notices,
+        here: Option<LocalServer>,
+    ) -> MetadataServerClient {
+        MetadataServerClient { heads, peers, notices, here }
     }
 
     /// The head of a keyspace.
@@ -153,7 +158,7 @@ impl MapFileClient {
     ///
     /// # Errors
     /// When a majority cannot be had: nothing has happened, nor will. Within [`limits::AGAIN`] the same change may be
-    /// prepared again, or else [abandoned](MapFileClient::abandon).
+    /// prepared again, or else [abandoned](MetadataServerClient::abandon).
     pub async fn prepare(
         &self,
         keyspace: &KeyspaceName,
@@ -285,7 +290,7 @@ impl MapFileClient {
     }
 
     /// Whether the server in this process, if it is one of those of `base`, stores that change now. It is to be
-    /// [abandoned](MapFileClient::abandon) afterwards.
+    /// [abandoned](MetadataServerClient::abandon) afterwards.
     pub async fn is_stored_here(&self, keyspace: &KeyspaceName, base: &Base, change: &Change) -> bool {
         let servers = match base {
             Base::Head(seen) => &seen.head.servers,

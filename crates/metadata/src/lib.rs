@@ -11,8 +11,8 @@
 //!
 //! - [`LocalServer`] is a metadata server: all keyspaces of one process, each a task with its machine and its files.
 //! - [`MetadataService`] is its gRPC service; [`Peers`] knows where the others are.
-//! - [`MapFileClient`] reads and changes maps and lists of servers: by [`MapFileClient::change`] alone, or by
-//!   [`MapFileClient::prepare`] for a leader that puts the swap into a transaction of its own.
+//! - [`MetadataServerClient`] reads and changes maps and lists of servers: by [`MetadataServerClient::change`] alone, or by
+//!   [`MetadataServerClient::prepare`] for a leader that puts the swap into a transaction of its own.
 //! - [`Notices`] tells servers what became of a change, until they have heard.
 //!
 //! A whole keyspace is one directory, `<data>/<keyspace>`, and each METADATA file in it has the name of the
@@ -32,7 +32,7 @@ mod store_stream;
 pub fn transaction() -> partage_core::base::id::TransactionId {
     partage_core::base::id::TransactionId(partage_random::bytes())
 }
-pub use client::{Base, ChangeError, MapFileClient, Prepared};
+pub use client::{Base, ChangeError, MetadataServerClient, Prepared};
 pub use head::{HeadError, Heads, swapped};
 pub use map_files::{DamagedMapFile, MapFiles, WriteError};
 pub use notices::Notices;

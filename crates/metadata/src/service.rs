@@ -1,6 +1,6 @@
 //! The gRPC service of a metadata server; see `metadata.proto` for what each call means.
 
-use crate::client::{ChangeError, MapFileClient};
+use crate::client::{ChangeError, MetadataServerClient};
 use crate::limits;
 use crate::server::LocalServer;
 use futures::StreamExt;
@@ -21,13 +21,16 @@ use tonic::{Code, Request, Response, Status, Streaming};
 pub struct MetadataService {
     server: LocalServer,
     /// None: changes are not made by this service.
-    client: Option<MapFileClient>,
+    client: Option<MetadataServerClient>,
 }
 
 impl MetadataService {
     /// In front of that server. `client` makes the changes that clients ask for; without it they are refused: where a
     /// leader changes maps together with other records, it alone may.
-    pub fn server(server: LocalServer, client: Option<MapFileClient>) -> MetadataServer<MetadataService> {
+    pub fn server(
+        server: LocalServer,
+        client: Option<MetadataServerClient>,
+    ) -> MetadataServer<MetadataService> {
         MetadataServer::new(MetadataService { server, client })
             .max_decoding_message_size(MESSAGE_BYTES)
             .max_encoding_message_size(MESSAGE_BYTES)

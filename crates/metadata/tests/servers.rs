@@ -12,7 +12,7 @@ use partage_core::keyspace::key::HashRange;
 use partage_core::keyspace::map::{MapDiff, ShardMap};
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_metadata::{
-    Base, ChangeError, Heads, LocalServer, MapFileClient, MetadataService, Notices, Peers, transaction,
+    Base, ChangeError, Heads, LocalServer, MetadataServerClient, MetadataService, Notices, Peers, transaction,
 };
 use partage_service::metadata::change::{Change, Failed, Notice, Swapped};
 use partage_service::metadata::discover::Status;
@@ -38,7 +38,7 @@ struct TestCluster {
     dir: TempDir,
     directory: watch::Sender<Addresses>,
     running: BTreeMap<NodeId, (LocalServer, JoinHandle<()>)>,
-    maps: MapFileClient,
+    maps: MetadataServerClient,
     peers: Peers,
     notices: Notices,
 }
@@ -57,7 +57,8 @@ impl TestCluster {
         let directory = watch::Sender::new(Addresses::new());
         let peers = Peers::new(Arc::new(directory.subscribe()));
         let notices = Notices::start(peers.clone());
-        let maps = MapFileClient::new(Heads::new(coordination.clone()), peers.clone(), notices.clone(), None);
+        let maps =
+            MetadataServerClient::new(Heads::new(coordination.clone()), peers.clone(), notices.clone(), None);
         let dir = tempfile::tempdir().unwrap();
         let mut cluster =
             TestCluster { coordination, dir, directory, running: BTreeMap::new(), maps, peers, notices };
@@ -73,7 +74,8 @@ impl TestCluster {
         let heads = Heads::new(self.coordination.clone());
         let data = self.dir.path().join(name(server).as_str());
         let local = LocalServer::start(name(server), &data, heads.clone(), self.peers.clone()).unwrap();
-        let maps = MapFileClient::new(heads, self.peers.clone(), self.notices.clone(), Some(local.clone()));
+        let maps =
+            MetadataServerClient::new(heads, self.peers.clone(), self.notices.clone(), Some(local.clone()));
         let service = MetadataService::server(local.clone(), Some(maps));
         let serving = Server::builder().add_service(service);
         let task = tokio::spawn(async move {

@@ -44,7 +44,7 @@ impl Led {
         assert_eq!(deposed, Deposed::KeyGone(Key::new("election/leader").unwrap()), "{place}");
         assert!(self.session.is_live(), "{place}: it heard so while its session lives");
         let late = self.leadership.fence(Transaction::new().put(&Key::new("map").unwrap(), "late"));
-        let refused = self.store.commit(late).await;
+        let refused = self.leadership.commit(&*self.store, late).await;
         assert!(matches!(refused, Err(Error::Refused { .. })), "{place}: {refused:?}");
         let again = self.election.lead(&self.session, Bytes::new).await.unwrap();
         assert!(again.term() > self.leadership.term(), "{place}");

@@ -5,7 +5,7 @@ use crate::coordination::CoordinationArgs;
 use crate::door::{DoorArgs, make_state_private};
 use crate::output::{Failure, Output, say};
 use clap::Args;
-use partage_coordinator::{Backing, Config, Coordinator, keeps_maps};
+use partage_coordinator::{Backing, Config, Coordinator, stores_maps_inline};
 use partage_door::state::make_private;
 use partage_wire::config::CoordinatorFile;
 use std::net::SocketAddr;
@@ -55,17 +55,19 @@ impl CoordinatorArgs {
         }
         match &config.backing {
             Backing::Memory => say("no --data-dir: the state is in memory, and gone when this process ends"),
-            Backing::Shared { target, data_dir: Some(_), .. } if keeps_maps(target.backend) => {
+            Backing::Shared { target, data_dir: Some(_), .. } if stores_maps_inline(target.backend) => {
                 say(&format!(
                     "--data-dir keeps the highest term that was seen, and nothing else: {} keeps the maps",
                     target.backend
                 ));
             }
-            Backing::Shared { target, data_dir: None, .. } if keeps_maps(target.backend) => say(&format!(
-                "no --data-dir: give it one that outlives this process, for the highest term that was seen; without it \
+            Backing::Shared { target, data_dir: None, .. } if stores_maps_inline(target.backend) => {
+                say(&format!(
+                    "no --data-dir: give it one that outlives this process, for the highest term that was seen; without it \
                  a term can be given out twice after {} was restored from an older state",
-                target.backend
-            )),
+                    target.backend
+                ))
+            }
             Backing::Directory(_) | Backing::Shared { .. } | Backing::Open { .. } => {}
         }
         let Some(coordinator) = signals.unless_asked(Coordinator::start(config)).await else { return Ok(()) };

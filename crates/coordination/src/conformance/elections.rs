@@ -61,15 +61,15 @@ pub(super) async fn a_deposed_leader_is_refused(subject: &dyn Subject) {
     let (one, two) = (Bytes::from_static(b"one"), Bytes::from_static(b"two"));
     let map = key("map");
     let old = leads(&first, &first_session, &one, TTL).await;
-    ok(store.commit(old.fence(Transaction::new().put(&map, "first"))).await);
+    ok(old.commit(&*store, old.fence(Transaction::new().put(&map, "first"))).await);
     let deadline = first_session.deadline();
     // Dropped, not ended: as if the process had been stopped.
     drop(first_session);
     let new = leads(&second, &second_session, &two, TTL + subject.expiry_bound()).await;
     assert!(partage_clock::Instant::now() >= deadline, "elected while the old leader could think it led");
     assert!(new.term() > old.term());
-    ok(store.commit(new.fence(Transaction::new().put(&map, "second"))).await);
-    let late = store.commit(old.fence(Transaction::new().put(&map, "late"))).await;
+    ok(new.commit(&*store, new.fence(Transaction::new().put(&map, "second"))).await);
+    let late = old.commit(&*store, old.fence(Transaction::new().put(&map, "late"))).await;
     assert!(matches!(refused(late), Error::Refused { .. }));
     assert_eq!(ok(store.read(&map).await).map(|entry| entry.value), Some(Bytes::from_static(b"second")));
 }
@@ -85,7 +85,7 @@ pub(super) async fn a_leader_key_of_no_session_is_nobodys(subject: &dyn Subject)
         ok(store.commit(Transaction::new().put(&leader, Bytes::copy_from_slice(value))).await);
         let new = leads(&second, &second_session, &two, TTL).await;
         assert_eq!(new.term().get(), old.term().get() + 1, "terms go on as they were counted");
-        let late = store.commit(old.fence(Transaction::new().put(&key("map"), "late"))).await;
+        let late = old.commit(&*store, old.fence(Transaction::new().put(&key("map"), "late"))).await;
         assert!(matches!(refused(late), Error::Refused { .. }), "the former leader changes nothing");
         ok(second.resign(new).await);
     }
@@ -103,7 +103,7 @@ pub(super) async fn terms_only_grow(subject: &dyn Subject) {
                 let leadership = leads(&election, &session, &me, Duration::from_secs(20)).await;
                 let at = key(&format!("led/{:04}", leadership.term().get()));
                 let said = Transaction::new().when(&at, crate::Expected::Absent).put(&at, me);
-                ok(store.commit(leadership.fence(said)).await);
+                ok(leadership.commit(&*store, leadership.fence(said)).await);
                 terms.push(leadership.term());
                 ok(election.resign(leadership).await);
             }
@@ -190,7 +190,8 @@ pub(super) async fn a_leader_hears_that_it_is_deposed(subject: &dyn Subject) {
         let deposed = is_deposed(&lease, &session).await;
         let expected: fn(Key) -> Deposed = if replaced { Deposed::KeyReplaced } else { Deposed::KeyGone };
         assert_eq!(deposed, expected(at.clone()));
-        let late = store.commit(leadership.fence(Transaction::new().put(&key("map"), "late"))).await;
+        let late =
+            leadership.commit(&*store, leadership.fence(Transaction::new().put(&key("map"), "late"))).await;
         assert!(matches!(refused(late), Error::Refused { .. }));
         if !replaced {
             let again = leads(&election, &session, &Bytes::new(), TTL).await;
@@ -219,8 +220,7 @@ pub(super) async fn a_leader_hears_that_the_root_is_not_its_clusters(subject: &d
 pub(super) async fn a_leader_hears_that_the_store_went_back(subject: &dyn Subject) {
     let (store, election, session, leadership, lease) = leader_with_lease(subject).await;
     for _ in 0..3 {
-        let version = ok(store.commit(leadership.fence(Transaction::new().put(&key("map"), "new"))).await);
-        leadership.committed(version);
+        ok(leadership.commit(&*store, leadership.fence(Transaction::new().put(&key("map"), "new"))).await);
     }
     tokio::time::sleep(TTL).await;
     assert_eq!(lease.check(), Ok(()), "it is where the leader left it");
@@ -243,8 +243,8 @@ pub(super) async fn a_leader_hears_that_the_store_went_back(subject: &dyn Subjec
 /// versions leapt, as they do at each start of a MySQL, and after a restore of etcd that bumps revisions.
 pub(super) async fn a_leader_hears_that_its_commit_is_gone(subject: &dyn Subject) {
     let (store, election, session, leadership, lease) = leader_with_lease(subject).await;
-    let found = ok(store.commit(leadership.fence(Transaction::new().put(&key("map"), "new"))).await);
-    leadership.committed(found);
+    let found =
+        ok(leadership.commit(&*store, leadership.fence(Transaction::new().put(&key("map"), "new"))).await);
     // What others commit, or the leader by no fence, is not the leader's.
     for value in ["other", "another"] {
         ok(store.commit(Transaction::new().put(&key("others"), value)).await);

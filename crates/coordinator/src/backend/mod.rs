@@ -8,7 +8,7 @@ pub mod terms;
 use crate::backend::map_store::inline::InlineMaps;
 use crate::backend::map_store::local_metadata::LocalMetadata;
 use crate::backend::map_store::replicated::ReplicatedMaps;
-use crate::backend::map_store::{MapStore, keeps_maps};
+use crate::backend::map_store::{MapStore, stores_maps_inline};
 use crate::backend::store::StoreError;
 use crate::backend::terms::Terms;
 use crate::limits;
@@ -39,7 +39,7 @@ pub enum Backing {
         /// The backend.
         target: Box<Target>,
         /// Where this coordinator keeps the highest term that it has seen, and its part of the maps: that for backends
-        /// of which one value cannot hold a map, and for no others ([`keeps_maps`]).
+        /// of which one value cannot hold a map, and for no others ([`stores_maps_inline`]).
         data_dir: Option<PathBuf>,
         /// Time-to-live of its session: how long the others wait for a leader that was killed.
         session: Duration,
@@ -190,14 +190,14 @@ impl BackendConnection {
                 (embedded.clone(), Some(embedded.clone()), OWN_SESSION, embedded.cluster())
             }
             Backing::Shared { target, data_dir, session } => {
-                let backend_keeps_maps = keeps_maps(target.backend);
-                if !backend_keeps_maps && data_dir.is_none() {
+                let is_inline = stores_maps_inline(target.backend);
+                if !is_inline && data_dir.is_none() {
                     return Err(StoreError::NoDirectory { backend: target.backend.to_string() });
                 }
                 let coordination = connect(target).await?;
                 let root = claim_root(&*coordination, &target.to_string(), known).await?;
                 about = Some(root.about);
-                files = data_dir.as_deref().filter(|_| !backend_keeps_maps);
+                files = data_dir.as_deref().filter(|_| !is_inline);
                 (coordination, None, *session, root.cluster)
             }
             Backing::Open { coordination, data_dir, session } => {
@@ -290,6 +290,19 @@ impl BackendConnection {
         if let Some(embedded) = &self.embedded {
             embedded.close().await;
         }
+    }
+}
+
+/// Computes on a thread for blocking work, so that the decision loop answers workers meanwhile. The loop awaits each such work
+/// before the next, so one thread at most is taken.
+pub async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(panicked) => match panicked.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends, and every task with it.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 

@@ -151,15 +151,16 @@ impl Restore {
         let last =
             Term::new(CounterJump::at(self.clock.moment().wall_ms).beyond(self.leadership.term().get()));
         let (key, value) = Election::last_term(&Key::new(ELECTION).map_err(StoreError::from)?, last)?;
-        let transaction = self.leadership.fence(Transaction::new()).put(&key, value);
+        let transaction = Transaction::new().put(&key, value);
         match self.destination {
             Destination::Root(mark) => {
-                self.coordination.commit(mark.end(transaction)?).await?;
+                let transaction = self.leadership.fence(mark.end(transaction)?);
+                self.leadership.commit(&*self.coordination, transaction).await?;
                 self.election.resign(self.leadership).await?;
                 Ok(self.coordination.end_session(self.session.id()).await?)
             }
             Destination::Directory { embedded, filled, place } => {
-                self.coordination.commit(transaction).await?;
+                self.leadership.commit(&*self.coordination, self.leadership.fence(transaction)).await?;
                 embedded.close().await;
                 moved(&filled, &place)
             }

@@ -1,6 +1,6 @@
 //! The task that owns the cluster. Other tasks talk to it through a [`DecisionLoop`] handle.
 
-use crate::backend::store::{CommitAttempt, Store, StoreError};
+use crate::backend::store::{Commit, CommitAttempt, Store, StoreError};
 use crate::clock::Clock;
 use crate::lead::order_channels::{OrderChannels, OrderReceiver};
 use crate::limits;
@@ -444,10 +444,10 @@ impl Task {
         replies: &mut Vec<Reply>,
     ) -> Result<Committed, LoopError> {
         let begun = tokio::time::Instant::now();
-        let commit = self.store.prepare(&writes, &self.cluster);
+        let commit = Commit::of(writes, &self.cluster);
         let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
         let mut store_wait = StoreWait::new(cluster, lead, *clock, (beats, waiting));
-        let outcome = store_wait.answers(pending, async { store.carry_out(commit?).await }).await;
+        let outcome = store_wait.answers(pending, store.carry_out(commit)).await;
         let has_heard = store_wait.has_heard;
         if let Err(error) = outcome {
             let Some(not_stored) = NotStored::of(&error, self.store.last_attempt()) else {

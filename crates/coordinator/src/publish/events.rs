@@ -12,7 +12,7 @@
 //! is written over.
 
 use crate::limits;
-use partage_coordination::{Coordination, Error, Key, Leadership, Scope, Transaction};
+use partage_coordination::{Coordination, Error, FencedTransaction, Key, Leadership, Scope, Transaction};
 use partage_core::base::settings::Settings;
 use partage_core::cluster::event::Event as CoreEvent;
 use partage_wire::json::{Event, EventActor, EventPage, EventPlace, Events};
@@ -287,9 +287,8 @@ async fn write(
     }
     let Ok(transaction) = transaction(&pending, leadership) else { return Ok(()) };
     let mut unstored = Unstored { log, pending: Some(pending) };
-    let version = coordination.commit(transaction).await?;
+    leadership.commit(coordination, transaction).await?;
     unstored.pending = None;
-    leadership.committed(version);
     Ok(())
 }
 
@@ -310,8 +309,8 @@ impl Drop for Unstored<'_> {
 fn transaction(
     pending: &PendingWrites,
     leadership: &Leadership,
-) -> Result<Transaction, partage_coordination::KeyError> {
-    let mut transaction = leadership.fence(Transaction::new());
+) -> Result<FencedTransaction, partage_coordination::KeyError> {
+    let mut transaction = Transaction::new();
     for (slot, lines) in &pending.puts {
         let key = events_key(*slot);
         transaction = transaction.put(&Key::new(&key)?, seal_events(&key, lines));
@@ -319,7 +318,7 @@ fn transaction(
     for slot in &pending.deletes {
         transaction = transaction.delete(&Key::new(events_key(*slot))?);
     }
-    Ok(transaction)
+    Ok(leadership.fence(transaction))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Words of fixed lists: statuses that are enums in `core` and strings in JSON.
+//! Words of fixed lists: statuses that are enums in `core` or `service`, and strings in JSON.
 //!
 //! A program that reads an answer compares values, not strings. An answer of a later version may have a word that this one does
 //! not know: it is kept, is equal to no value, and is shown as it came.
@@ -116,7 +116,7 @@ impl<'de, T: Words> Deserialize<'de> for FixedWord<T> {
     }
 }
 
-/// Names the types of core whose values have one word each.
+/// Names the types of `core` and `service` whose values have one word each.
 macro_rules! words_of {
     ($($list:ident: $all:expr),+ $(,)?) => {
         $(impl Words for $list {

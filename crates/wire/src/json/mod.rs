@@ -64,7 +64,7 @@ pub(crate) fn is_zero_ms(ms: &u64) -> bool {
     *ms == 0
 }
 
-/// A word of core as the JSON forms write it: `UnloadFinal` is `unload_final`.
+/// A name of a role or state as the JSON forms write it: `UnloadFinal` is `unload_final`.
 pub fn word(role_or_state: impl std::fmt::Display) -> String {
     let mut word = String::new();
     for letter in role_or_state.to_string().chars() {

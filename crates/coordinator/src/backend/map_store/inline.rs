@@ -1,11 +1,11 @@
 //! Maps as records of the backend, beside all others: the [encoder](partage_wire::stored) puts each change into the transaction
 //! of the commit, so this store has nothing to add to it.
 
-use super::{CurrentMap, FoundMaps, MapChange, MapChanges, MapStore, StillLeads};
+use super::{CurrentMap, FoundMaps, MapStore, MapUpdate, MapWrites, StillLeads};
 use crate::backend::store::StoreError;
 use crate::clock::Clock;
 use async_trait::async_trait;
-use partage_coordination::{Coordination, Leadership, Transaction, Version};
+use partage_coordination::{Coordination, FencedTransaction, Leadership};
 use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::Write;
 use partage_service::metadata::Head;
@@ -13,7 +13,7 @@ use partage_wire::stored::{Batch, EncodeError, StoreEncoder};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The maps in a backend that keeps them.
+/// The maps in a backend that stores them.
 pub struct InlineMaps {
     coordination: Arc<dyn Coordination>,
     leadership: Leadership,
@@ -35,11 +35,11 @@ impl MapStore for InlineMaps {
         Err(StoreError::Elsewhere { keyspace, servers })
     }
 
-    async fn gives(&self, _name: &KeyspaceName) -> bool {
+    async fn can_read(&self, _name: &KeyspaceName) -> bool {
         true
     }
 
-    fn keeps(&self, _name: &KeyspaceName) -> bool {
+    fn contains(&self, _name: &KeyspaceName) -> bool {
         true
     }
 
@@ -48,16 +48,16 @@ impl MapStore for InlineMaps {
         encoder: &mut StoreEncoder,
         writes: &[Write],
         map: CurrentMap<'_>,
-    ) -> Result<Vec<(Batch, MapChanges)>, EncodeError> {
-        Ok(vec![(encoder.encode(writes, map)?, MapChanges::default())])
+    ) -> Result<Vec<(Batch, MapWrites)>, EncodeError> {
+        Ok(vec![(encoder.encode(writes, map)?, MapWrites::default())])
     }
 
-    async fn commit(&self, transaction: Transaction, _changes: &MapChanges) -> Result<Version, StoreError> {
-        let outcome = self.coordination.commit(transaction).await;
-        outcome.map_err(|error| StoreError::of_fenced(&self.leadership, error))
+    async fn commit(&self, transaction: FencedTransaction, _maps: &MapWrites) -> Result<(), StoreError> {
+        let outcome = self.leadership.commit(&*self.coordination, transaction).await;
+        outcome.map(drop).map_err(|error| StoreError::of_fenced(&self.leadership, error))
     }
 
-    async fn has_room(&self, _changes: &[MapChange]) -> Result<(), StoreError> {
+    async fn has_room(&self, _updates: &[MapUpdate]) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::limits;
 use axum::Router;
 use partage_coordination::{ClusterId, Coordination, Key, Scope, View};
 use partage_core::base::name::NodeId;
-use partage_metadata::{Heads, LocalServer, MapFileClient, MetadataService, Notices, Peers};
+use partage_metadata::{Heads, LocalServer, MetadataServerClient, MetadataService, Notices, Peers};
 use partage_wire::stored::{COORDINATORS, Presence};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub type Addresses = BTreeMap<NodeId, String>;
 /// The metadata server of this process, and the way to the others. Dropped, it looks for nobody any more.
 pub struct LocalMetadata {
     server: LocalServer,
-    client: MapFileClient,
+    client: MetadataServerClient,
     directory: watch::Receiver<Addresses>,
     watching: AbortHandle,
 }
@@ -66,7 +66,7 @@ impl LocalMetadata {
         let data = dir.join(MAPS).join(cluster.to_string());
         let server = LocalServer::start(me, &data, heads.clone(), peers.clone())?;
         let notices = Notices::start(peers.clone());
-        let client = MapFileClient::new(heads, peers, notices, Some(server.clone()));
+        let client = MetadataServerClient::new(heads, peers, notices, Some(server.clone()));
         Ok(LocalMetadata { server, client, directory: there, watching })
     }
 
@@ -77,7 +77,7 @@ impl LocalMetadata {
     }
 
     /// Reads and changes maps by way of all servers.
-    pub fn client(&self) -> &MapFileClient {
+    pub fn client(&self) -> &MetadataServerClient {
         &self.client
     }
 

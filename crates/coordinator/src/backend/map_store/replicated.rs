@@ -2,23 +2,27 @@
 //! changes of maps as parts of its commits.
 //!
 //! A change is first stored by most of the servers of its map, then its head is swapped in the transaction of the
-//! commit. In between somebody may have joined the list, or been missing: then it is prepared again.
+//! commit. In between a server may have joined the list, or been missing: then the change is prepared again. What the servers
+//! store is made once, before the first try; a try stores that, which a server takes any number of times, and swaps.
 
 use super::local_metadata::{Addresses, LocalMetadata};
-use super::{CurrentMap, FoundMaps, MapChange, MapChanges, MapStore, StillLeads, upkeep};
+use super::{CurrentMap, FoundMaps, MapStore, MapUpdate, MapWrites, StillLeads, upkeep};
+use crate::backend::off_loop;
 use crate::backend::store::StoreError;
 use crate::clock::Clock;
 use crate::limits::{MAPS_AT_ONCE, PREPARE_AGAIN_MS, PREPARE_MS};
 use async_trait::async_trait;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use partage_coordination::{Coordination, Error, Expected, Key, Leadership, Transaction, Version};
+use partage_coordination::{
+    Coordination, Error, Expected, FencedTransaction, Key, Leadership, Transaction, Version,
+};
 use partage_core::base::id::Generation;
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_core::cluster::Write;
 use partage_core::keyspace::map::ShardMap;
 use partage_metadata::limits::AGAIN;
-use partage_metadata::{Base, ChangeError, MapFileClient, Prepared, swapped};
+use partage_metadata::{Base, ChangeError, MetadataServerClient, Prepared, swapped};
 use partage_service::metadata::change::{Change, Failed};
 use partage_service::metadata::upkeep::remaining;
 use partage_service::metadata::{Head, Seen};
@@ -34,7 +38,7 @@ pub struct ReplicatedMaps {
     coordination: Arc<dyn Coordination>,
     leadership: Leadership,
     /// Asks the servers.
-    pub(super) client: MapFileClient,
+    pub(super) client: MetadataServerClient,
     /// As they were last seen.
     heads: Mutex<BTreeMap<KeyspaceName, Seen>>,
     /// The servers that are there; changes when one comes or goes.
@@ -47,11 +51,11 @@ impl MapStore for ReplicatedMaps {
         self.find(heads).await
     }
 
-    async fn gives(&self, name: &KeyspaceName) -> bool {
+    async fn can_read(&self, name: &KeyspaceName) -> bool {
         self.client.latest(name).await.is_ok()
     }
 
-    fn keeps(&self, name: &KeyspaceName) -> bool {
+    fn contains(&self, name: &KeyspaceName) -> bool {
         self.heads().contains_key(name)
     }
 
@@ -61,44 +65,46 @@ impl MapStore for ReplicatedMaps {
         encoder: &mut StoreEncoder,
         writes: &[Write],
         map: CurrentMap<'_>,
-    ) -> Result<Vec<(Batch, MapChanges)>, EncodeError> {
+    ) -> Result<Vec<(Batch, MapWrites)>, EncodeError> {
         let parts = in_turn(writes).into_iter().map(|writes| -> Result<_, EncodeError> {
             let (batch, diffs) = encoder.encode_apart(writes)?;
             let empty =
                 |map: &ShardMap| ShardMap::empty(map.keyspace().clone(), map.sharding(), map.partition_key());
-            let changed = diffs.into_iter().map(|(name, diffs)| MapChange {
+            let updated = diffs.into_iter().map(|(name, diffs)| MapUpdate {
                 name: name.clone(),
                 diffs: diffs.into_iter().map(|diff| Arc::new(diff.clone())).collect(),
                 empty: map(name).map(empty),
             });
-            let dropped = writes.iter().filter_map(|write| match write {
+            let deleted = writes.iter().filter_map(|write| match write {
                 Write::DropKeyspace(name) => Some(name.clone()),
                 _ => None,
             });
-            Ok((batch, MapChanges { changed: changed.collect(), dropped: dropped.collect() }))
+            Ok((batch, MapWrites { updated: updated.collect(), deleted: deleted.collect() }))
         });
         parts.collect()
     }
 
-    async fn commit(&self, transaction: Transaction, changes: &MapChanges) -> Result<Version, StoreError> {
-        let version = self.swap(transaction, &changes.changed).await?;
-        changes.dropped.iter().for_each(|name| self.forget(name));
-        Ok(version)
+    async fn commit(&self, transaction: FencedTransaction, maps: &MapWrites) -> Result<(), StoreError> {
+        self.swap(transaction, &maps.updated).await?;
+        maps.deleted.iter().for_each(|name| self.forget(name));
+        Ok(())
     }
 
     /// The servers store the changes and abandon them: no head is swapped. With room on this coordinator's own disk it is enough,
     /// as it may keep the map alone; with room on another's, too, as that one may lead.
-    async fn has_room(&self, changes: &[MapChange]) -> Result<(), StoreError> {
-        for change in changes {
+    async fn has_room(&self, updates: &[MapUpdate]) -> Result<(), StoreError> {
+        for update in updates {
             // Whatever else keeps it from being stored, the next commit tells.
-            let name = &change.name;
-            let (Ok(base), Ok(steps)) = (self.base(name), self.steps(change)) else { continue };
+            let name = &update.name;
+            let (Ok(base), Ok(steps)) = (self.base(name), update.steps(self.contains(name))) else {
+                continue;
+            };
             let has_room = if self.is_stored_here(name, &base, &steps).await {
                 Ok(())
             } else {
                 self.store(name, &base, &steps).await.map(drop)
             };
-            self.client.abandon(name, &base, change.to());
+            self.client.abandon(name, &base, update.to());
             if let Err(error @ ChangeError::Failed(Failed::TooFew { stored: 0, disks: Some(_), .. })) =
                 has_room
             {
@@ -149,8 +155,8 @@ impl ReplicatedMaps {
         servers: Vec<NodeId>,
     ) -> Result<Generation, StoreError> {
         let prepared = self.client.prepare_servers(seen, name, servers).await?;
-        let transaction = prepared.swap_in(self.leadership.fence(Transaction::new()))?;
-        let outcome = self.coordination.commit(transaction).await;
+        let swap = self.leadership.fence(prepared.swap_in(Transaction::new())?);
+        let outcome = self.leadership.commit(&*self.coordination, swap).await;
         Ok(prepared.finish(swapped(&outcome)).await?)
     }
 
@@ -198,34 +204,45 @@ impl ReplicatedMaps {
         }
     }
 
-    /// What a change does to the map that metadata servers have of the keyspace, or begins with, step by step.
+    /// What the servers of each map store. A whole map takes a while.
     ///
     /// # Errors
-    /// When it does not follow on that map.
-    fn steps(&self, change: &MapChange) -> Result<Vec<Change>, EncodeError> {
-        let MapChange { name, diffs, empty } = change;
-        if self.keeps(name) {
-            return Ok(diffs.iter().cloned().map(Change::Operation).collect());
-        }
-        let other = |at: String| EncodeError::OtherMap { keyspace: name.clone(), to: change.to(), at };
-        let mut map = empty.clone().ok_or_else(|| other("none".to_owned()))?;
-        let applied = diffs.iter().try_for_each(|diff| map.apply(diff));
-        applied.map_err(|why| other(why.to_string()))?;
-        Ok(vec![Change::Whole(Arc::new(map))])
+    /// When an update does not follow on its map: then no server has been asked to store anything.
+    async fn steps(&self, updates: &Arc<[MapUpdate]>) -> Result<Vec<Vec<Change>>, EncodeError> {
+        let are_stored: Vec<bool> = updates.iter().map(|update| self.contains(&update.name)).collect();
+        let updates = updates.clone();
+        let steps = move || -> Result<Vec<_>, EncodeError> {
+            updates.iter().zip(are_stored).map(|(update, is_stored)| update.steps(is_stored)).collect()
+        };
+        off_loop(steps).await
     }
 
-    /// Has most of the servers of each map store its change, and swaps all heads with `transaction`.
-    async fn swap(&self, transaction: Transaction, changes: &[MapChange]) -> Result<Version, StoreError> {
+    /// Has most of the servers of each map store its update, and swaps all heads with `transaction`.
+    async fn swap(
+        &self,
+        transaction: FencedTransaction,
+        updates: &Arc<[MapUpdate]>,
+    ) -> Result<(), StoreError> {
+        let steps = self.steps(updates).await?;
+        let bases = updates.iter().map(|update| self.base(&update.name));
+        let bases = bases.collect::<Result<Vec<_>, _>>()?;
         loop {
-            let prepared = try_join_all(changes.iter().map(|change| self.prepare(change))).await?;
-            let swaps = prepared.iter().try_fold(transaction.clone(), |swaps, one| one.swap_in(swaps))?;
-            let outcome = self.coordination.commit(swaps).await;
-            if matches!(outcome, Err(Error::Refused { .. })) && self.lists_changed(changes).await? {
+            let all = updates.iter().zip(&steps).zip(&bases);
+            let prepared = try_join_all(all.map(|((update, steps), base)| self.prepare(update, steps, base)));
+            let prepared = prepared.await?;
+            let swaps = prepared.iter().try_fold(Transaction::new(), |swaps, one| one.swap_in(swaps))?;
+            let outcome = self.leadership.commit(&*self.coordination, transaction.clone().and(swaps)).await;
+            let lists_changed = match &outcome {
+                Err(Error::Refused { .. }) => self.lists_changed(updates).await,
+                _ => Ok(false),
+            };
+            if let Ok(true) = lists_changed {
                 tracing::info!("the list of a map's servers has changed meanwhile; the commit is made again");
                 continue;
             }
-            self.finish(changes, prepared, &outcome).await;
-            return outcome.map_err(|error| StoreError::of_fenced(&self.leadership, error));
+            self.finish(updates, prepared, &outcome).await;
+            lists_changed?;
+            return outcome.map(drop).map_err(|error| StoreError::of_fenced(&self.leadership, error));
         }
     }
 
@@ -238,22 +255,27 @@ impl ReplicatedMaps {
         true
     }
 
-    /// Has most of the servers store it.
+    /// Has most of the servers store it: those of the head as it was last seen, or of `drawn` for a map without one.
     ///
     /// # Errors
     /// When a majority cannot be had: nothing has happened.
-    async fn prepare(&self, change: &MapChange) -> Result<Prepared, StoreError> {
+    async fn prepare(
+        &self,
+        update: &MapUpdate,
+        steps: &[Change],
+        drawn: &Base,
+    ) -> Result<Prepared, StoreError> {
         let (began, patience) = (Instant::now(), Duration::from_millis(PREPARE_MS));
-        let (name, steps) = (&change.name, self.steps(change)?);
-        let mut base = self.base(name)?;
+        let name = &update.name;
+        let mut base = self.seen(name).map_or_else(|| drawn.clone(), Base::Head);
         loop {
-            let failed = match self.store(name, &base, &steps).await {
+            let failed = match self.store(name, &base, steps).await {
                 Ok(prepared) => return Ok(prepared),
                 Err(ChangeError::Failed(failed @ Failed::TooFew { .. })) if began.elapsed() < patience => {
                     failed
                 }
                 Err(error) => {
-                    self.client.abandon(name, &base, change.to());
+                    self.client.abandon(name, &base, update.to());
                     return Err(error.into());
                 }
             };
@@ -350,10 +372,9 @@ impl ReplicatedMaps {
                 return Err(StoreError::Overtaken);
             }
             _ => {
-                let as_found = self.leadership.fence(Transaction::new());
-                let as_found = as_found.when(&key, Expected::unchanged(entry.as_ref()));
+                let as_found = Transaction::new().when(&key, Expected::unchanged(entry.as_ref()));
                 let again = as_found.put(&key, map_file::seal_head(name, &seen.head));
-                let outcome = self.coordination.commit(again).await;
+                let outcome = self.leadership.commit(&*self.coordination, self.leadership.fence(again)).await;
                 outcome.map_err(|error| StoreError::of_fenced(&self.leadership, error))?
             }
         };
@@ -376,9 +397,9 @@ impl ReplicatedMaps {
     ///
     /// # Errors
     /// When a map has changed: somebody else leads.
-    async fn lists_changed(&self, changes: &[MapChange]) -> Result<bool, StoreError> {
+    async fn lists_changed(&self, updates: &[MapUpdate]) -> Result<bool, StoreError> {
         let mut changed = false;
-        for MapChange { name, .. } in changes {
+        for MapUpdate { name, .. } in updates {
             let Some(seen) = self.seen(name) else { continue };
             changed |= self.look(name, &seen).await?.version != seen.version;
         }
@@ -386,8 +407,8 @@ impl ReplicatedMaps {
     }
 
     /// Tells the servers what became of it.
-    async fn finish(&self, changes: &[MapChange], prepared: Vec<Prepared>, outcome: &Result<Version, Error>) {
-        for (MapChange { name, .. }, prepared) in changes.iter().zip(prepared) {
+    async fn finish(&self, updates: &[MapUpdate], prepared: Vec<Prepared>, outcome: &Result<Version, Error>) {
+        for (MapUpdate { name, .. }, prepared) in updates.iter().zip(prepared) {
             match outcome {
                 Ok(version) => {
                     let seen = Seen { head: prepared.head().clone(), version: version.get() };

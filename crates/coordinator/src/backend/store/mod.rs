@@ -7,13 +7,19 @@
 mod error;
 
 use crate::backend::map_store::inline::InlineMaps;
-use crate::backend::map_store::{CurrentMap, FoundMaps, MapChange, MapChanges, MapStore};
+use crate::backend::map_store::{FoundMaps, MapStore, MapUpdate, MapWrites};
+use crate::backend::off_loop;
 use crate::limits::{QUARANTINE_LOOK_MS, ROOM_MARGIN_BYTES};
-use partage_coordination::{Coordination, FENCE_STEPS, Key, Leadership, Scope, Transaction};
+use partage_coordination::{
+    Coordination, FENCE_STEPS, FencedTransaction, Key, Leadership, Scope, Transaction,
+};
 use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::{Cluster, Records, StoredFaults, Write};
+use partage_core::keyspace::map::ShardMap;
 use partage_core::node::exchange::Known;
-use partage_wire::stored::{self, Recovered, StoreEncoder, StoreOp, TransactionLimits, Transactions};
+use partage_wire::stored::{
+    self, EncodeError, Recovered, StoreEncoder, StoreOp, TransactionLimits, Transactions,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,13 +46,38 @@ pub struct Store {
 pub struct CommitAttempt {
     /// Keys and values in the backend.
     bytes: u64,
-    /// The changes of maps that too few metadata servers have stored; none where the backend was asked.
-    maps: Arc<[MapChange]>,
+    /// The updates of maps that too few metadata servers have stored; none where the backend was asked.
+    maps: Arc<[MapUpdate]>,
 }
 
-/// The writes to make durable, encoded first so that the cluster may take in beats meanwhile: in parts, each of which is durable
-/// at once.
-pub struct Commit(Vec<(Transactions, MapChanges)>);
+/// Writes to make durable, with copies of the maps that they lead to: the cluster may take in beats while they are encoded and
+/// stored.
+pub struct Commit {
+    writes: Vec<Write>,
+    maps: BTreeMap<KeyspaceName, ShardMap>,
+}
+
+impl Commit {
+    /// The commit of `writes`; `cluster` is as it is after them.
+    pub fn of(writes: Vec<Write>, cluster: &Cluster) -> Commit {
+        let changed = writes.iter().filter_map(|write| match write {
+            Write::Map(diff) => Some(&diff.keyspace),
+            Write::Cluster(_)
+            | Write::Keyspace(_)
+            | Write::DropKeyspace(_)
+            | Write::Node(_)
+            | Write::DropNode(_)
+            | Write::Plan(_)
+            | Write::DropPlan(_) => None,
+        });
+        let current =
+            changed.filter_map(|name| Some((name.clone(), cluster.keyspaces().get(name)?.map.clone())));
+        Commit { maps: current.collect(), writes }
+    }
+}
+
+/// The parts of a commit, each of which is durable at once.
+type Parts = Vec<(Transactions, MapWrites)>;
 
 /// Bytes of keys and values that go to the backend.
 fn bytes_of(Transactions { before, commit, after }: &Transactions) -> u64 {
@@ -67,7 +98,7 @@ fn transaction_limits(coordination: &dyn Coordination, more: usize) -> Transacti
 }
 
 impl Store {
-    /// Reads everything, and is ready to write on. A map that the backend has and `maps` keeps elsewhere moves there. What is
+    /// Reads everything, and is ready to write on. A map that is in records of the backend, and not in `maps`, moves there. What is
     /// wrong with what is stored, and does not keep the rest from going on, is given too: the records are still to be mended
     /// ([`Records::mend`]).
     pub async fn open(
@@ -103,12 +134,13 @@ impl Store {
     /// Commits maps that the backend has to the map store, where that has them elsewhere.
     async fn move_in(&mut self, records: &Records) -> Result<(), StoreError> {
         for (_, map) in &records.keyspaces {
-            if map.generation().sequence == 0 || self.maps.keeps(map.keyspace()) {
+            let name = map.keyspace();
+            if map.generation().sequence == 0 || self.maps.contains(name) {
                 continue;
             }
-            tracing::info!(keyspace = %map.keyspace(), "its map moves to the metadata servers");
-            let commit = self.encode(&[Write::Map(map.whole())], &|_| Some(map))?;
-            self.carry_out(commit).await?;
+            tracing::info!(keyspace = %name, "its map moves to the metadata servers");
+            let maps = BTreeMap::from([(name.clone(), map.clone())]);
+            self.carry_out(Commit { writes: vec![Write::Map(map.whole())], maps }).await?;
         }
         Ok(())
     }
@@ -147,8 +179,8 @@ impl Store {
         let most = self.coordination.limits();
         let most = most.max_value_bytes.min(most.max_transaction_bytes / 2);
         let size = usize::try_from(bytes).unwrap_or(most).saturating_add(ROOM_MARGIN_BYTES).min(most);
-        let look = self.leadership.fence(Transaction::new()).put(&Key::new(ROOM)?, vec![0; size]);
-        self.commit_fenced(look).await?;
+        let look = Transaction::new().put(&Key::new(ROOM)?, vec![0; size]);
+        self.commit_fenced(self.leadership.fence(look)).await?;
         self.delete_room_key().await
     }
 
@@ -156,8 +188,8 @@ impl Store {
     async fn delete_room_key(&self) -> Result<(), StoreError> {
         let key = Key::new(ROOM)?;
         if self.coordination.read(&key).await?.is_some() {
-            let clear = self.leadership.fence(Transaction::new()).delete(&key);
-            self.commit_fenced(clear).await?;
+            let clear = Transaction::new().delete(&key);
+            self.commit_fenced(self.leadership.fence(clear)).await?;
         }
         Ok(())
     }
@@ -169,26 +201,13 @@ impl Store {
 
     /// Makes `writes` durable; `cluster` is as it is after them. See [`Store::carry_out`].
     pub async fn commit(&mut self, writes: Vec<Write>, cluster: &Cluster) -> Result<(), StoreError> {
-        let commit = self.prepare(&writes, cluster)?;
-        self.carry_out(commit).await
+        self.carry_out(Commit::of(writes, cluster)).await
     }
 
-    /// What has to be stored for `writes`; `cluster` is as it is after them. The caller must carry out next what is prepared.
-    pub fn prepare(&mut self, writes: &[Write], cluster: &Cluster) -> Result<Commit, StoreError> {
-        self.encode(writes, &|name| cluster.keyspaces().get(name).map(|keyspace| &keyspace.map))
-    }
-
-    fn encode(&mut self, writes: &[Write], map: CurrentMap<'_>) -> Result<Commit, StoreError> {
-        let parts = self.maps.encode(&mut self.encoder, writes, map)?;
-        // Each changed map may be a condition and a put more.
-        let limits = |maps: &MapChanges| transaction_limits(&*self.coordination, 2 * maps.changed.len());
-        let parts = parts.into_iter().map(|(batch, maps)| (batch.transactions(limits(&maps)), maps));
-        Ok(Commit(parts.collect()))
-    }
-
-    /// Makes it durable in one transaction, or in several where it changes more maps than one can: then the first of the writes
-    /// may be durable without those after them ([`StoreError::PartDone`]). After an error the store is of no more use.
-    pub async fn carry_out(&mut self, Commit(parts): Commit) -> Result<(), StoreError> {
+    /// Makes a commit durable in one transaction, or in several where it changes more maps than one can: then the first of its
+    /// writes may be durable without those after them ([`StoreError::PartDone`]). After an error the store is of no more use.
+    pub async fn carry_out(&mut self, commit: Commit) -> Result<(), StoreError> {
+        let parts = self.encode(commit).await?;
         for (number, (transactions, maps)) in parts.into_iter().enumerate() {
             let done = self.commit_part(transactions, maps).await;
             done.map_err(|error| if number == 0 { error } else { error.part_done() })?;
@@ -196,7 +215,23 @@ impl Store {
         Ok(())
     }
 
-    async fn commit_part(&mut self, transactions: Transactions, maps: MapChanges) -> Result<(), StoreError> {
+    /// Encodes on another thread: a map may have a million shards.
+    async fn encode(&mut self, Commit { writes, maps: current }: Commit) -> Result<Parts, EncodeError> {
+        let (mut encoder, maps) = (std::mem::take(&mut self.encoder), self.maps.clone());
+        let coordination = self.coordination.clone();
+        let encoding = move || -> Result<(StoreEncoder, Parts), EncodeError> {
+            let parts = maps.encode(&mut encoder, &writes, &|name| current.get(name))?;
+            // Each map that is updated may be a condition and a put more.
+            let limits = |maps: &MapWrites| transaction_limits(&*coordination, 2 * maps.updated.len());
+            let parts = parts.into_iter().map(|(batch, maps)| (batch.transactions(limits(&maps)), maps));
+            Ok((encoder, parts.collect()))
+        };
+        let (encoder, parts) = off_loop(encoding).await?;
+        self.encoder = encoder;
+        Ok(parts)
+    }
+
+    async fn commit_part(&mut self, transactions: Transactions, maps: MapWrites) -> Result<(), StoreError> {
         self.last_attempt = CommitAttempt { bytes: bytes_of(&transactions), maps: Arc::default() };
         let Transactions { before, commit, after } = transactions;
         self.transact_all(before).await?;
@@ -204,9 +239,9 @@ impl Store {
         if let Err(error @ StoreError::Map(_)) = &done
             && error.is_full()
         {
-            self.last_attempt.maps = maps.changed;
+            self.last_attempt.maps = maps.updated;
         }
-        self.leadership.committed(done?);
+        done?;
         self.transact_all(after).await.map_err(StoreError::half_done)
     }
 
@@ -224,21 +259,20 @@ impl Store {
         self.commit_fenced(self.fenced(operations)?).await
     }
 
-    async fn commit_fenced(&self, transaction: Transaction) -> Result<(), StoreError> {
-        let outcome = self.coordination.commit(transaction).await;
-        self.leadership.committed(outcome.map_err(|error| StoreError::of_fenced(&self.leadership, error))?);
-        Ok(())
+    async fn commit_fenced(&self, transaction: FencedTransaction) -> Result<(), StoreError> {
+        let outcome = self.leadership.commit(&*self.coordination, transaction).await;
+        outcome.map(drop).map_err(|error| StoreError::of_fenced(&self.leadership, error))
     }
 
-    fn fenced(&self, operations: &[StoreOp]) -> Result<Transaction, StoreError> {
-        let mut transaction = self.leadership.fence(Transaction::new());
+    fn fenced(&self, operations: &[StoreOp]) -> Result<FencedTransaction, StoreError> {
+        let mut transaction = Transaction::new();
         for operation in operations {
             transaction = match operation {
                 StoreOp::Put(key, value) => transaction.put(&Key::new(key)?, value.clone()),
                 StoreOp::Delete(key) => transaction.delete(&Key::new(key)?),
             };
         }
-        Ok(transaction)
+        Ok(self.leadership.fence(transaction))
     }
 }
 
@@ -262,8 +296,8 @@ pub async fn readable_again(
             is_read && set_back.get(*name).is_none_or(|known| is_put_back(&recovered, name, known))
         };
         for keyspace in quarantine.iter().filter(is_taken_up) {
-            let is_given = !recovered.heads.contains_key(keyspace) || maps.gives(keyspace).await;
-            if is_given {
+            let can_be_read = !recovered.heads.contains_key(keyspace) || maps.can_read(keyspace).await;
+            if can_be_read {
                 return keyspace.clone();
             }
         }
@@ -302,14 +336,19 @@ async fn read_all(coordination: &dyn Coordination) -> Result<Vec<(String, bytes:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::map_store::{CurrentMap, StillLeads};
+    use crate::clock::Clock;
+    use async_trait::async_trait;
     use partage_coordination::embedded::Embedded;
     use partage_coordination::{Election, Session};
     use partage_core::base::id::TransactionId;
     use partage_core::cluster::KeyspaceRecord;
     use partage_core::keyspace::Keyspace;
-    use partage_core::keyspace::map::ShardMap;
     use partage_core::keyspace::sharding::{PartitionKey, Sharding};
     use partage_service::metadata::Head;
+    use partage_wire::stored::Batch;
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, sync_channel};
 
     fn cluster() -> Cluster {
         let at = partage_core::cluster::Moment { now: Default::default(), wall_ms: 0 };
@@ -336,14 +375,77 @@ mod tests {
         assert!(read_all(&*coordination).await.unwrap().is_empty());
     }
 
+    fn record(name: &KeyspaceName) -> Write {
+        let keyspace = Keyspace::new(name.clone(), Sharding::Named);
+        Write::Keyspace(KeyspaceRecord::new(keyspace, 0, partage_core::base::id::ShardId(1)))
+    }
+
+    /// Encodes when the test lets it.
+    struct SlowEncoding {
+        maps: InlineMaps,
+        may_encode: Mutex<Receiver<()>>,
+    }
+
+    #[async_trait]
+    impl MapStore for SlowEncoding {
+        async fn read(&self, heads: BTreeMap<KeyspaceName, Head>) -> Result<FoundMaps, StoreError> {
+            self.maps.read(heads).await
+        }
+
+        async fn can_read(&self, name: &KeyspaceName) -> bool {
+            self.maps.can_read(name).await
+        }
+
+        fn contains(&self, name: &KeyspaceName) -> bool {
+            self.maps.contains(name)
+        }
+
+        fn encode(
+            &self,
+            encoder: &mut StoreEncoder,
+            writes: &[Write],
+            map: CurrentMap<'_>,
+        ) -> Result<Vec<(Batch, MapWrites)>, EncodeError> {
+            let waited = self.may_encode.lock().unwrap().recv_timeout(Duration::from_secs(20));
+            waited.expect("the thread of the caller is free to send it");
+            self.maps.encode(encoder, writes, map)
+        }
+
+        async fn commit(&self, transaction: FencedTransaction, maps: &MapWrites) -> Result<(), StoreError> {
+            self.maps.commit(transaction, maps).await
+        }
+
+        async fn has_room(&self, updates: &[MapUpdate]) -> Result<(), StoreError> {
+            self.maps.has_room(updates).await
+        }
+
+        async fn upkeep(&self, clock: Clock, leads: &StillLeads) {
+            self.maps.upkeep(clock, leads).await;
+        }
+    }
+
+    /// So the decision loop answers beats meanwhile.
+    #[tokio::test]
+    async fn encoding_does_not_block_the_task_that_awaits_it() {
+        let (coordination, leadership) = led().await;
+        let maps = InlineMaps::new(coordination.clone(), leadership.clone());
+        let (let_encode, may_encode) = sync_channel(1);
+        let maps = Arc::new(SlowEncoding { maps, may_encode: Mutex::new(may_encode) });
+        let (mut store, ..) = Store::open(coordination.clone(), leadership, maps).await.unwrap();
+        let (name, cluster) = ("users".parse().unwrap(), cluster());
+        let commit = store.commit(vec![record(&name)], &cluster);
+        let (stored, sent) = tokio::join!(commit, async { let_encode.send(()) });
+        sent.unwrap();
+        stored.unwrap();
+        assert!(!read_all(&*coordination).await.unwrap().is_empty());
+    }
+
     #[tokio::test]
     async fn a_store_whose_maps_are_elsewhere_is_refused() {
         let (coordination, leadership) = led().await;
         let name = KeyspaceName::new("users").unwrap();
-        let keyspace = Keyspace::new(name.clone(), Sharding::Named);
-        let record = KeyspaceRecord::new(keyspace, 0, partage_core::base::id::ShardId(1));
         let mut store = Store::wipe(coordination.clone(), leadership.clone()).await.unwrap();
-        store.commit(vec![Write::Keyspace(record)], &cluster()).await.unwrap();
+        store.commit(vec![record(&name)], &cluster()).await.unwrap();
         let head = Head { at: Default::default(), servers: vec!["m1".parse().unwrap()] };
         let key = Key::new(stored::map_file::head_key(&name)).unwrap();
         let transaction = Transaction::new().put(&key, stored::map_file::seal_head(&name, &head));
