@@ -18,8 +18,8 @@
 //! | [`config`] | TOML of operators, one file a role |
 //!
 //! Files `grpc` are protobuf ([`proto`], generated) to and from core; files `json` are JSON, whose types have their names in
-//! [`json`]. The same `core` types stand behind all. Where both languages have the same fields, a file `alike` converts both by
-//! one text.
+//! [`json`]. The same `core` types stand behind all. Where both languages have the same fields, a file `conversion`
+//! converts both by one text.
 //!
 //! Whatever comes in is parsed at once: names, keys, ranges and capacities are checked here, once, and a
 //! [`Malformed`] names the field and what is wrong with it. After that all code trusts the types.
@@ -28,9 +28,9 @@
 //! would be shorter; but then a renamed field in core would change what is on disk.
 
 mod admin;
-mod alike;
 pub mod backup;
 pub mod config;
+mod conversion;
 pub mod dataset;
 #[cfg(test)]
 mod golden;

@@ -1,5 +1,5 @@
 //! Administration: commands, questions and their answers, and the document of everything durable.
 
-mod alike;
+mod conversion;
 pub(crate) mod grpc;
 pub(crate) mod json;

@@ -1,5 +1,5 @@
 //! Keyspaces: settings, shardings, bounds.
 
-mod alike;
+mod conversion;
 pub(crate) mod grpc;
 pub(crate) mod json;

@@ -4,7 +4,7 @@
 //! shards holds each node's name once, on the way and in memory.
 
 use crate::Malformed;
-use crate::alike::Numbered;
+use crate::conversion::Numbered;
 use crate::json::ShardStage;
 use crate::keyspace::grpc::sharding;
 use crate::malformed::{At, Inside, each, optional, required};

@@ -3,7 +3,7 @@
 //! A large map comes in parts, each a message of its own. [`in_parts`] cuts, [`Joiner`] puts together; to
 //! a router a map still changes in one step.
 
-use crate::alike::Numbered;
+use crate::conversion::Numbered;
 use crate::limits::{ADDRESS_BYTES, SHARDS_IN_PART};
 use crate::malformed::at_most;
 use crate::malformed::{At, Inside, each, name_unless_empty, names, none_if_empty, optional, required};

@@ -1,6 +1,6 @@
 //! What workers and coordinators say to each other.
 
-pub(crate) mod alike;
+pub(crate) mod conversion;
 pub(crate) mod grpc;
 pub(crate) mod json;
 pub mod lines;

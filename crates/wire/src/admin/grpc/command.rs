@@ -1,4 +1,4 @@
-//! Parts of commands over gRPC, straight to core's; the commands themselves are in [`alike`](crate::admin::alike).
+//! Parts of commands over gRPC, straight to core's; the commands themselves are in [`conversion`](crate::admin::conversion).
 
 use crate::Malformed;
 use crate::malformed::{At, each, names, required};

@@ -1,8 +1,8 @@
 //! Plans with their changes, reasons and progress.
 
 use crate::Malformed;
-use crate::admin::alike::{origin, origin_parts, progress, progress_parts, status, status_parts};
-use crate::alike::Numbered;
+use crate::admin::conversion::{origin, origin_parts, progress, progress_parts, status, status_parts};
+use crate::conversion::Numbered;
 use crate::json::{ChangeProgress, PlanOrigin, PlanStatus};
 use crate::malformed::sentence;
 use crate::malformed::{At, Inside, each, names, required};

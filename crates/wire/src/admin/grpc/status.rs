@@ -1,9 +1,9 @@
 //! What a cluster looks like, over gRPC: status, nodes, shards, and why a key is where it is.
 
-use crate::alike::{Numbered, OptionalName};
+use crate::conversion::{Numbered, OptionalName};
 use crate::json::{Event, EventPage, Events, strings};
 use crate::proto::{self, drain, explanation};
-use crate::worker::alike::{failure_text, phase_parts};
+use crate::worker::conversion::{failure_text, phase_parts};
 use partage_core::base::id::PlanId;
 use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::admin::{DrainProgress, DrainStatus};

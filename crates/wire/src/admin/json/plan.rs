@@ -1,7 +1,7 @@
 //! Plans as JSON: to be shown, and to be kept in a dump.
 
 use crate::Malformed;
-use crate::admin::alike::{origin, origin_parts, progress, progress_parts, status, status_parts};
+use crate::admin::conversion::{origin, origin_parts, progress, progress_parts, status, status_parts};
 use crate::json::{Bounds, ChangeProgress, FixedWord, Generation, PlanOrigin, PlanStatus, Point, strings};
 use crate::malformed::{At, Inside, each, names, sentence};
 use partage_core::base::id::{PlacementId, PlanId, ShardId};

@@ -1,7 +1,7 @@
 //! What a cluster looks like, as JSON: status, nodes, shards, and why a key is where it is.
 
 use crate::json::{Bounds, Constraint, DrainStatus, FixedWord, KeyText, Load, ReplicaPhase, ShardStage};
-use crate::worker::alike::{failure_text, phase_parts};
+use crate::worker::conversion::{failure_text, phase_parts};
 use partage_core::cluster::explain;
 use partage_core::cluster::moves::MoveStage;
 use partage_core::cluster::serving::Serving;

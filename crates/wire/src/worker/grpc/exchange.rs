@@ -1,14 +1,14 @@
 //! What workers and coordinators tell each other.
 
 use crate::Malformed;
-use crate::alike::Numbered;
+use crate::conversion::Numbered;
 use crate::json::ReplicaPhase;
 use crate::limits::ADDRESS_BYTES;
 use crate::malformed::{At, each, names, optional, required};
 use crate::malformed::{at_most, sentence};
 use crate::map::grpc::{role, state};
 use crate::proto;
-use crate::worker::alike::{phase, phase_parts};
+use crate::worker::conversion::{phase, phase_parts};
 use crate::worker::session::digest_given;
 use partage_core::base::id::{
     ClusterId, Configuration, Epoch, Incarnation, PlacementId, SessionDigest, ShardId,

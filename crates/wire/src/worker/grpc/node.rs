@@ -1,7 +1,7 @@
 //! Nodes as they announce themselves.
 
 use crate::Malformed;
-use crate::alike::Numbered;
+use crate::conversion::Numbered;
 use crate::limits::ADDRESS_BYTES;
 use crate::malformed::at_most;
 use crate::malformed::{At, name_unless_empty, names, none_if_empty};

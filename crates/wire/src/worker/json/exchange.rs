@@ -5,7 +5,7 @@ use crate::Malformed;
 use crate::json::{Bounds, FixedWord, Generation, KeyText, PartitionKey, ReplicaPhase, Sharding};
 use crate::malformed::sentence;
 use crate::malformed::{At, Inside, each};
-use crate::worker::alike::phase;
+use crate::worker::conversion::phase;
 use crate::worker::grpc::exchange;
 use crate::worker::session::digest_given;
 use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};

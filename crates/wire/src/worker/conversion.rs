@@ -1,6 +1,6 @@
-//! What the forms of workers have alike in JSON and protobuf.
+//! Conversions of workers that JSON and protobuf share.
 
-use crate::alike::{Field, Given, read_alike, write_alike};
+use crate::conversion::{Field, Given, from_forms, into_forms};
 use crate::json::{self, ReplicaPhase};
 use crate::malformed::name;
 use crate::proto;
@@ -9,31 +9,31 @@ use partage_core::base::count::counted;
 use partage_core::base::id::{Epoch, PlacementId, ShardId};
 use partage_core::node::exchange::{Failure, Known, Peer, Permission, Phase, ReplicaKey, Served, Stored};
 
-write_alike!(ReplicaKey: key as json::ReplicaKey, proto::ReplicaKey => {
+into_forms!(key: &ReplicaKey => [json::ReplicaKey, proto::ReplicaKey] {
     keyspace: key.keyspace.to_string(),
     shard: key.shard.0,
     placement: key.placement.0,
 });
 
-read_alike!(ReplicaKey: form of json::ReplicaKey, proto::ReplicaKey => ReplicaKey {
+from_forms!(form: [json::ReplicaKey, proto::ReplicaKey] => ReplicaKey {
     keyspace: name(&form.keyspace, "keyspace")?,
     shard: ShardId(form.shard),
     placement: PlacementId(form.placement),
 });
 
-write_alike!(Known: known as json::Known, proto::Known => {
+into_forms!(known: &Known => [json::Known, proto::Known] {
     keyspace: known.keyspace.to_string(),
     first_shard: known.first_shard.0,
     generation: Field::of(known.generation),
 });
 
-read_alike!(Known: form of json::Known, proto::Known => Known {
+from_forms!(form: [json::Known, proto::Known] => Known {
     keyspace: name(&form.keyspace, "keyspace")?,
     first_shard: ShardId(form.first_shard),
     generation: form.generation.given("generation")?,
 });
 
-write_alike!(Stored: stored as json::Stored, proto::Stored => {
+into_forms!(stored: &Stored => [json::Stored, proto::Stored] {
     replica: Field::of(&stored.replica),
     bounds: Field::of(&stored.bounds),
     epoch: stored.epoch.0,
@@ -41,7 +41,7 @@ write_alike!(Stored: stored as json::Stored, proto::Stored => {
     damaged: stored.damaged,
 });
 
-read_alike!(Stored: form of json::Stored, proto::Stored => Stored {
+from_forms!(form: [json::Stored, proto::Stored] => Stored {
     replica: form.replica.given("replica")?,
     bounds: form.bounds.given("bounds")?,
     epoch: Epoch(form.epoch),
@@ -49,13 +49,13 @@ read_alike!(Stored: form of json::Stored, proto::Stored => Stored {
     damaged: form.damaged,
 });
 
-write_alike!(Permission: permission as JsonPermission, proto::Permission => {
+into_forms!(permission: &Permission => [JsonPermission, proto::Permission] {
     replica: Field::of(&permission.replica),
     reason: Field::of(permission.reason),
     epoch: permission.epoch.0,
 });
 
-write_alike!(Peer: peer as json::Peer, proto::Peer => {
+into_forms!(peer: &Peer => [json::Peer, proto::Peer] {
     shard: peer.shard.0,
     placement: peer.placement.0,
     bounds: Field::of(&peer.bounds),
@@ -67,7 +67,7 @@ write_alike!(Peer: peer as json::Peer, proto::Peer => {
     in_sync: peer.in_sync,
 });
 
-read_alike!(Served: form of JsonServed, proto::Served => Served {
+from_forms!(form: [JsonServed, proto::Served] => Served {
     epoch: Epoch(form.epoch),
     bounds: form.bounds.given("bounds")?,
 });

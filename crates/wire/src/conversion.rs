@@ -1,8 +1,9 @@
-//! What JSON and protobuf have alike: the conversion of a form is written once for both.
+//! Conversions that JSON and protobuf share: each is written once, for the forms of both.
 //!
-//! Forms of both languages have mostly the same fields, with the same names and types. They differ in how a message is in a
-//! field, JSON's is there and protobuf's may be missing ([`Given`], [`Field`]), in names that may be missing
-//! ([`OptionalName`]), and in words of fixed lists, which protobuf numbers ([`Numbered`]).
+//! Forms of both languages have mostly the same fields, with the same names and types: [`into_forms`] writes them and
+//! [`from_forms`] reads them. They differ in how a message is in a field, JSON's is there and protobuf's may be missing
+//! ([`Given`], [`Field`]), in names that may be missing ([`OptionalName`]), and in words of fixed lists, which protobuf numbers
+//! ([`Numbered`]).
 
 use crate::json::{self, ChangeProgress, FixedWord, PlanOrigin, PlanStatus, ReplicaPhase, ShardStage, Words};
 use crate::malformed::{Inside, required};
@@ -14,24 +15,26 @@ use partage_core::node::Health;
 use partage_core::node::exchange::DropReason;
 use std::fmt::Display;
 
-/// Reads a value of core from forms, each by the same expression.
-macro_rules! read_alike {
-    ($core:ty: $form:ident of $($source:ty),+ => $read:expr) => {
+/// `from_forms!(form: [json::Peer, proto::Peer] => Peer { shard: ShardId(form.shard) })` implements `TryFrom` of each form for
+/// core's type. The value of a field may end in `?`.
+macro_rules! from_forms {
+    ($form:ident: [$($source:ty),+] => $core:ident $fields:tt) => {
         $(
             impl TryFrom<$source> for $core {
                 type Error = $crate::Malformed;
                 fn try_from($form: $source) -> Result<Self, $crate::Malformed> {
-                    Ok($read)
+                    Ok($core $fields)
                 }
             }
         )+
     };
 }
-pub(crate) use read_alike;
+pub(crate) use from_forms;
 
-/// Writes a value of core into forms, each with the same fields.
-macro_rules! write_alike {
-    ($core:ty: $value:ident as $($form:ty),+ => $fields:tt) => {
+/// `into_forms!(peer: &Peer => [json::Peer, proto::Peer] { shard: peer.shard.0 })` implements `From` of a reference to core's
+/// type for each form.
+macro_rules! into_forms {
+    ($value:ident: &$core:ty => [$($form:ty),+] $fields:tt) => {
         $(
             impl From<&$core> for $form {
                 fn from($value: &$core) -> Self {
@@ -41,7 +44,7 @@ macro_rules! write_alike {
         )+
     };
 }
-pub(crate) use write_alike;
+pub(crate) use into_forms;
 
 /// Reads a message that must be in a field.
 pub(crate) trait Given<T> {

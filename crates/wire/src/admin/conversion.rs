@@ -1,8 +1,8 @@
-//! What the forms of administration have alike in JSON and protobuf: commands, how a cluster is, and the words of plans.
+//! Conversions of administration that JSON and protobuf share: commands, how a cluster is, and the words of plans.
 
 use crate::Malformed;
 use crate::admin::json::status::Quarantined;
-use crate::alike::{Field, OptionalName, read_alike, write_alike};
+use crate::conversion::{Field, OptionalName, from_forms, into_forms};
 use crate::json::{self, ChangeProgress, PlanOrigin, PlanStatus, ShardStage, strings};
 use crate::malformed::{At, Inside, name, names, optional, required, sentence, word};
 use crate::proto::{self, cluster_status, command_request, shard_row};
@@ -15,7 +15,7 @@ use partage_core::cluster::{Problem, ShardRule};
 use partage_core::keyspace::key::Key;
 use partage_core::plan::{Basis, Origin, Progress, Status};
 
-read_alike!(KeyspaceChanges: form of json::KeyspaceChanges, proto::KeyspaceChanges => KeyspaceChanges {
+from_forms!(form: [json::KeyspaceChanges, proto::KeyspaceChanges] => KeyspaceChanges {
     replicas: form.replicas,
     policy: form.policy,
     mode: word(form.mode, "mode")?,
@@ -27,10 +27,11 @@ read_alike!(KeyspaceChanges: form of json::KeyspaceChanges, proto::KeyspaceChang
     dataset_replication: form.dataset_replication,
 });
 
-/// Reads the commands of both languages: those whose fields are alike by one text, each other one by an arm for each.
+/// Reads the commands of both languages. A command of `both` has the same fields in both; any other one has an arm for `json`
+/// and one for `proto`.
 macro_rules! commands {
     (
-        alike { $($command:ident { $($field:ident $(: $read:expr)?),* $(,)? })+ }
+        both { $($command:ident { $($field:ident $(: $read:expr)?),* $(,)? })+ }
         json { $($json:tt)* }
         proto { $($proto:tt)* }
     ) => {
@@ -59,7 +60,7 @@ macro_rules! commands {
 }
 
 commands! {
-    alike {
+    both {
         DeleteKeyspace { keyspace: name(&keyspace, "keyspace")? }
         RegisterPartitions {
             keyspace: name(&keyspace, "keyspace")?,
@@ -168,13 +169,13 @@ commands! {
     }
 }
 
-write_alike!(NodeShare: share as json::NodeShare, proto::NodeShare => {
+into_forms!(share: &NodeShare => [json::NodeShare, proto::NodeShare] {
     node: share.node.to_string(),
     before: share.before,
     after: share.after,
 });
 
-write_alike!(Answer: answer as json::Answer, proto::CommandAnswer => {
+into_forms!(answer: &Answer => [json::Answer, proto::CommandAnswer] {
     summary: answer.summary.clone(),
     warnings: answer.warnings.clone(),
     plan: answer.plan.as_ref().map(Into::into),
@@ -184,18 +185,18 @@ write_alike!(Answer: answer as json::Answer, proto::CommandAnswer => {
     shares: answer.shares.iter().map(Into::into).collect(),
 });
 
-write_alike!(Problem: problem as json::Problem, cluster_status::Problem => {
+into_forms!(problem: &Problem => [json::Problem, cluster_status::Problem] {
     what: problem.what.clone(),
     way_out: problem.way_out.clone(),
 });
 
-write_alike!((KeyspaceName, ShardId, String): aside as json::SetAside, cluster_status::SetAside => {
+into_forms!(aside: &(KeyspaceName, ShardId, String) => [json::SetAside, cluster_status::SetAside] {
     keyspace: aside.0.to_string(),
     shard: aside.1.0,
     why: aside.2.clone(),
 });
 
-write_alike!(Unplaced: lack as json::Unplaced, cluster_status::Unplaced => {
+into_forms!(lack: &Unplaced => [json::Unplaced, cluster_status::Unplaced] {
     keyspace: lack.keyspace.to_string(),
     shard: lack.shard.0,
     have: lack.have,
@@ -203,13 +204,12 @@ write_alike!(Unplaced: lack as json::Unplaced, cluster_status::Unplaced => {
     why: lack.why.clone(),
 });
 
-write_alike!(
-    (KeyspaceName, String): quarantined as Quarantined, cluster_status::Quarantined => {
+into_forms!(quarantined: &(KeyspaceName, String) => [Quarantined, cluster_status::Quarantined] {
     keyspace: quarantined.0.to_string(),
     why: quarantined.1.clone(),
 });
 
-write_alike!(MoveRow: row as json::Move, proto::MoveRow => {
+into_forms!(row: &MoveRow => [json::Move, proto::MoveRow] {
     keyspace: row.keyspace.to_string(),
     shard: row.shard.0,
     from: OptionalName::of(row.from.as_ref()),
@@ -220,7 +220,7 @@ write_alike!(MoveRow: row as json::Move, proto::MoveRow => {
     waits_for: row.waits_for.clone(),
 });
 
-write_alike!(NodeRow: row as json::Node, proto::NodeRow => {
+into_forms!(row: &NodeRow => [json::Node, proto::NodeRow] {
     id: row.node.to_string(),
     address: row.address.clone(),
     resp_address: OptionalName::of(row.resp_address.as_ref()),
@@ -246,12 +246,12 @@ write_alike!(NodeRow: row as json::Node, proto::NodeRow => {
     size_bytes: row.load[2],
 });
 
-write_alike!(BegunEmpty: begun as json::BegunEmpty, cluster_status::BegunEmpty => {
+into_forms!(begun: &BegunEmpty => [json::BegunEmpty, cluster_status::BegunEmpty] {
     shards: Field::of(begun.shards),
     last_ms: begun.last_wall_ms,
 });
 
-write_alike!(ShardCounts: counts as json::ShardCounts, proto::ShardCounts => {
+into_forms!(counts: &ShardCounts => [json::ShardCounts, proto::ShardCounts] {
     led: Field::of(counts.led),
     unheard: Field::of(counts.unheard),
     unserved: Field::of(counts.unserved()),
@@ -266,7 +266,7 @@ write_alike!(ShardCounts: counts as json::ShardCounts, proto::ShardCounts => {
     removing: Field::of(counts.removing),
 });
 
-write_alike!(Summary: status as json::Summary, proto::ClusterStatus => {
+into_forms!(status: &Summary => [json::Summary, proto::ClusterStatus] {
     problems: status.problems.iter().map(Into::into).collect(),
     keyspaces: Field::of(status.keyspaces),
     shards: Field::of(&status.shards),
@@ -290,14 +290,14 @@ write_alike!(Summary: status as json::Summary, proto::ClusterStatus => {
     stored_faults: status.stored_faults.clone(),
 });
 
-write_alike!(ShardRule: rule as json::ShardRule, shard_row::Rule => {
+into_forms!(rule: &ShardRule => [json::ShardRule, shard_row::Rule] {
     replicas: rule.replicas,
     constraint: Field::of(&rule.constraint),
     set_aside: rule.set_aside.clone(),
     deaths: rule.deaths,
 });
 
-write_alike!(ShardRow: row as json::Shard, proto::ShardRow => {
+into_forms!(row: &ShardRow => [json::Shard, proto::ShardRow] {
     shard: row.shard.0,
     bounds: Field::of(&row.bounds),
     stage: Field::of(ShardStage::from(&row.stage)),
