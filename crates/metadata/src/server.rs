@@ -302,6 +302,23 @@ struct KeyspaceTask {
 /// The files and the machine of a keyspace, and what the machine does first.
 type Opened = (MapFiles, Server, Vec<Effect>);
 
+/// The callers that wait for an answer.
+#[derive(Default)]
+struct Callers {
+    replies: BTreeMap<Request, Reply>,
+    /// The number that the last request got.
+    last: Request,
+}
+
+impl Callers {
+    /// Gives the request of a call its number; the event of the request is for the machine.
+    fn number(&mut self, (event, reply): Call) -> Event {
+        self.last += 1;
+        self.replies.insert(self.last, reply);
+        event(self.last)
+    }
+}
+
 /// What runs in the background of the task, and comes back as an event.
 type BackgroundTasks = JoinSet<Event>;
 
@@ -312,46 +329,44 @@ impl KeyspaceTask {
 
     /// Runs until a write fails or a background task panics, after which everything must be read anew, or the keyspace is
     /// idle.
-    async fn run(self, mut inbox: mpsc::Receiver<Message>, mut news: watch::Receiver<Option<Seen>>) {
-        let Some((mut files, mut server, effects)) = self.open_with_retry(&mut inbox).await else { return };
-        let (mut replies, mut requests) = (BTreeMap::new(), 0);
+    async fn run(self, mut inbox: mpsc::Receiver<Message>, news: watch::Receiver<Option<Seen>>) {
+        let Some(opened) = self.open_with_retry(&mut inbox).await else { return };
+        if let Err(why) = self.serve(opened, inbox, news).await {
+            tracing::error!(keyspace = %self.keyspace, why, "METADATA files are read anew");
+        }
+    }
+
+    /// Ends well when the keyspace is idle, or the last sender of events is gone.
+    ///
+    /// # Errors
+    /// Why everything must be read anew.
+    async fn serve(
+        &self,
+        (mut files, mut server, mut due): Opened,
+        mut inbox: mpsc::Receiver<Message>,
+        mut news: watch::Receiver<Option<Seen>>,
+    ) -> Result<(), String> {
+        let mut callers = Callers::default();
         let mut background = BackgroundTasks::new();
         let mut tick = interval(Duration::from_millis(LOOK_MS));
         let refresh = || Instant::now() + partage_random::around(Duration::from_millis(REFRESH_MS));
         let mut next = refresh();
-        let (mut due, mut is_rest) = (effects, false);
+        let mut was_tick = false;
         loop {
-            files = match self.execute(&mut server, files, due, &mut replies, &mut background).await {
-                Ok(files) => files,
-                Err(why) => {
-                    tracing::error!(keyspace = %self.keyspace, why, "METADATA files are read anew");
-                    return;
-                }
-            };
+            files = self.execute(&mut server, files, due, &mut callers, &mut background).await?;
+            let awaits_nothing = callers.replies.is_empty() && background.is_empty() && inbox.is_empty();
             // A caller that comes just now tries again, and begins a new task.
-            if is_rest && server.is_idle() && replies.is_empty() && background.is_empty() && inbox.is_empty()
-            {
-                return;
+            if was_tick && server.is_idle() && awaits_nothing {
+                return Ok(());
             }
             let event = tokio::select! {
                 message = inbox.recv() => match message {
                     Some(Message::Event(event)) => event,
-                    Some(Message::Call((event, reply))) => {
-                        requests += 1;
-                        replies.insert(requests, reply);
-                        event(requests)
-                    }
-                    None => return,
+                    Some(Message::Call(call)) => callers.number(call),
+                    None => return Ok(()),
                 },
-                Some(ended) = background.join_next() => match ended {
-                    Ok(event) => event,
-                    Err(panic) => {
-                        // The machine would wait for the event for ever.
-                        let why = panic.to_string();
-                        tracing::error!(keyspace = %self.keyspace, why, "METADATA files are read anew");
-                        return;
-                    }
-                },
+                // After a panic the machine would wait for the event for ever.
+                Some(ended) = background.join_next() => ended.map_err(|panic| panic.to_string())?,
                 Ok(()) = news.changed() => Event::News(news.borrow_and_update().clone()),
                 _ = tick.tick() => Event::Tick,
                 () = sleep_until(next) => {
@@ -359,7 +374,7 @@ impl KeyspaceTask {
                     Event::Refresh
                 }
             };
-            is_rest = event == Event::Tick;
+            was_tick = event == Event::Tick;
             let before = server.ahead_of_head();
             due = server.take(self.now(), event);
             self.tell(before, server.ahead_of_head());
@@ -428,14 +443,14 @@ impl KeyspaceTask {
         server: &mut Server,
         mut files: MapFiles,
         effects: Vec<Effect>,
-        replies: &mut BTreeMap<Request, Reply>,
+        callers: &mut Callers,
         background: &mut BackgroundTasks,
     ) -> Result<MapFiles, String> {
         let mut due = VecDeque::from(effects);
         while let Some(effect) = due.pop_front() {
             let written = match effect {
                 Effect::Answer(request, answer) => {
-                    if let Some(reply) = replies.remove(&request) {
+                    if let Some(reply) = callers.replies.remove(&request) {
                         // A caller that has stopped waiting needs no answer.
                         let _ = reply.send(answer);
                     }

@@ -138,6 +138,63 @@ impl BackendState {
     }
 }
 
+/// A backend that is open, and holds our cluster.
+struct OpenBackend<'b> {
+    coordination: Arc<dyn Coordination>,
+    cluster: ClusterId,
+    /// What the key `about` holds, where the root has one.
+    about: Option<Bytes>,
+    /// Time-to-live of the coordinator's session.
+    ttl: Duration,
+    /// Where this coordinator keeps its part of the maps; none = the backend stores the maps.
+    maps_dir: Option<&'b Path>,
+    /// What is closed when the coordinator is done with it.
+    embedded: Option<Arc<Embedded>>,
+}
+
+impl<'b> OpenBackend<'b> {
+    async fn of(backing: &'b Backing, state: &BackendState) -> Result<OpenBackend<'b>, StoreError> {
+        match backing {
+            Backing::Memory => {
+                let memory = state.memory.get_or_init(Embedded::in_memory);
+                Ok(OpenBackend::alone(memory.clone(), None))
+            }
+            Backing::Directory(dir) => {
+                let embedded = Embedded::open(dir, Options::default()).await?;
+                Ok(OpenBackend::alone(embedded.clone(), Some(embedded)))
+            }
+            Backing::Shared { target, data_dir, session } => {
+                let is_inline = stores_maps_inline(target.backend);
+                if !is_inline && data_dir.is_none() {
+                    return Err(StoreError::NoDirectory { backend: target.backend.to_string() });
+                }
+                let maps_dir = data_dir.as_deref().filter(|_| !is_inline);
+                let coordination = connect(target).await?;
+                let root = claim_root(&*coordination, &backing.place(), &state.cluster).await?;
+                Ok(OpenBackend::shared(coordination, root, *session, maps_dir))
+            }
+            Backing::Open { coordination, data_dir, session } => {
+                let root = claim_root(&**coordination, &backing.place(), &state.cluster).await?;
+                Ok(OpenBackend::shared(coordination.clone(), root, *session, data_dir.as_deref()))
+            }
+        }
+    }
+
+    fn alone(coordination: Arc<Embedded>, embedded: Option<Arc<Embedded>>) -> OpenBackend<'b> {
+        let cluster = coordination.cluster();
+        OpenBackend { coordination, cluster, about: None, ttl: OWN_SESSION, maps_dir: None, embedded }
+    }
+
+    fn shared(
+        coordination: Arc<dyn Coordination>,
+        Root { cluster, about }: Root,
+        ttl: Duration,
+        maps_dir: Option<&'b Path>,
+    ) -> OpenBackend<'b> {
+        OpenBackend { coordination, cluster, about: Some(about), ttl, maps_dir, embedded: None }
+    }
+}
+
 /// A root, and what it says about itself.
 struct Root {
     cluster: ClusterId,
@@ -177,39 +234,11 @@ impl BackendConnection {
         presence: &Presence,
         state: &BackendState,
     ) -> Result<BackendConnection, StoreError> {
-        let known = &state.cluster;
-        let mut files = None;
-        let mut about = None;
-        let (coordination, embedded, ttl, cluster): (Arc<dyn Coordination>, _, _, _) = match backing {
-            Backing::Memory => {
-                let memory = state.memory.get_or_init(Embedded::in_memory);
-                (memory.clone(), None, OWN_SESSION, memory.cluster())
-            }
-            Backing::Directory(dir) => {
-                let embedded = Embedded::open(dir, Options::default()).await?;
-                (embedded.clone(), Some(embedded.clone()), OWN_SESSION, embedded.cluster())
-            }
-            Backing::Shared { target, data_dir, session } => {
-                let is_inline = stores_maps_inline(target.backend);
-                if !is_inline && data_dir.is_none() {
-                    return Err(StoreError::NoDirectory { backend: target.backend.to_string() });
-                }
-                let coordination = connect(target).await?;
-                let root = claim_root(&*coordination, &target.to_string(), known).await?;
-                about = Some(root.about);
-                files = data_dir.as_deref().filter(|_| !is_inline);
-                (coordination, None, *session, root.cluster)
-            }
-            Backing::Open { coordination, data_dir, session } => {
-                let root = claim_root(&**coordination, &backing.place(), known).await?;
-                about = Some(root.about);
-                files = data_dir.as_deref();
-                (coordination.clone(), None, *session, root.cluster)
-            }
-        };
+        let OpenBackend { coordination, cluster, about, ttl, maps_dir, embedded } =
+            OpenBackend::of(backing, state).await?;
         let shared = backing.is_shared().then_some(cluster);
         let terms = state.terms(backing, shared)?;
-        let local_metadata = match files {
+        let local_metadata = match maps_dir {
             Some(dir) => Some(LocalMetadata::open(coordination.clone(), cluster, dir, presence).await?),
             None => None,
         };

@@ -194,38 +194,48 @@ fn owner(target: &Target, entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Rema
     }
 }
 
+/// The bytes in which a coordinator says that it is there, and the term if it is the elected one; none for any other key.
+fn said_by_coordinator<'e>(key: &str, value: &'e [u8]) -> Option<(&'e [u8], Option<u64>)> {
+    match key.split('/').collect::<Vec<_>>()[..] {
+        [ELECTION, "leader"] => match value.split_first_chunk::<8>() {
+            Some((term, candidate)) => Some((candidate, Some(u64::from_be_bytes(*term)))),
+            None => Some((value, None)),
+        },
+        [COORDINATORS, _] => Some((value, None)),
+        _ => None,
+    }
+}
+
+/// What is to be said of a key that is no record, and no coordinator's.
+fn remark_on_other(key: &str, value: &[u8]) -> Option<Remark> {
+    match key.split('/').collect::<Vec<_>>()[..] {
+        [ELECTION, "term" | "commit"] if value.len() == 8 => None,
+        [EVENTS, _] if events_slot(key).is_some() => {
+            let error = open_events(key, value).err()?;
+            let what = format!("{error}: these events are not listed; nothing else follows from it");
+            Some(Remark::new(Weight::Untidy, what))
+        }
+        [ROOM] => {
+            let what = format!(
+                "key `{key}` is of a leader that looked for room and died: the next one takes it away"
+            );
+            Some(Remark::new(Weight::Untidy, what))
+        }
+        _ => {
+            let what =
+                format!("key `{key}` was not written by this program: remove it, or give it another root");
+            Some(Remark::new(Weight::Wrong, what))
+        }
+    }
+}
+
 /// Who leads and who is there; and what is neither theirs nor a record.
 fn list_coordinators(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) -> Vec<Coordinator> {
     let (mut elected, mut present) = (None, Vec::new());
     for (key, entry) in entries.iter().filter(|(key, _)| key.as_str() != ABOUT && !is_record(key.as_str())) {
-        let (value, term) = match key.as_str().split('/').collect::<Vec<_>>()[..] {
-            [ELECTION, "term" | "commit"] if entry.value.len() == 8 => continue,
-            [ELECTION, "leader"] => match entry.value.split_first_chunk::<8>() {
-                Some((term, candidate)) => (candidate, Some(u64::from_be_bytes(*term))),
-                None => (&entry.value[..], None),
-            },
-            [COORDINATORS, _] => (&entry.value[..], None),
-            [EVENTS, _] if events_slot(key.as_str()).is_some() => {
-                if let Err(error) = open_events(key.as_str(), &entry.value) {
-                    let what = format!("{error}: these events are not listed; nothing else follows from it");
-                    remarks.push(Remark::new(Weight::Untidy, what));
-                }
-                continue;
-            }
-            [ROOM] => {
-                let what = format!(
-                    "key `{key}` is of a leader that looked for room and died: the next one takes it away"
-                );
-                remarks.push(Remark::new(Weight::Untidy, what));
-                continue;
-            }
-            _ => {
-                let what = format!(
-                    "key `{key}` was not written by this program: remove it, or give it another root"
-                );
-                remarks.push(Remark::new(Weight::Wrong, what));
-                continue;
-            }
+        let Some((value, term)) = said_by_coordinator(key.as_str(), &entry.value) else {
+            remarks.extend(remark_on_other(key.as_str(), &entry.value));
+            continue;
         };
         if entry.session.is_none() {
             let what =
@@ -238,22 +248,23 @@ fn list_coordinators(entries: &BTreeMap<Key, Entry>, remarks: &mut Vec<Remark>) 
             (Err(error), _) => remarks.push(Remark::new(Weight::Wrong, error.to_string())),
         }
     }
-    match &elected {
-        None => remarks
-            .push(Remark::new(Weight::Risky, "no coordinator leads at the moment: start a coordinator")),
-        Some((leader, _)) if !present.iter().any(|one| one.id == leader.id) => {
-            let what = format!(
-                "{} was elected and is not listed below `{COORDINATORS}`: it may have just gone",
-                leader.id
-            );
-            remarks.push(Remark::new(Weight::Untidy, what));
-        }
-        Some(_) => {}
-    }
+    remarks.extend(remark_on_election(elected.as_ref().map(|(leader, _)| leader), &present));
     let named = elected.as_ref().map(|(one, term)| (one.id.as_str(), *term));
     let problems = leaders::problems(named, &present).into_iter();
     remarks.extend(problems.map(|problem| Remark::new(Weight::Wrong, problem.to_string())));
     leaders::rows(named, elected.as_ref().map(|(one, _)| one), &present)
+}
+
+/// What is to be said of a cluster without a leader, or with one that is not there.
+fn remark_on_election(elected: Option<&Presence>, present: &[Presence]) -> Option<Remark> {
+    let Some(leader) = elected else {
+        let what = "no coordinator leads at the moment: start a coordinator";
+        return Some(Remark::new(Weight::Risky, what));
+    };
+    let is_there = present.iter().any(|one| one.id == leader.id);
+    let id = &leader.id;
+    let what = format!("{id} was elected and is not listed below `{COORDINATORS}`: it may have just gone");
+    (!is_there).then(|| Remark::new(Weight::Untidy, what))
 }
 
 /// A few of them, and how many there are.

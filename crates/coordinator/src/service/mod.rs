@@ -14,13 +14,14 @@
 
 mod listen;
 mod presence;
+mod running_leader;
 mod swappable_router;
 
 use crate::api::admin::AdminHandler;
 use crate::api::coordinator_list::CoordinatorList;
 use crate::api::grpc::{AdminService, MapsService, WorkerService, with_reflection};
 use crate::backend::map_store::MapStore;
-use crate::backend::store::{self, SetBack, Store, StoreError};
+use crate::backend::store::{SetBack, Store, StoreError};
 use crate::backend::{BackendConnection, BackendState, Backing};
 use crate::clock::Clock;
 use crate::lead::decision_loop::{DecisionLoop, LeaderState, LoopError, NotStored, Observer};
@@ -33,7 +34,6 @@ use crate::standby::{LastFailure, LeaderInfo, Standby};
 use axum::Router;
 use futures::future::BoxFuture;
 use partage_coordination::{Advice, Error, LeaderLease, Leadership};
-use partage_core::base::name::KeyspaceName;
 use partage_core::base::settings::Settings;
 use partage_core::cluster::event::{About, EventKind, event};
 use partage_core::cluster::{Cluster, LaterMap, LaterMaps, Records, RecoverError, StoredFaults, note};
@@ -42,7 +42,7 @@ use partage_door::{Door, TowerService};
 use partage_wire::proto::admin_server::AdminServer;
 use partage_wire::proto::worker_server::WorkerServer;
 use partage_wire::stored::Presence;
-use std::collections::BTreeSet;
+use running_leader::{LeadEnd, LoopEnd, RunningLeader};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -222,20 +222,6 @@ struct Supervisor {
     ahead: Mutex<LaterMaps>,
 }
 
-/// One leadership: its decision loop, its routes, and what it writes.
-struct RunningLeader {
-    decision_loop: DecisionLoop,
-    task: JoinHandle<Result<(), LoopError>>,
-    router: Router,
-    maps: Arc<dyn MapStore>,
-    /// Keyspaces that cannot be read as they are stored, or were set back.
-    quarantine: BTreeSet<KeyspaceName>,
-    /// Those of them that were set back.
-    set_back: SetBack,
-    /// Stores what happens.
-    event_writer: EventWriter,
-}
-
 impl Supervisor {
     fn new(config: Config, listen: SocketAddr) -> Supervisor {
         let (clock, publisher) = (Clock::start(), Arc::new(Publisher::default()));
@@ -309,7 +295,7 @@ impl Supervisor {
         }
         let won = tokio::select! {
             won = self.campaign(&connection) => won,
-            () = presence::keep_presence(&connection, &self.presence, &self.notifier, |_| {}) => return Ok(()),
+            never = presence::keep_presence(&connection, &self.presence, &self.notifier, |_| {}) => match never {},
             _ = stopped.wait_for(|stop| *stop) => Err(None),
         };
         let ended = match won {
@@ -367,7 +353,7 @@ impl Supervisor {
         let term = leadership.term().get();
         let (mut standby, mut full) = (Some(standby), None);
         loop {
-            let RunningLeader { decision_loop, mut task, router, maps, quarantine, set_back, event_writer } = tokio::select! {
+            let (mut running, router) = tokio::select! {
                 begun = self.begin(connection, leadership.clone(), standby.as_ref(), full.take()) => begun?,
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
             };
@@ -375,37 +361,28 @@ impl Supervisor {
             self.routes.replace(connection.with_metadata_routes(router));
             if let Some(standby) = standby.take() {
                 tracing::info!(term, backend = connection.coordination.backend(), "this coordinator leads");
-                let text = format!(
-                    "coordinator {} at {} leads at term {term}",
-                    self.presence.id, self.presence.address
-                );
-                self.notifier.happened(&[event(EventKind::LeaderChanged, About::all(), text)]);
-                standby.end(LeaderInfo { address: self.presence.address.clone(), term });
+                self.end_standby(standby, term);
             }
-            drop(decision_loop);
             report_start(begun, Ok(()));
             let since_ms = self.clock.moment().wall_ms;
             let presence = Presence { leads: Some(term), since_ms, ..self.presence.clone() };
-            let ended = tokio::select! {
-                ended = &mut task => ended,
-                keyspace = store::readable_again(&*connection.coordination, &*maps, &quarantine, &set_back) => {
-                    self.routes.replace(crate::api::http::unavailable());
-                    task.abort();
-                    return Err(StoreError::ReadableAgain { keyspace }.into());
-                }
-                () = presence::announce_and_watch(connection, presence, &self.notifier) => return Ok(()),
-                // What it gives may not be held over the rest.
-                () = async { drop(stopped.wait_for(|stop| *stop).await) } => {
-                    self.routes.replace(crate::api::http::unavailable());
-                    task.abort();
-                    event_writer.end().await;
-                    return Ok(());
-                }
+            let end = tokio::select! {
+                end = running.ended(connection, stopped) => end,
+                never = presence::announce_and_watch(connection, presence, &self.notifier) => match never {},
             };
             self.routes.replace(crate::api::http::unavailable());
-            match ended {
+            match end {
+                LeadEnd::Stop => {
+                    running.task.abort();
+                    running.event_writer.end().await;
+                    return Ok(());
+                }
+                LeadEnd::Readable(keyspace) => {
+                    running.task.abort();
+                    return Err(StoreError::ReadableAgain { keyspace }.into());
+                }
                 // What is durable is as good as before, and so is the leadership.
-                Ok(Err(LoopError::Full(why))) => {
+                LeadEnd::Loop(Ok(Err(LoopError::Full(why)))) => {
                     let (place, way_out) = (self.config.backing.place(), why.way_out());
                     tracing::error!(
                         place,
@@ -413,10 +390,20 @@ impl Supervisor {
                     );
                     full = Some(why);
                 }
-                Ok(Err(LoopError::Ahead(ahead))) => return Err(self.record_later_maps(ahead).into()),
-                ended => return Err(end_reason(ended)),
+                LeadEnd::Loop(Ok(Err(LoopError::Ahead(ahead)))) => {
+                    return Err(self.record_later_maps(ahead).into());
+                }
+                LeadEnd::Loop(ended) => return Err(end_reason(ended)),
             }
         }
+    }
+
+    /// Says who leads, to people and to those who followed the leader through this coordinator.
+    fn end_standby(&self, standby: Standby, term: u64) {
+        let Presence { id, address, .. } = &self.presence;
+        let text = format!("coordinator {id} at {address} leads at term {term}");
+        self.notifier.happened(&[event(EventKind::LeaderChanged, About::all(), text)]);
+        standby.end(LeaderInfo { address: address.clone(), term });
     }
 
     /// Keeps the term of a leadership that was won, so that it is not given again, and begins to watch over it.
@@ -478,14 +465,14 @@ impl Supervisor {
         refused.map(|(name, later_map)| (name.clone(), later_map.known.clone())).collect()
     }
 
-    /// From what is durable to a decision loop with its routes.
+    /// From what is durable to a decision loop, and the routes to it.
     async fn begin(
         &self,
         connection: &BackendConnection,
         leadership: Leadership,
         standby: Option<&Standby>,
         full: Option<NotStored>,
-    ) -> Result<RunningLeader, StartError> {
+    ) -> Result<(RunningLeader, Router), StartError> {
         let term = leadership.term().get();
         let lead = self.start_lease(connection, &leadership).await?;
         let events = self.notifier.events();
@@ -523,7 +510,7 @@ impl Supervisor {
             CoordinatorList::of(connection),
             term,
         );
-        Ok(RunningLeader { decision_loop, task, router, maps, quarantine, set_back, event_writer })
+        Ok((RunningLeader { task, maps, quarantine, set_back, event_writer }, router))
     }
 }
 
@@ -543,7 +530,7 @@ fn report_start(begun: &mut StartSender, what: Result<(), StartError>) {
     }
 }
 
-fn end_reason(ended: Result<Result<(), LoopError>, tokio::task::JoinError>) -> StartError {
+fn end_reason(ended: LoopEnd) -> StartError {
     let stopped = |what: String| StoreError::Coordination(Error::Unavailable { what });
     StartError::Store(match ended {
         Ok(Ok(())) => stopped("every handle on the decision loop was dropped".to_owned()),

@@ -8,11 +8,16 @@ use crate::limits;
 use crate::publish::notifier::Notifier;
 use partage_coordination::{Key, Scope, View};
 use partage_wire::stored::{COORDINATORS, Presence};
+use std::convert::Infallible;
 use std::time::Duration;
 
 /// Says that this coordinator leads, as `presence` has it, and raises an alarm while another one says so too. Never
 /// returns.
-pub async fn announce_and_watch(connection: &BackendConnection, presence: Presence, notifier: &Notifier) {
+pub async fn announce_and_watch(
+    connection: &BackendConnection,
+    presence: Presence,
+    notifier: &Notifier,
+) -> Infallible {
     notifier.leaders(1, vec![]);
     let mut alarmed = false;
     keep_presence(connection, &presence, notifier, |present| {
@@ -25,7 +30,7 @@ pub async fn announce_and_watch(connection: &BackendConnection, presence: Presen
         notifier.leaders(count, problems);
         alarmed = count > 1;
     })
-    .await;
+    .await
 }
 
 /// Keeps the key that says that this coordinator is there as `presence` has it, while its session lives: without it the
@@ -35,7 +40,7 @@ pub async fn keep_presence(
     presence: &Presence,
     notifier: &Notifier,
     mut seen: impl FnMut(&[Presence]),
-) {
+) -> Infallible {
     loop {
         if let Err(error) = until_broken(connection, presence, notifier, &mut seen).await {
             tracing::debug!(%error, "who is there beside this coordinator cannot be seen; looking again");

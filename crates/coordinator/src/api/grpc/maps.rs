@@ -12,6 +12,7 @@ use futures::stream::{self, BoxStream};
 use partage_core::base::id::{Generation, ShardId};
 use partage_core::base::name::KeyspaceName;
 use partage_core::cluster::publication::Since;
+use partage_core::keyspace::map::MapDiff;
 use partage_core::node::exchange::ClusterIdentity;
 use partage_core::node::reconnect;
 use partage_wire::map::{EncodedMaps, MapEvent, MapNews, Watch, encoded, with_brief};
@@ -218,44 +219,46 @@ impl MapSubscription {
         horizon: ShardId,
     ) -> Result<bool, LoopStopped> {
         match since {
-            Since::Nothing => Ok(false),
-            Since::Changes(changes) => {
-                for change in changes {
-                    let messages = self.publisher.messages(&change);
-                    let mut messages = messages.iter().cloned();
-                    if !self.briefed.contains(&name)
-                        && let Some(brief) = self.publisher.brief(&name)
-                    {
-                        let brief =
-                            partage_core::node::exchange::KeyspaceBrief { generation: change.to, ..brief };
-                        self.due.extend(messages.next().map(|first| with_brief(&brief, &first)));
-                        self.briefed.insert(name.clone());
-                    }
-                    self.due.extend(messages);
-                    self.has.insert(name.clone(), change.to);
-                }
-                Ok(false)
-            }
-            Since::Whole => match self.publisher.whole(&name).await? {
-                Some(map) => {
-                    self.due.extend(map.messages.iter().cloned());
-                    self.briefed.insert(name.clone());
-                    Ok(self.has.insert(name, map.to) != Some(map.to))
-                }
-                // Deleted since, and the next update says so; or not heard of from the next leader yet.
-                None => {
-                    self.withholds = true;
-                    Ok(false)
-                }
-            },
-            Since::Deleted => {
-                self.has.remove(&name);
-                self.briefed.remove(&name);
-                let news = MapNews::Deleted(name, horizon);
-                self.due.extend(encoded(&MapEvent { news, nodes: vec![], forgotten: vec![] }));
-                Ok(false)
-            }
+            Since::Nothing => {}
+            Since::Changes(changes) => changes.iter().for_each(|change| self.send_change(&name, change)),
+            Since::Whole => return self.send_whole(name).await,
+            Since::Deleted => self.send_deletion(name, horizon),
         }
+        Ok(false)
+    }
+
+    /// The first message about a keyspace has its settings.
+    fn send_change(&mut self, name: &KeyspaceName, change: &Arc<MapDiff>) {
+        let messages = self.publisher.messages(change);
+        let mut messages = messages.iter().cloned();
+        if !self.briefed.contains(name)
+            && let Some(brief) = self.publisher.brief(name)
+        {
+            let brief = partage_core::node::exchange::KeyspaceBrief { generation: change.to, ..brief };
+            self.due.extend(messages.next().map(|first| with_brief(&brief, &first)));
+            self.briefed.insert(name.clone());
+        }
+        self.due.extend(messages);
+        self.has.insert(name.clone(), change.to);
+    }
+
+    /// Returns whether the map is another one than the router has: changes may follow on it.
+    async fn send_whole(&mut self, name: KeyspaceName) -> Result<bool, LoopStopped> {
+        let Some(map) = self.publisher.whole(&name).await? else {
+            // Deleted since, and the next update says so; or not heard of from the next leader yet.
+            self.withholds = true;
+            return Ok(false);
+        };
+        self.due.extend(map.messages.iter().cloned());
+        self.briefed.insert(name.clone());
+        Ok(self.has.insert(name, map.to) != Some(map.to))
+    }
+
+    fn send_deletion(&mut self, name: KeyspaceName, horizon: ShardId) {
+        self.has.remove(&name);
+        self.briefed.remove(&name);
+        let news = MapNews::Deleted(name, horizon);
+        self.due.extend(encoded(&MapEvent { news, nodes: vec![], forgotten: vec![] }));
     }
 }
 
