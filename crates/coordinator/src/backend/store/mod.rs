@@ -98,7 +98,7 @@ fn transaction_limits(coordination: &dyn Coordination, more: usize) -> Transacti
 }
 
 impl Store {
-    /// Reads everything, and is ready to write on. A map that is in records of the backend, and not in `maps`, moves there. What is
+    /// Reads everything, and is ready to write on. A map that is in records of the backend and not in `maps` moves there. What is
     /// wrong with what is stored, and does not keep the rest from going on, is given too: the records are still to be mended
     /// ([`Records::mend`]).
     pub async fn open(

@@ -74,7 +74,7 @@ proptest! {
                     priced += 1;
                 }
                 Action::Rest { until } => {
-                    let reached_a_node = |event| {
+                    let reached_a_node = |event: Event| {
                         matches!(event, Event::Misdirected { .. } | Event::NotReady { .. } | Event::Broken)
                     };
                     is_priced |= reached_a_node(event);
