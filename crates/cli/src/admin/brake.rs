@@ -1,6 +1,6 @@
 //! `partage brake`: automatic moves stopped, and let go again by a person.
 
-use super::begin;
+use super::carry_out_and_wait;
 use super::confirm::Yes;
 use super::wait::Wait;
 use crate::client::{ApiClient, DryRun};
@@ -46,7 +46,7 @@ impl BrakeCommand {
             BrakeCommand::Release { client, dry, yes, wait } => {
                 let command = Command::ReleaseBrake {};
                 yes.ask(&client, &command, dry.dry_run).await?;
-                begin(&client, output, command, dry.dry_run, wait).await
+                carry_out_and_wait(&client, output, command, dry.dry_run, wait).await
             }
         }
     }

@@ -5,7 +5,7 @@ use super::constraint::{Ahead, ConstraintArgs};
 use super::resharding::ReshardingArgs;
 use super::sharding::{ShardingArgs, ShardingSpec};
 use super::wait::{Begun, Wait};
-use super::{begin, carry_out, keyspace_show};
+use super::{carry_out, carry_out_and_wait, keyspace_show};
 use crate::client::{ApiClient, DryRun};
 use crate::http::segment;
 use crate::output::{Failure, Output, table};
@@ -213,7 +213,7 @@ impl KeyspaceCommand {
                 carry_out(&client, output, command, dry.dry_run).await?;
                 output.flush();
                 let holders = nodes.into_iter().map(|node| node.id).collect();
-                wait.stay(&client, Begun::of_deletion(name, holders)).await
+                wait.until_done(&client, Begun::of_deletion(name, holders)).await
             }
         }
     }
@@ -246,7 +246,7 @@ async fn update(args: UpdateArgs, output: &mut Output) -> Result<(), Failure> {
             .help("say what to change, as with --replicas 2; `partage keyspace update --help` lists all that can be"));
     }
     let command = Command::UpdateKeyspace { keyspace: name, changes, ahead: args.ahead.ahead };
-    begin(&client, output, command, args.dry.dry_run, args.wait).await
+    carry_out_and_wait(&client, output, command, args.dry.dry_run, args.wait).await
 }
 
 async fn settings(client: &ApiClient, name: &str) -> Result<Keyspace, Failure> {
@@ -270,7 +270,7 @@ async fn create(args: CreateArgs, output: &mut Output) -> Result<(), Failure> {
         ..Keyspace::new(&args.name, sharding)
     };
     let command = Command::CreateKeyspace { keyspace, presplit, ahead: args.ahead.ahead };
-    begin(&args.client, output, command, args.dry.dry_run, args.wait).await
+    carry_out_and_wait(&args.client, output, command, args.dry.dry_run, args.wait).await
 }
 
 async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {

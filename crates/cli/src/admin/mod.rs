@@ -47,7 +47,7 @@ use wait::Begun;
 /// Nodes whose number of replicas is shown before "and so on".
 const SHARES: usize = 16;
 
-/// Carries out a command and prints what came of it.
+/// Sends a command to the coordinator, and prints the answer.
 async fn carry_out(
     client: &ApiClient,
     output: &mut Output,
@@ -58,8 +58,8 @@ async fn carry_out(
     print_answer(output, &answer)
 }
 
-/// The same, for a command that begins something that takes a while.
-pub async fn begin(
+/// As [`carry_out`]; then waits, with `--wait`, until the coordinator has done what the command began.
+pub async fn carry_out_and_wait(
     client: &ApiClient,
     output: &mut Output,
     command: Command,
@@ -69,7 +69,7 @@ pub async fn begin(
     let answer = client.command(command.clone(), dry_run).await?;
     print_answer(output, &answer)?;
     output.flush();
-    wait.stay(client, Begun::of(&command, &answer)).await
+    wait.until_done(client, Begun::of(&command, &answer)).await
 }
 
 fn print_answer(output: &mut Output, answer: &Answer) -> Result<(), Failure> {
@@ -100,14 +100,14 @@ fn answer_text(answer: &Answer) -> String {
     } else {
         lines.extend(plans().map(plan::preview));
     }
-    // A drain that would simply go on is told by its plans.
+    // In a dry run the plans already show a drain that moves.
     let drains =
         answer.drains.iter().filter(|drain| !answer.dry_run || !drain.progress.is(DrainState::Moving));
     lines.extend(drains.map(node::drain_line));
     lines.join("\n")
 }
 
-/// Whether the plan empties one of these nodes, or changes something on it.
+/// Whether a plan drains one of these nodes, or changes replicas on it.
 fn concerns(plan: &Plan, drains: &[DrainStatus]) -> bool {
     let is_drained = |node: &String| drains.iter().any(|drain| drain.node == *node);
     let touches = |planned: &Planned| match &planned.change {

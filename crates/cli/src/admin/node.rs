@@ -1,8 +1,8 @@
-//! `partage node`: who is there, and letting nodes go.
+//! `partage node`: list, show, drain, undrain and remove nodes.
 
 use super::confirm::Yes;
 use super::wait::Wait;
-use super::{bar, begin, node_show};
+use super::{bar, carry_out_and_wait, node_show};
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, table};
 use clap::{ArgGroup, Args, Subcommand};
@@ -92,19 +92,19 @@ impl NodeCommand {
                     (_, Some(zone)) => Command::DrainZone { zone, reason, max_down },
                     (node, None) => Command::DrainNode { node: node.unwrap_or_default(), reason, max_down },
                 };
-                begin(&client, output, command, dry.dry_run, wait).await
+                carry_out_and_wait(&client, output, command, dry.dry_run, wait).await
             }
             NodeCommand::Undrain { node, zone, client, dry, wait } => {
                 let command = match (node, zone) {
                     (_, Some(zone)) => Command::UndrainZone { zone },
                     (node, None) => Command::UndrainNode { node: node.unwrap_or_default() },
                 };
-                begin(&client, output, command, dry.dry_run, wait).await
+                carry_out_and_wait(&client, output, command, dry.dry_run, wait).await
             }
             NodeCommand::Remove { node, client, dry, yes, wait } => {
                 let command = Command::RemoveNode { node };
                 yes.ask(&client, &command, dry.dry_run).await?;
-                begin(&client, output, command, dry.dry_run, wait).await
+                carry_out_and_wait(&client, output, command, dry.dry_run, wait).await
             }
         }
     }
@@ -145,7 +145,7 @@ async fn list(client: &ApiClient, output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a queued drain waits for, in the words of the coordinator.
+/// What a queued drain waits for.
 fn queued(drain: &DrainStatus) -> String {
     let behind = drain.behind.join(", ");
     match drain.max_down {
@@ -154,7 +154,7 @@ fn queued(drain: &DrainStatus) -> String {
     }
 }
 
-/// How a drain stands, on one line.
+/// The status of a drain, on one line.
 pub fn drain_line(drain: &DrainStatus) -> String {
     let stand = match drain.progress.known() {
         Some(DrainState::Queued) => queued(drain),

@@ -2,7 +2,7 @@
 
 use super::shard::{bounds_text, key_text};
 use super::wait::Wait;
-use super::{begin, carry_out};
+use super::{carry_out, carry_out_and_wait};
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, table};
 use clap::Subcommand;
@@ -77,7 +77,7 @@ impl PlanCommand {
                 Ok(())
             }
             PlanCommand::Approve { plan, client, dry, wait } => {
-                begin(&client, output, Command::ApprovePlan { plan }, dry.dry_run, wait).await
+                carry_out_and_wait(&client, output, Command::ApprovePlan { plan }, dry.dry_run, wait).await
             }
             PlanCommand::Reject { plan, client, dry } => {
                 carry_out(&client, output, Command::RejectPlan { plan }, dry.dry_run).await

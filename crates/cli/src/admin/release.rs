@@ -1,7 +1,7 @@
 //! `partage shard release`: shards that were set aside are placed again, one, or all that a filter names.
 
 use super::wait::{Begun, Wait};
-use super::{answer_text, begin, shard};
+use super::{answer_text, carry_out_and_wait, shard};
 use crate::client::{ApiClient, DryRun};
 use crate::output::{Failure, Output, say};
 use clap::Args;
@@ -52,7 +52,7 @@ impl ReleaseArgs {
     pub async fn run(self, output: &mut Output) -> Result<(), Failure> {
         if let (false, Some(keyspace), Some(shard)) = (self.all, &self.keyspace, &self.shard) {
             let command = Command::ReleaseShard { keyspace: keyspace.clone(), shard: shard::number(shard)? };
-            return begin(&self.client, output, command, self.dry.dry_run, self.wait).await;
+            return carry_out_and_wait(&self.client, output, command, self.dry.dry_run, self.wait).await;
         }
         let status: Summary = self.client.get("/v1/status").await?;
         let (keyspace, reason) = (self.keyspace.as_deref(), self.reason.as_deref());
@@ -87,7 +87,7 @@ impl ReleaseArgs {
         }
         if shards.is_empty() {
             output.flush();
-            return self.wait.stay(&self.client, Begun::of_all()).await;
+            return self.wait.until_done(&self.client, Begun::of_all()).await;
         }
         let what = format!("{done} of {all} shards are released; these are not: {}", shards.join(", "));
         Err(Failure::failed(what)

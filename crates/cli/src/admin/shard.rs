@@ -1,6 +1,6 @@
 //! `partage shard`: the shards of a keyspace, drawn or listed, and moving single ones.
 
-use super::begin;
+use super::carry_out_and_wait;
 use super::confirm::Yes;
 use super::constraint::{Ahead, ConstraintArgs};
 use super::hex::Hex;
@@ -232,18 +232,18 @@ impl ShardCommand {
             ShardCommand::Release(args) => return args.run(output).await,
             ShardCommand::Isolate { keyspace, key, hex, client, dry, wait } => {
                 let command = Command::IsolateKey { keyspace, key: hex.key(&key) };
-                return begin(&client, output, command, dry.dry_run, wait).await;
+                return carry_out_and_wait(&client, output, command, dry.dry_run, wait).await;
             }
             ShardCommand::Register { partitions: of, replicas, ahead: Ahead { ahead } } => {
                 let Partitions { keyspace, partitions, client, dry, wait } = of;
                 let command = Command::RegisterPartitions { keyspace, partitions, replicas, ahead };
-                return begin(&client, output, command, dry.dry_run, wait).await;
+                return carry_out_and_wait(&client, output, command, dry.dry_run, wait).await;
             }
             ShardCommand::Unregister { partitions: of, yes } => {
                 let Partitions { keyspace, partitions, client, dry, wait } = of;
                 let command = Command::UnregisterPartitions { keyspace, partitions };
                 yes.ask(&client, &command, dry.dry_run).await?;
-                return begin(&client, output, command, dry.dry_run, wait).await;
+                return carry_out_and_wait(&client, output, command, dry.dry_run, wait).await;
             }
             ShardCommand::Move { of, from, to } => {
                 let (keyspace, shard) = of.which()?;
@@ -286,7 +286,7 @@ impl ShardCommand {
                 (of, Command::PinShard { keyspace, shard, constraint, ahead })
             }
         };
-        begin(&of.client, output, command, of.dry.dry_run, of.wait).await
+        carry_out_and_wait(&of.client, output, command, of.dry.dry_run, of.wait).await
     }
 }
 

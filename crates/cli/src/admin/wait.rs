@@ -1,11 +1,11 @@
-//! `--wait`: stays until what a command has begun is done, and says how far it is.
+//! `--wait`: the command waits until the coordinator has done what it asked for, and prints the progress.
 //!
-//! | the command began  | done is                                          | blocked is                                    |
+//! | the command began  | it is done when                                  | it is blocked when                            |
 //! |--------------------|--------------------------------------------------|-----------------------------------------------|
 //! | a plan             | it is finished, and nothing of it was dropped    | it waits for a person, was refused or replaced |
-//! | a drain            | every node of it is safe to stop                 | the coordinator says so for [`BLOCKED_LOOKS`] looks |
+//! | a drain            | every node of it is safe to stop                 | the coordinator says so in [`BLOCKED_LOOKS`] looks |
 //! | a deletion         | every node that had a replica has taken in that it has none, or is gone | never |
-//! | none of these      | for [`CALM_LOOKS`] looks every shard is served with the replicas that it wants, and nothing is on its way | a keyspace in mode manual is not |
+//! | none of these      | for [`QUIET_LOOKS`] looks every shard is served with the replicas that it wants, and nothing is on its way | a keyspace in mode manual is not |
 //!
 //! Waiting changes nothing: after an interrupt or a timeout the work goes on.
 
@@ -28,13 +28,13 @@ use partage_wire::json::{
 };
 use std::time::Duration;
 
-/// Rest between two looks.
-const LOOK: Duration = Duration::from_millis(500);
+/// The time between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Looks in a row that must find nothing to do: the planner may not have begun at the first of them.
-const CALM_LOOKS: u32 = 4;
+/// Looks in a row that must find nothing to do, as the planner may begin only after the first one.
+const QUIET_LOOKS: u32 = 4;
 
-/// Looks in a row that find a drain blocked before it counts as that: a moment passes between two moves.
+/// Looks in a row that must find a drain blocked, as some time may pass between two moves.
 const BLOCKED_LOOKS: u32 = 10;
 
 /// Whether to wait, and for how long.
@@ -49,9 +49,9 @@ pub struct Wait {
     timeout: u64,
 }
 
-/// What is looked at where there is neither a plan nor a drain.
+/// What the command watches if it began neither a plan nor a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Rest {
+enum Watch {
     Keyspace(String),
     Cluster,
     /// The nodes that had replicas of a deleted keyspace.
@@ -59,7 +59,7 @@ enum Rest {
         keyspace: String,
         holders: Vec<String>,
     },
-    /// The command is done at once, so there is nothing to wait for.
+    /// The command is done at once.
     Nothing,
 }
 
@@ -67,16 +67,16 @@ enum Rest {
 enum Found {
     Done(String),
     Going(String),
-    /// It is blocked; a reason to end only if it stays so.
+    /// It is blocked, perhaps for a moment only.
     Blocked(String),
     /// It has ended, and will not be done.
     Over(String),
 }
 
-impl Rest {
-    fn of(command: &Command) -> Rest {
+impl Watch {
+    fn of(command: &Command) -> Watch {
         match command {
-            Command::CreateKeyspace { keyspace, .. } => Rest::Keyspace(keyspace.name.clone()),
+            Command::CreateKeyspace { keyspace, .. } => Watch::Keyspace(keyspace.name.clone()),
             Command::UpdateKeyspace { keyspace, .. }
             | Command::RegisterPartitions { keyspace, .. }
             | Command::UnregisterPartitions { keyspace, .. }
@@ -91,30 +91,30 @@ impl Rest {
             | Command::PinShard { keyspace, .. }
             | Command::ReleaseShard { keyspace, .. }
             | Command::ForceJoinShard { keyspace, .. }
-            | Command::RecreateShard { keyspace, .. } => Rest::Keyspace(keyspace.clone()),
+            | Command::RecreateShard { keyspace, .. } => Watch::Keyspace(keyspace.clone()),
             Command::UndrainNode { .. }
             | Command::UndrainZone { .. }
             | Command::DrainNode { .. }
             | Command::DrainZone { .. }
             | Command::RemoveNode { .. }
-            | Command::ReleaseBrake {} => Rest::Cluster,
+            | Command::ReleaseBrake {} => Watch::Cluster,
             Command::DeleteKeyspace { .. }
             | Command::ApprovePlan { .. }
             | Command::RejectPlan { .. }
-            | Command::EditPlan { .. } => Rest::Nothing,
+            | Command::EditPlan { .. } => Watch::Nothing,
         }
     }
 }
 
-/// What was begun, as far as it can be followed.
+/// What a command has begun and `--wait` watches.
 pub struct Begun {
     plan: Option<u64>,
     drains: Vec<String>,
-    rest: Rest,
+    watch: Watch,
 }
 
 impl Begun {
-    /// What an answer says of a command.
+    /// Of a command and its answer.
     pub fn of(command: &Command, answer: &Answer) -> Begun {
         let drains = match command {
             Command::DrainNode { .. } | Command::DrainZone { .. } => {
@@ -122,17 +122,17 @@ impl Begun {
             }
             _ => vec![],
         };
-        Begun { plan: answer.plan.as_ref().map(|plan| plan.id), drains, rest: Rest::of(command) }
+        Begun { plan: answer.plan.as_ref().map(|plan| plan.id), drains, watch: Watch::of(command) }
     }
 
-    /// Things all over the cluster.
+    /// Changes in the whole cluster.
     pub fn of_all() -> Begun {
-        Begun { plan: None, drains: vec![], rest: Rest::Cluster }
+        Begun { plan: None, drains: vec![], watch: Watch::Cluster }
     }
 
     /// The wait until these nodes drop their replicas of a keyspace.
     pub fn of_deletion(keyspace: String, holders: Vec<String>) -> Begun {
-        Begun { plan: None, drains: vec![], rest: Rest::Deletion { keyspace, holders } }
+        Begun { plan: None, drains: vec![], watch: Watch::Deletion { keyspace, holders } }
     }
 
     async fn look(&self, client: &ApiClient) -> Result<Found, Failure> {
@@ -148,37 +148,37 @@ impl Begun {
         if !self.drains.is_empty() {
             return Ok(of_drains(&self.drains, &client.get::<Drains>("/v1/drains").await?));
         }
-        match &self.rest {
-            Rest::Keyspace(name) => of_keyspace(client, name).await,
-            Rest::Cluster => Ok(of_cluster(&client.get::<Summary>("/v1/status").await?)),
-            Rest::Deletion { keyspace, holders } => {
+        match &self.watch {
+            Watch::Keyspace(name) => of_keyspace(client, name).await,
+            Watch::Cluster => Ok(of_cluster(&client.get::<Summary>("/v1/status").await?)),
+            Watch::Deletion { keyspace, holders } => {
                 Ok(of_deletion(keyspace, holders, &client.get::<Nodes>("/v1/nodes").await?))
             }
-            Rest::Nothing => Ok(Found::Done("done".to_owned())),
+            Watch::Nothing => Ok(Found::Done("done".to_owned())),
         }
     }
 
     /// Looks until it is done or over.
     async fn follow(&self, client: &ApiClient, progress: &mut Progress) -> Result<(), Failure> {
-        let (mut calm, mut blocked) = (0, 0);
+        let (mut quiet, mut blocked) = (0, 0);
         let is_told =
-            self.plan.is_some() || !self.drains.is_empty() || matches!(self.rest, Rest::Deletion { .. });
-        let calm_looks = if is_told { 1 } else { CALM_LOOKS };
+            self.plan.is_some() || !self.drains.is_empty() || matches!(self.watch, Watch::Deletion { .. });
+        let quiet_looks = if is_told { 1 } else { QUIET_LOOKS };
         loop {
             match self.look(client).await {
                 Ok(Found::Done(text)) => {
-                    (calm, blocked) = (calm + 1, 0);
-                    if calm >= calm_looks {
+                    (quiet, blocked) = (quiet + 1, 0);
+                    if quiet >= quiet_looks {
                         progress.end(&text);
                         return Ok(());
                     }
                 }
                 Ok(Found::Going(text)) => {
-                    (calm, blocked) = (0, 0);
+                    (quiet, blocked) = (0, 0);
                     progress.show(&text);
                 }
                 Ok(Found::Blocked(text)) => {
-                    (calm, blocked) = (0, blocked + 1);
+                    (quiet, blocked) = (0, blocked + 1);
                     progress.show(&text);
                     if blocked >= BLOCKED_LOOKS {
                         return Err(Failure::not_done(format!("it is blocked: {text}")).help(
@@ -187,23 +187,23 @@ impl Begun {
                     }
                 }
                 Ok(Found::Over(text)) => return Err(Failure::not_done(text)),
-                // The next leader goes on with it.
+                // The next coordinator that leads goes on with it.
                 Err(failure) if failure.is_not_reachable() => progress.show(failure.what()),
                 Err(failure) => return Err(failure),
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     }
 }
 
 impl Wait {
-    /// Whether that was asked for.
+    /// Whether the person gave `--wait`.
     pub fn is_asked(&self) -> bool {
         self.wait
     }
 
-    /// Stays until it is done, if that was asked for.
-    pub async fn stay(self, client: &ApiClient, begun: Begun) -> Result<(), Failure> {
+    /// Waits until it is done, if the person gave `--wait`.
+    pub async fn until_done(self, client: &ApiClient, begun: Begun) -> Result<(), Failure> {
         if !self.wait {
             return Ok(());
         }
@@ -228,7 +228,7 @@ impl Wait {
     }
 }
 
-/// What a plan says of itself.
+/// The progress of a plan.
 fn of_plan(plan: &Plan) -> Found {
     let (id, all) = (plan.id, plan.changes.len());
     let at = |progress| plan.changes.iter().filter(|planned| planned.progress.is(progress)).count();
@@ -259,7 +259,7 @@ fn of_plan(plan: &Plan) -> Found {
     }
 }
 
-/// How the drains of these nodes stand.
+/// The progress of the drains of these nodes.
 fn of_drains(nodes: &[String], all: &Drains) -> Found {
     let drains: Vec<_> = all.drains.iter().filter(|drain| nodes.contains(&drain.node)).collect();
     if let Some(gone) = nodes.iter().find(|node| !drains.iter().any(|drain| drain.node == **node)) {
@@ -349,7 +349,7 @@ fn of_cluster(status: &Summary) -> Found {
     }
 }
 
-/// What is not as it should be yet.
+/// How many shards lack replicas, and how many replicas move.
 fn lacks(short: usize, on_their_way: usize) -> String {
     let have = if short == 1 { "has" } else { "have" };
     format!("{short} {have} too few replicas, {} on the way", counted(on_their_way, "replica"))

@@ -5,8 +5,8 @@ use super::index::indexes;
 use super::nodes::TableNodes;
 use super::restore::{is_progress, progress_table};
 use crate::admin::{
-    Ahead, ConstraintArgs, KeyspaceCommand, ReshardingArgs, ShardingArgs, ShardingSpec, Wait, Yes, begin,
-    sharding_text, span,
+    Ahead, ConstraintArgs, KeyspaceCommand, ReshardingArgs, ShardingArgs, ShardingSpec, Wait, Yes,
+    carry_out_and_wait, sharding_text, span,
 };
 use crate::client::{ApiClient, DryRun};
 use crate::http::segment;
@@ -78,7 +78,7 @@ impl CreateArgs {
             ..Keyspace::new(&self.name, sharding)
         };
         let command = Command::CreateKeyspace { keyspace, presplit, ahead: self.ahead.ahead };
-        begin(&self.client, output, command, self.dry.dry_run, self.wait).await
+        carry_out_and_wait(&self.client, output, command, self.dry.dry_run, self.wait).await
     }
 }
 
