@@ -321,7 +321,7 @@ impl BenchCluster {
     /// What follows from a batch of beats at once.
     fn grant(&mut self) {
         let (at, cluster) = (self.at(), &mut self.cluster);
-        let (_, ms) = timed(|| cluster.grant_at_once(at));
+        let (_, ms) = timed(|| cluster.grant_before_commit(at));
         self.note("grants: ", ms);
     }
 

@@ -10,14 +10,14 @@
 //! otherwise. A reader who takes them in this order meets every word before it is used.
 //!
 //! 1. **[`base`]** holds what all others need: the [names](base::name) that people choose, the [ids](base::id) that
-//!    are given out once, [time](base::time) as an argument, and the [settings](base::settings) of a cluster. What is refused
-//!    for its size is in [`limits`].
+//!    the coordinator gives out once, [time](base::time) as an argument, and the [settings](base::settings) of a cluster; also
+//!    the bugs that tests of the simulator switch on ([`planted`](base::planted)). Sizes that are refused are in [`limits`].
 //! 2. **[`keyspace`]** says what exists: a named set of keys. [`key`](keyspace::key), [`hash`](keyspace::hash) and
 //!    [`sharding`](keyspace::sharding) say which shard holds a key, [`lookup`](keyspace::lookup) says it fast. The
 //!    [`map`](keyspace::map) has all shards with their replicas, and each replica goes through one
 //!    [`lifecycle`](keyspace::lifecycle).
-//! 3. **[`node`]** says what the coordinator sees: a worker process as it announces itself. Its beats and the orders to it are
-//!    the [`exchange`](node::exchange); from them follow its [`health`](node::health), its [`lease`](node::lease) and the
+//! 3. **[`node`]** says what the coordinator sees: a worker process as it announces itself. Its heartbeats and its orders are the
+//!    [`exchange`](node::exchange); from them follow its [`health`](node::health), its [`lease`](node::lease) and the
 //!    [`load`](node::load) of each shard.
 //! 4. **[`placement`]** says what the coordinator wants: which nodes should hold the replicas of each shard. Each policy is a
 //!    file, and all have one signature.
@@ -28,8 +28,7 @@
 //! 6. **[`cluster`]**, **[`worker`]** and **[`routing`]** act: they are the state machines of coordinator, worker and router.
 //!    None of them uses another; they have only what they exchange in common. Each has a driver in the crate of its process.
 //!
-//! The state machines of what stands on all this, or beside it, are in `crates/service`: pure as well, and held to the same
-//! rules.
+//! The state machines of the services (datasets, tables, shuffles) are in `crates/service`, which is as pure.
 
 pub mod base;
 pub mod cluster;

@@ -30,7 +30,7 @@ pub const REPLICAS: usize = 64;
 pub const SHARDS: usize = 4_000_000;
 
 /// Shards that one decision looks at, one by one: no beat is answered meanwhile, so it is little beside a heartbeat.
-pub const SHARDS_SETTLED: usize = 2_048;
+pub const SHARDS_RECONCILED: usize = 2_048;
 
 /// Shards of which one batch of beats sees at once whether their leaders may begin, for the same reason.
 pub const SHARDS_GRANTED: usize = 2_048;
@@ -60,7 +60,7 @@ pub const STEPS_CALLED_IN: usize = 8_192;
 pub const CHANGES_TRACKED: usize = 8_192;
 
 /// Shards that one decision notes as having news because of their nodes: what it then looks at, ten times.
-pub const SHARDS_WOKEN: usize = 20_480;
+pub const SHARDS_ENQUEUED: usize = 20_480;
 
 /// Most that a worker may report as one load; more counts as this. So the sum over all replicas of the largest cluster
 /// is far from what a number can hold, and each load is far from what a machine can do.

@@ -9,7 +9,7 @@ use partage_core::base::settings::Settings;
 use partage_core::base::time::Millis;
 use partage_core::cluster::admin::{AdminError, Command, Presplit};
 use partage_core::cluster::{
-    Cluster, KeyspaceRecord, LaterMap, Moment, NodeState, Records, StoredFaults, note,
+    Cluster, KeyspaceRecord, LaterMap, Moment, NodeState, Records, StoredFaults, note_later,
 };
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::key::HashRange;
@@ -616,8 +616,8 @@ pub fn an_older_state_is_led_by_nobody() -> Outcome {
     let registration = Registration { cluster: Some(ClusterId::default()), ..registration };
     let is_taken_in = leader.cluster.register(leader.at(), registration).is_ok();
     fails_if(is_taken_in, "D10: a worker that knows of a later map is commanded by an older one")?;
-    let mut ahead = leader.cluster.ahead().clone();
-    note(&mut ahead, LaterMap { who: "this coordinator".to_owned(), known });
+    let mut ahead = leader.cluster.later_maps().clone();
+    note_later(&mut ahead, LaterMap { who: "this coordinator".to_owned(), known });
     let mut faults = StoredFaults::default();
     records.refuse_older(&mut faults, &mut ahead);
     fails_if(!faults.quarantine.contains_key(&keyspace), "D10: an older state is taken for the latest")

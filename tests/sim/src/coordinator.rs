@@ -24,7 +24,7 @@ use partage_core::base::name::KeyspaceName;
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::settings::Settings;
 use partage_core::base::time::Millis;
-use partage_core::cluster::{Cluster, LaterMap, LaterMaps, Outbox, RecoverError, Slice, Work, note};
+use partage_core::cluster::{Cluster, LaterMap, LaterMaps, Outbox, RecoverError, Slice, Work, note_later};
 
 /// How much of a session's time its owner believes in, in thousandths: its clock may be slow.
 const BELIEVED: u64 = 970;
@@ -45,7 +45,7 @@ pub struct Cost {
     pub each: True,
 }
 
-/// Looks for a plan that cost as much as one shard that is settled: `cluster::work` bounds them in this proportion.
+/// Looks for a plan that cost as much as one shard that is reconciled: `cluster::work` bounds them in this proportion.
 const PLANNED_FOR_ONE: u64 = 16;
 
 impl Cost {
@@ -55,11 +55,11 @@ impl Cost {
     }
 
     /// A decision of `cluster` that had done `before` of its work when it began. What is looked at for a plan costs a part of
-    /// what a shard does that is settled (seed 17362: at the same price some ten shards were planned for two seconds).
+    /// what a shard does that is reconciled (seed 17362: at the same price some ten shards were planned for two seconds).
     fn of(self, cluster: &Cluster, before: Work, taken_in: usize) -> True {
         let after = cluster.work_done();
         let planned = (after.planned - before.planned) / PLANNED_FOR_ONE;
-        let done = (after.settled - before.settled) + (after.woken - before.woken) + planned;
+        let done = (after.reconciled - before.reconciled) + (after.enqueued - before.enqueued) + planned;
         let messages = self.message() * taken_in as True;
         self.decision + messages + self.each * (done + cluster.nodes().len() as u64) as True
     }
@@ -305,7 +305,7 @@ impl Coordinator {
         let moment = self.clock.moment(scene.now);
         let (mut records, mut faults) = (store.records.clone(), store.touched.faults());
         for known in self.publisher.known() {
-            note(&mut self.ahead, LaterMap { who: "this coordinator".to_owned(), known });
+            note_later(&mut self.ahead, LaterMap { who: "this coordinator".to_owned(), known });
         }
         records.refuse_older(&mut faults, &mut self.ahead);
         let is_touched = !faults.is_empty();
@@ -455,9 +455,9 @@ impl Coordinator {
                 finding.into_iter().for_each(|(invariant, text)| scene.violate(invariant, text));
             }
             leading.check_addresses(scene, self.at, moment.now);
-            let granted = leading.cluster.grant_at_once(moment);
+            let granted = leading.cluster.grant_before_commit(moment);
             leading.order(scene, here, &granted);
-            if !leading.cluster.ahead().is_empty() {
+            if !leading.cluster.later_maps().is_empty() {
                 let (coordinator, process) = (self.at, self.process);
                 return scene.after(0, Event::FellBehind { coordinator, process });
             }
@@ -486,10 +486,10 @@ impl Coordinator {
     /// A worker knows of a later map than its own: it reads everything anew.
     pub fn fell_behind(&mut self, scene: &mut Scene, store: &mut Store) {
         let Some(leading) = &self.leading else { return };
-        for later_map in leading.cluster.ahead().values() {
-            note(&mut self.ahead, later_map.clone());
+        for later_map in leading.cluster.later_maps().values() {
+            note_later(&mut self.ahead, later_map.clone());
         }
-        if !leading.cluster.ahead().is_empty() {
+        if !leading.cluster.later_maps().is_empty() {
             scene.count("leaders that a worker outdid");
             self.step_down(scene, store, "a worker knows of a later map");
         }

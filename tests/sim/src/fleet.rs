@@ -394,7 +394,7 @@ impl Run {
         }
         let worker = client.worker.as_mut().expect("only workers beat");
         self.figures.lapses += u64::from(self.lost_at.is_some() && !worker.lease().holds(moment.now));
-        let actions = worker.ordered(moment.now, orders);
+        let actions = worker.apply_orders(moment.now, orders);
         carry_out(worker, moment.now, actions);
         client.current = client.current.or(self.lost_at.map(|_| moment.now.0));
         let soon = worker.has_news();
@@ -407,7 +407,7 @@ impl Run {
         loop {
             let name = transaction(&mut self.draw);
             let Some(leader) = &mut self.leader else { return };
-            let mut told = leader.cluster.grant_at_once(moment);
+            let mut told = leader.cluster.grant_before_commit(moment);
             leader.wake = leader.cluster.decide(moment, name);
             let outbox = leader.cluster.take_outbox();
             if !outbox.writes.is_empty() {
@@ -440,7 +440,7 @@ impl Run {
         }
         let orders = leader.cluster.orders_since(id, client.applied, None);
         let (Some(orders), Some(worker)) = (orders, &mut client.worker) else { return };
-        let actions = worker.ordered(now, orders);
+        let actions = worker.apply_orders(now, orders);
         carry_out(worker, now, actions);
         if worker.has_news() {
             self.again(at, 2 * STEP_MS);
@@ -489,7 +489,7 @@ fn carry_out(worker: &mut Worker, now: Millis, actions: Vec<Action>) {
     while let Some(Action { replica, task }) = queue.pop() {
         match task {
             Task::Call(callback) => queue.extend(worker.returned(now, &replica, callback, Ok(()))),
-            Task::AwaitRequests | Task::CancelRequests => queue.extend(worker.drained(now, &replica)),
+            Task::AwaitRequests | Task::CancelRequests => queue.extend(worker.requests_ended(now, &replica)),
             Task::Abandon(_) => {}
         }
     }

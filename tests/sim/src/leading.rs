@@ -168,7 +168,11 @@ impl Leading {
             (message @ Message::Beat(_), _) if is_held => Err(message),
             (Message::Beat(beat), Some(under_way)) => {
                 let taken = TakenBeat::of(&self.cluster, &beat, seen);
-                match self.cluster.beat_meanwhile(moment, beat, &UncommittedChanges::of(&under_way.outbox)) {
+                match self.cluster.beat_during_commit(
+                    moment,
+                    beat,
+                    &UncommittedChanges::of(&under_way.outbox),
+                ) {
                     Ok(orders) => {
                         finding = self.heard_beat(taken);
                         Ok(Message::Orders(orders))
@@ -178,7 +182,7 @@ impl Leading {
             }
             (Message::Register(registration), Some(_)) => {
                 let id = registration.spec.id.clone();
-                match self.cluster.resume_meanwhile(moment, registration) {
+                match self.cluster.resume_during_commit(moment, registration) {
                     Ok(welcome) => {
                         self.registered(id, &welcome, seen, (from, via));
                         Ok(Message::Welcome(welcome))

@@ -469,7 +469,7 @@ impl Node {
             )
         });
         process.lapses += u32::from(!process.worker.lease().holds(now));
-        let actions = process.worker.ordered(now, orders);
+        let actions = process.worker.apply_orders(now, orders);
         let goes = process.worker.may_go() && !process.gone;
         self.carry_out(scene, actions);
         if goes {
@@ -500,7 +500,7 @@ impl Node {
                 }
                 Task::AwaitRequests => {
                     if process.service.drain(&replica) {
-                        queue.extend(process.worker.drained(now, &replica));
+                        queue.extend(process.worker.requests_ended(now, &replica));
                     }
                 }
                 // Requests that are inside are told to end, and no more: the last one says that the replica is drained.

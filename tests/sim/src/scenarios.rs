@@ -66,7 +66,7 @@ fn ordered_worker() -> Worker {
         lease_ms: 1_000,
     };
     worker.welcomed(&welcome).expect("a worker of no cluster takes any");
-    let _nothing_to_do = worker.ordered(Millis(10), orders(5, 0));
+    let _nothing_to_do = worker.apply_orders(Millis(10), orders(5, 0));
     worker
 }
 
@@ -97,7 +97,7 @@ fn fails_if(is_wrong: bool, why: &str) -> Outcome {
 /// Orders that come after later ones are ignored (W1).
 pub fn overtaken_orders_change_nothing() -> Outcome {
     let mut worker = ordered_worker();
-    let _nothing_to_do = worker.ordered(Millis(30), orders(3, 0));
+    let _nothing_to_do = worker.apply_orders(Millis(30), orders(3, 0));
     let applied = worker.beat(Millis(40)).map(|beat| beat.applied);
     fails_if(applied != Some(5), "W1: a worker goes back to orders that later ones have overtaken")
 }
@@ -105,7 +105,7 @@ pub fn overtaken_orders_change_nothing() -> Outcome {
 /// A lease says "what you do is still yours to do": a node that refuses the orders beside it does not know what that is.
 pub fn refused_orders_give_no_lease() -> Outcome {
     let mut worker = ordered_worker();
-    let _nothing_to_do = worker.ordered(Millis(30), leased(9, 7));
+    let _nothing_to_do = worker.apply_orders(Millis(30), leased(9, 7));
     fails_if(worker.lease().holds(Millis(40)), "O1: a worker has a lease from orders that it refused")
 }
 
@@ -113,7 +113,7 @@ pub fn refused_orders_give_no_lease() -> Outcome {
 /// worker counts from when it asked (O4).
 pub fn a_lease_counts_from_the_beat_that_asked_for_it() -> Outcome {
     let mut worker = ordered_worker();
-    let _nothing_to_do = worker.ordered(Millis(900), leased(6, 5));
+    let _nothing_to_do = worker.apply_orders(Millis(900), leased(6, 5));
     fails_if(!worker.lease().holds(Millis(910)), "the scenario gives no lease")?;
     fails_if(worker.lease().holds(Millis(1_030)), "O4: a worker counts its lease from when the answer came")
 }
@@ -121,7 +121,7 @@ pub fn a_lease_counts_from_the_beat_that_asked_for_it() -> Outcome {
 /// An incarnation that has ended has no lease (O6).
 pub fn an_end_ends_the_lease() -> Outcome {
     let mut worker = ordered_worker();
-    let _nothing_to_do = worker.ordered(Millis(30), leased(6, 5));
+    let _nothing_to_do = worker.apply_orders(Millis(30), leased(6, 5));
     let had = worker.lease().holds(Millis(40));
     let _nothing_to_do = worker.ended(Millis(40));
     fails_if(!had || worker.lease().holds(Millis(40)), "O6: an incarnation that has ended keeps its lease")
@@ -151,13 +151,13 @@ pub fn a_permit_ends_with_its_epoch() -> Outcome {
         Orders { keyspaces, changed: vec![order], ..leased(version, version - 1) }
     };
     let load = orders(6, ReplicaState::Load, Role::Follower, Epoch(0), true);
-    let _calls_load = worker.ordered(Millis(20), load);
+    let _calls_load = worker.apply_orders(Millis(20), load);
     let _nothing_to_do = worker.returned(Millis(20), &replica, Callback::Load, Ok(()));
     let mut permit = None;
     for (version, epoch) in [(7, first), (8, second)] {
         let lead = orders(version, ReplicaState::Live, Role::Leader, epoch, true);
-        let _calls_serve = worker.ordered(Millis(20), lead);
-        let _calls_serve = worker.drained(Millis(20), &replica);
+        let _calls_serve = worker.apply_orders(Millis(20), lead);
+        let _calls_serve = worker.requests_ended(Millis(20), &replica);
         let serve = Callback::Serve(Role::Leader, epoch);
         let _nothing_to_do = worker.returned(Millis(20), &replica, serve, Ok(()));
         let judged = worker.gates().judge(Millis(30), &replica.keyspace, b"key", Access::Write);

@@ -334,7 +334,7 @@ impl Node {
         respond(scene, self.at, &inside.request, outcome);
         let replica = inside.permit.replica;
         if process.service.is_empty(&replica) && process.service.draining.remove(&replica) {
-            let actions = process.worker.drained(now, &replica);
+            let actions = process.worker.requests_ended(now, &replica);
             self.carry_out(scene, actions);
             self.tick(scene);
         }

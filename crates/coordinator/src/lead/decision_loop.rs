@@ -1,4 +1,6 @@
-//! The task that owns the cluster. Other tasks talk to it through a [`DecisionLoop`] handle.
+//! The task that owns the [`Cluster`] while this coordinator leads. Other tasks call it through a [`DecisionLoop`] handle.
+//!
+//! Each round: take in heartbeats and calls, send grants, decide, commit, and only then answer and send orders and maps.
 
 use crate::backend::store::{Commit, CommitAttempt, Store, StoreError};
 use crate::clock::Clock;
@@ -28,14 +30,14 @@ struct Call {
     work: Work,
 }
 
-/// Reads or changes the cluster, or gets the reason why it may not. Returns the reply, which the decision loop calls only when
-/// everything before it is durable.
+/// Reads or changes the cluster, or gets the reason why it may not. Returns the reply, which the decision loop sends when the
+/// changes are durable.
 type Work = Box<dyn FnOnce(Result<(&mut Cluster, Moment), NotStored>) -> Option<Reply> + Send>;
 /// Sends the answer of a call to its caller, or the reason why nothing of it was stored. When the decision loop drops it, the
 /// caller gets no answer.
 type Reply = Box<dyn FnOnce(Result<(), NotStored>) + Send>;
 
-/// A beat of a worker, and the channel on which its answer goes back.
+/// A heartbeat (*beat*) of a worker, and the channel for its answer.
 struct BeatCall {
     beat: Beat,
     answer: oneshot::Sender<Result<Orders, BeatError>>,
@@ -44,7 +46,7 @@ struct BeatCall {
 /// Messages of workers that the decision loop answers during a commit, too, where it can.
 enum Urgent {
     Beat(BeatCall),
-    /// A worker comes back; answered with its registration when it has to wait as any other call.
+    /// A worker comes back. Its registration is the answer if it has to wait, as any other call.
     Resume {
         registration: Box<Registration>,
         answer: oneshot::Sender<Result<Welcome, Box<Registration>>>,
@@ -61,12 +63,12 @@ pub struct LoopStopped;
 #[error("nothing was changed: {what}")]
 pub struct NotStored {
     what: Arc<str>,
-    /// The commit that it lacks room for.
+    /// The commit for which the store has no room.
     lacks_room: Option<CommitAttempt>,
 }
 
 impl NotStored {
-    /// What follows from that error of a commit; none when something may have been stored.
+    /// Of an error of a commit; none if something may have been stored.
     fn of(error: &StoreError, attempt: &CommitAttempt) -> Option<NotStored> {
         let lacks_room = error.is_full().then(|| attempt.clone());
         let what = error.full_disk().unwrap_or_else(|| error.to_string()).into();
@@ -96,28 +98,28 @@ pub enum CallError {
 /// Why a decision loop ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LoopError {
-    /// The store, or the lead, is of no more use.
+    /// The store failed, or this coordinator no longer leads.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The disk is full. Nothing of what was decided last is durable; the leadership is as good as before.
+    /// The disk is full. The last decision is not durable; this coordinator still leads.
     #[error(transparent)]
     Full(NotStored),
-    /// Workers were told more than this leader knows: nothing may be decided on what it has.
+    /// Workers know later maps than this leader, so it must decide nothing.
     #[error("workers were told more than this coordinator knows")]
-    Ahead(LaterMaps),
+    LaterMaps(LaterMaps),
 }
 
-/// What follows from the decision loop's decisions, after they are durable.
+/// Is called by the decision loop when decisions are durable.
 pub trait Observer: Send + Sync + 'static {
     /// New maps, in order.
     fn maps(&self, cluster: &Cluster, diffs: Vec<MapDiff>);
     /// Something was logged.
     fn notice(&self, alarm: bool, text: &str);
-    /// That has happened, and is durable.
+    /// Events, which are durable.
     fn happened(&self, events: &[Event]);
-    /// Something was made durable; the commit took that long.
+    /// A commit has ended, after this time.
     fn committed(&self, took: Duration);
-    /// A round of decisions behind that many calls is over.
+    /// A round of decisions, after so many calls, is over.
     fn round_ended(&self, cluster: &Cluster, now: Millis, calls: usize);
 }
 
@@ -137,21 +139,21 @@ type Callbacks = Mutex<BTreeSet<NodeId>>;
 
 /// The state that a decision loop starts with.
 pub struct LeaderState {
-    /// As recovered.
+    /// The cluster, as recovered from `store`.
     pub cluster: Cluster,
-    /// Where it came from.
+    /// Where decisions are stored.
     pub store: Store,
-    /// It decides while that holds.
+    /// The loop decides while this lease on the leadership holds.
     pub lead: LeaderLease,
-    /// The coordinator's.
+    /// The coordinator's clock.
     pub clock: Clock,
-    /// Why it stores nothing for now, if the decision loop before it ended of that.
+    /// Why the store has no room, if that ended the decision loop before this one.
     pub full: Option<NotStored>,
 }
 
 impl DecisionLoop {
-    /// Starts the decision loop of a recovered cluster. The returned task ends when every handle is gone, or with why it
-    /// decides no more. `begin` is called before it decides anything.
+    /// Starts the decision loop of a recovered cluster. The returned task ends when every handle is dropped, or with an error.
+    /// It calls `begin` before the first decision.
     pub fn start(
         state: LeaderState,
         observer: Arc<dyn Observer>,
@@ -228,14 +230,14 @@ impl DecisionLoop {
         Ok(answered.await.map_err(|_| LoopStopped)??)
     }
 
-    /// Takes in a worker's beat. Its answer does not wait for a commit, wherever it need not.
+    /// Passes a worker's heartbeat to the cluster. The answer waits for a commit only where it has to.
     pub async fn beat(&self, beat: Beat) -> Result<Result<Orders, BeatError>, LoopStopped> {
         let (answer, answered) = oneshot::channel();
         self.beats.send(Urgent::Beat(BeatCall { beat, answer })).await.map_err(|_| LoopStopped)?;
         answered.await.map_err(|_| LoopStopped)
     }
 
-    /// Takes back a worker that is as it was, without waiting for a commit; or gives its registration back.
+    /// Registers a worker that comes back unchanged, without waiting for a commit; else returns its registration.
     pub async fn resume(
         &self,
         registration: Registration,
@@ -246,17 +248,17 @@ impl DecisionLoop {
         answered.await.map_err(|_| LoopStopped)
     }
 
-    /// A node has registered: its address is checked at once, as its first shards wait for that (A11).
+    /// Tells the address checker that a node has registered, as its first shards wait for the check (A11).
     pub fn notify_registration(&self) {
         self.registered.notify_one();
     }
 
-    /// Ends when a node has registered since this last ended.
+    /// Waits until a node has registered since the last call.
     pub async fn registration_notified(&self) {
         self.registered.notified().await;
     }
 
-    /// Receives the orders of `node` when they have changed; it has those up to `sent`.
+    /// Receives the orders of `node` when they change after version `sent`.
     pub fn subscribe_orders(&self, node: &NodeId, sent: u64) -> OrderReceiver {
         self.orders.subscribe(node, sent)
     }
@@ -279,7 +281,7 @@ struct Task {
     clock: Clock,
     /// Why nothing can be stored; then nothing is decided either.
     full: Option<NotStored>,
-    /// When it last looked whether there is room again, or found that there is none.
+    /// When the loop last looked for room in the store.
     room_looked_for: Millis,
     observer: Arc<dyn Observer>,
     inbox: mpsc::Receiver<Call>,
@@ -317,26 +319,25 @@ impl Task {
             };
             let at = self.moment()?;
             let mut replies = self.take_urgent(at, urgent);
-            // A grant waits for a former owner's report, not for the disk.
-            let granted = self.cluster.grant_at_once(at);
+            // A grant need not wait for the disk.
+            let granted = self.cluster.grant_before_commit(at);
             self.send_orders(granted);
             let (more, calls) = self.take_calls(at, call);
             replies.extend(more);
-            if !self.cluster.ahead().is_empty() {
-                return Err(LoopError::Ahead(self.cluster.ahead().clone()));
+            if !self.cluster.later_maps().is_empty() {
+                return Err(LoopError::LaterMaps(self.cluster.later_maps().clone()));
             }
             wake = self.run_round(replies, calls).await?;
         }
     }
 
-    /// What time it is, as long as no other coordinator can lead. Only a leader gives what is only in memory, too, such
-    /// as a lease that a beat prolongs; a worker counts it from when it asked, before this moment.
+    /// The time, or an error if another coordinator may lead now: a deposed leader must not even renew leases in memory.
     fn moment(&self) -> Result<Moment, StoreError> {
         moment(&self.lead, self.clock)
     }
 
-    /// Takes in beats, and workers that come back; gives back the replies that wait for the disk. Everything is durable
-    /// now, and a beat changes nothing that is stored, as a rule.
+    /// Answers heartbeats, and workers that come back. Returns the replies that have to wait for the commit: those
+    /// after the first change that has to be stored.
     fn take_urgent(&mut self, at: Moment, first: Option<Urgent>) -> Vec<Reply> {
         let mut beats = std::mem::take(&mut self.waiting);
         let mut next = first;
@@ -345,7 +346,7 @@ impl Task {
                 Urgent::Beat(call) => beats.push(call),
                 // The caller may have gone.
                 Urgent::Resume { registration, answer } => {
-                    let _ = answer.send(self.cluster.resume_meanwhile(at, *registration));
+                    let _ = answer.send(self.cluster.resume_during_commit(at, *registration));
                 }
             }
             next = if beats.len() < limits::CALLS { self.beats.try_recv().ok() } else { None };
@@ -367,7 +368,7 @@ impl Task {
         replies
     }
 
-    /// Does a batch of calls; gives back the replies that wait for the disk, and how many calls there were.
+    /// Carries out a batch of calls. Returns the replies that have to wait for the commit, and how many calls there were.
     fn take_calls(&mut self, at: Moment, first: Option<Call>) -> (Vec<Reply>, usize) {
         let (mut replies, mut count, mut next) = (Vec::new(), 0, first);
         while let Some(Call { changes, work }) = next {
@@ -376,7 +377,7 @@ impl Task {
                 Some(full) if changes => work(Err(full.clone())),
                 _ => work(Ok((&mut self.cluster, at))),
             };
-            // What it has seen is durable, and it has changed nothing that has to be.
+            // The call has read only durable state, and changed nothing that has to be stored.
             if self.cluster.has_no_pending_writes() {
                 reply.into_iter().for_each(|reply| reply(Ok(())));
             } else {
@@ -387,7 +388,7 @@ impl Task {
         (replies, count)
     }
 
-    /// Decides, unless nothing can be stored; then it looks whether there is room again. Returns when to look again.
+    /// Decides; or, while the store is full, looks whether it has room again. Returns when the next round is due.
     async fn run_round(&mut self, replies: Vec<Reply>, calls: usize) -> Result<Millis, LoopError> {
         if let Some(full) = self.full.clone().filter(|_| self.cluster.has_no_pending_writes()) {
             let next = self.room_looked_for + limits::ROOM_AGAIN_MS;
@@ -407,26 +408,26 @@ impl Task {
         Ok(wake)
     }
 
-    /// Decides until nothing more follows at once, makes it durable, sends the outputs, and answers.
+    /// Decides, commits, sends the outputs and the replies; again while the cluster has more to do at once.
     async fn decide(&mut self, mut replies: Vec<Reply>) -> Result<Millis, LoopError> {
         let mut wake = Millis(0);
         for _ in 0..limits::ROUNDS {
             let at = self.moment()?;
             wake = self.cluster.decide(at, transaction());
             let mut outbox = self.cluster.take_outbox();
-            let mut comes_first = false;
+            let mut heartbeats_first = false;
             if !outbox.writes.is_empty() {
                 let pending = UncommittedChanges::of(&outbox);
                 let Committed { took, has_heard } =
                     self.commit(std::mem::take(&mut outbox.writes), &pending, &mut replies).await?;
                 self.observer.committed(took);
-                comes_first = took >= limits::SLOW_COMMIT || has_heard;
+                heartbeats_first = took >= limits::SLOW_COMMIT || has_heard;
             }
             self.send_outputs(outbox);
             replies.drain(..).for_each(|reply| reply(Ok(())));
             let waits = !(self.beats.is_empty() && self.inbox.is_empty() && self.waiting.is_empty());
-            if comes_first || waits {
-                // Beats and calls that came meanwhile come first; then it goes on.
+            if heartbeats_first || waits {
+                // Heartbeats and calls that came during the commit come first.
                 return Ok(wake.min(at.now));
             }
             if wake > at.now {
@@ -436,7 +437,7 @@ impl Task {
         Ok(wake)
     }
 
-    /// Makes `writes` durable, and answers beats meanwhile.
+    /// Makes `writes` durable, and answers heartbeats meanwhile.
     async fn commit(
         &mut self,
         writes: Vec<Write>,
@@ -447,7 +448,7 @@ impl Task {
         let commit = Commit::of(writes, &self.cluster);
         let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
         let mut store_wait = StoreWait::new(cluster, lead, *clock, (beats, waiting));
-        let outcome = store_wait.answers(pending, store.carry_out(commit)).await;
+        let outcome = store_wait.answer_until(pending, store.carry_out(commit)).await;
         let has_heard = store_wait.has_heard;
         if let Err(error) = outcome {
             let Some(not_stored) = NotStored::of(&error, self.store.last_attempt()) else {
@@ -460,13 +461,13 @@ impl Task {
         Ok(Committed { took: begun.elapsed(), has_heard })
     }
 
-    /// Whether a commit like that one would find room now; answers beats meanwhile.
+    /// Whether the store has room for `attempt` now; answers heartbeats meanwhile.
     async fn has_room(&mut self, attempt: &CommitAttempt) -> bool {
         let Task { cluster, store, lead, clock, beats, waiting, .. } = self;
         cluster.has_listened(clock.moment());
         let mut store_wait = StoreWait::new(cluster, lead, *clock, (beats, waiting));
         let has_room =
-            store_wait.answers(&UncommittedChanges::default(), store.has_room(attempt)).await.is_ok();
+            store_wait.answer_until(&UncommittedChanges::default(), store.has_room(attempt)).await.is_ok();
         self.cluster.listen(self.clock.moment());
         self.room_looked_for = self.clock.now();
         has_room
@@ -483,7 +484,7 @@ impl Task {
         self.send_orders(outbox.changed_orders);
     }
 
-    /// Tells nodes that their orders have changed.
+    /// Sends changed orders on the nodes' streams, and has the nodes with callbacks called.
     fn send_orders(&self, changed: BTreeSet<NodeId>) {
         self.orders.send(&self.cluster, &changed);
         let nodes = self.cluster.nodes();
@@ -503,15 +504,15 @@ struct Committed {
     has_heard: bool,
 }
 
-/// Answers beats while the store is at work.
+/// Answers heartbeats while the store works.
 struct StoreWait<'a> {
     cluster: &'a mut Cluster,
     lead: &'a LeaderLease,
     clock: Clock,
     beats: &'a mut mpsc::Receiver<Urgent>,
     waiting: &'a mut Vec<BeatCall>,
-    /// Nodes with a beat that waits and that the cluster will take. The node's next beat does not repeat what that one says, so
-    /// none overtakes it.
+    /// Nodes with a heartbeat that waits and that the cluster will accept. Later ones of them wait, too, as each says only what
+    /// changed since the one before.
     held: BTreeSet<NodeId>,
     /// Whether the cluster has taken a beat in.
     has_heard: bool,
@@ -529,7 +530,7 @@ impl<'a> StoreWait<'a> {
         StoreWait { cluster, lead, clock, beats, waiting, held, has_heard: false }
     }
 
-    /// The cluster takes the beat in, or refuses it, when the store is done.
+    /// Lets a heartbeat wait until the store is done.
     fn defer(&mut self, call: BeatCall) {
         if self.cluster.will_take(&call.beat) {
             self.held.insert(call.beat.node.clone());
@@ -537,9 +538,8 @@ impl<'a> StoreWait<'a> {
         self.waiting.push(call);
     }
 
-    /// Answers beats, and workers that come back, until the store has done its `work`, which is `pending`. Beats that cannot be
-    /// answered now wait.
-    async fn answers<T>(&mut self, pending: &UncommittedChanges, work: impl Future<Output = T>) -> T {
+    /// Answers heartbeats, and workers that come back, until the store has done its `work`, which makes `pending` durable.
+    async fn answer_until<T>(&mut self, pending: &UncommittedChanges, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let heartbeat = Duration::from_millis(self.cluster.settings().heartbeat_ms);
         let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + heartbeat, heartbeat);
@@ -556,7 +556,7 @@ impl<'a> StoreWait<'a> {
             match (urgent, moment(self.lead, self.clock)) {
                 (Urgent::Beat(call), _) if self.held.contains(&call.beat.node) => self.defer(call),
                 (Urgent::Beat(BeatCall { beat, answer }), Ok(at)) => {
-                    match self.cluster.beat_meanwhile(at, beat, pending) {
+                    match self.cluster.beat_during_commit(at, beat, pending) {
                         Ok(orders) => {
                             self.has_heard = true;
                             drop(answer.send(Ok(orders)));
@@ -566,7 +566,7 @@ impl<'a> StoreWait<'a> {
                 }
                 (Urgent::Beat(call), Err(_)) => self.defer(call),
                 (Urgent::Resume { registration, answer }, Ok(at)) => {
-                    drop(answer.send(self.cluster.resume_meanwhile(at, *registration)));
+                    drop(answer.send(self.cluster.resume_during_commit(at, *registration)));
                 }
                 (Urgent::Resume { registration, answer }, Err(_)) => {
                     drop(answer.send(Err(registration)));
@@ -583,14 +583,14 @@ impl Drop for Task {
     }
 }
 
-/// What time it is, as long as the lead holds.
+/// The time, or an error if the lease on the leadership is over.
 fn moment(lead: &LeaderLease, clock: Clock) -> Result<Moment, StoreError> {
     let at = clock.moment();
     lead.check()?;
     Ok(at)
 }
 
-/// A fresh name for what is committed next.
+/// A new transaction id.
 pub(crate) fn transaction() -> TransactionId {
     TransactionId(partage_random::bytes())
 }

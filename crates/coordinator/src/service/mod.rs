@@ -36,7 +36,7 @@ use futures::future::BoxFuture;
 use partage_coordination::{Advice, Error, LeaderLease, Leadership};
 use partage_core::base::settings::Settings;
 use partage_core::cluster::event::{About, EventKind, event};
-use partage_core::cluster::{Cluster, LaterMap, LaterMaps, Records, RecoverError, StoredFaults, note};
+use partage_core::cluster::{Cluster, LaterMap, LaterMaps, Records, RecoverError, StoredFaults, note_later};
 use partage_core::placement::Policies;
 use partage_door::{Door, TowerService};
 use partage_wire::proto::admin_server::AdminServer;
@@ -390,7 +390,7 @@ impl Supervisor {
                     );
                     full = Some(why);
                 }
-                LeadEnd::Loop(Ok(Err(LoopError::Ahead(ahead)))) => {
+                LeadEnd::Loop(Ok(Err(LoopError::LaterMaps(ahead)))) => {
                     return Err(self.record_later_maps(ahead).into());
                 }
                 LeadEnd::Loop(ended) => return Err(end_reason(ended)),
@@ -441,7 +441,7 @@ impl Supervisor {
     /// Keeps what workers know that the leader did not, for what is read next.
     fn record_later_maps(&self, ahead: LaterMaps) -> StoreError {
         let first = ahead.values().next().map(|later_map| (later_map.who.clone(), later_map.known.clone()));
-        ahead.into_values().for_each(|later_map| note(&mut self.known_ahead(), later_map));
+        ahead.into_values().for_each(|later_map| note_later(&mut self.known_ahead(), later_map));
         match first {
             Some((who, known)) => StoreError::Ahead { who, keyspace: known.keyspace, at: known.generation },
             None => StoreError::Overtaken,
@@ -458,7 +458,7 @@ impl Supervisor {
     ) -> SetBack {
         let mut ahead = self.known_ahead();
         for known in standby.map(Standby::known).unwrap_or_default() {
-            note(&mut ahead, LaterMap { who: "this coordinator".to_owned(), known });
+            note_later(&mut ahead, LaterMap { who: "this coordinator".to_owned(), known });
         }
         records.refuse_older(faults, &mut ahead);
         let refused = ahead.iter().filter(|(name, _)| faults.quarantine.contains_key(*name));
@@ -535,7 +535,7 @@ fn end_reason(ended: LoopEnd) -> StartError {
     StartError::Store(match ended {
         Ok(Ok(())) => stopped("every handle on the decision loop was dropped".to_owned()),
         Ok(Err(LoopError::Store(error))) => error,
-        Ok(Err(ended @ (LoopError::Full(_) | LoopError::Ahead(_)))) => stopped(ended.to_string()),
+        Ok(Err(ended @ (LoopError::Full(_) | LoopError::LaterMaps(_)))) => stopped(ended.to_string()),
         Err(error) => stopped(error.to_string()),
     })
 }

@@ -1,8 +1,8 @@
-//! The next map: every step that a handover is ready for and every change of an approved plan that the
-//! throttle lets begin, in one commit per keyspace.
+//! The next map of each keyspace: one diff with every step that a handover is ready for, and every change of an approved plan
+//! that the throttle lets begin.
 
 use super::change_queue::ChangeQueue;
-use super::execute::Beginnings;
+use super::execute::BegunChanges;
 use super::members::Members;
 use super::overdue::Avoided;
 use super::{Cluster, KeyspaceState, Moment, Outbox, Write};
@@ -22,13 +22,13 @@ use crate::plan::{Origin, Plan, Progress, Status};
 use std::collections::BTreeSet;
 
 impl KeyspaceState {
-    /// The next decision looks at these shards, and at their parents and children.
-    pub(super) fn wake(&mut self, shards: impl IntoIterator<Item = ShardId>) {
+    /// The next decision reconciles these shards, their parents and their children.
+    pub(super) fn enqueue(&mut self, shards: impl IntoIterator<Item = ShardId>) {
         for id in shards {
-            self.settling.note_news(id);
+            self.queue.enqueue(id);
             // Children that prepare wait for news of their parents too.
-            for child in self.settling.children(id).collect::<Vec<_>>() {
-                self.settling.note_news(child);
+            for child in self.queue.children(id).collect::<Vec<_>>() {
+                self.queue.enqueue(child);
             }
             let Some(shard) = self.map.shard(id) else { continue };
             let parents = shard.parents().iter().filter(|parent| self.map.shard(**parent).is_some());
@@ -37,13 +37,12 @@ impl KeyspaceState {
                 Stage::Serving | Stage::Removing => &[],
             };
             let others: Vec<ShardId> = parents.chain(relatives).copied().collect();
-            others.into_iter().for_each(|other| self.settling.note_news(other));
+            others.into_iter().for_each(|other| self.queue.enqueue(other));
         }
     }
 
-    /// Notes where a shard could not be loaded, so that it is tried elsewhere. Returns whether there was such
-    /// a node.
-    fn notice_failures(&mut self, at: Moment, old: &Shard, settings: &Settings) -> bool {
+    /// Notes on which nodes the shard could not be loaded, so that the planner tries others. Returns whether there was one.
+    fn note_failed_loads(&mut self, at: Moment, old: &Shard, settings: &Settings) -> bool {
         let state = |r: &Replica| self.map.shard(old.id)?.replica(r.placement).map(|r| r.state);
         let is_given_up =
             |r: &&Replica| r.state == ReplicaState::Load && state(r).is_some_and(|state| !state.is_staying());
@@ -58,7 +57,7 @@ impl KeyspaceState {
                 self.observed.get(&replica.placement).map(|seen| seen.phase())
                 && failure.attempts > self.overdue.excused_attempts(replica.placement, at.now)
             {
-                // What was damaged is deleted, and what comes next begins with nothing.
+                // The worker deletes what was damaged, and the next replica there begins with nothing.
                 let avoid_ms = if failure.damaged { limits::AVOID_DAMAGED_MS } else { limits::AVOID_MS };
                 let (until, why) = (at.now + avoid_ms, failure.reason.clone());
                 let avoided = Avoided { until, why, hung: false, parents };
@@ -70,29 +69,26 @@ impl KeyspaceState {
         failed
     }
 
-    /// Follows a change of a shard that was `old`: under a new epoch its leader was not granted it yet; where it is gone, its
-    /// parents are looked at again.
+    /// After a change of a shard that was `old`: under a new epoch its leader needs a new grant.
     fn note_epoch(&mut self, at: Moment, id: ShardId, old: Option<&Shard>) {
         match self.map.shard(id) {
             Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
                 self.since.insert(id, at.wall_ms);
-                self.settling.ungranted.insert(id);
+                self.queue.ungranted.insert(id);
             }
             Some(_) => {}
             None => {
                 self.since.remove(id);
-                self.settling.ungranted.remove(&id);
-                // What it came from waits for it no more: a person has put another shard in its place (seed 402228).
-                old.into_iter()
-                    .flat_map(|old| old.parents())
-                    .for_each(|parent| self.settling.note_news(*parent));
+                self.queue.ungranted.remove(&id);
+                // Its parents no longer wait for it: a person has put another shard in its place (seed 402228).
+                old.into_iter().flat_map(|old| old.parents()).for_each(|parent| self.queue.enqueue(*parent));
             }
         }
     }
 
     /// What a shard is being split or merged into: the children that prepare, or that have just opened.
     pub(super) fn children_under_way(&self, id: ShardId) -> Vec<ShardId> {
-        let forming = self.settling.children(id);
+        let forming = self.queue.children(id);
         match self.map.shard(id).map(|shard| shard.stage()) {
             Some(Stage::Closing(children)) => forming.chain(children.iter().copied()).collect(),
             _ => forming.collect(),
@@ -101,30 +97,30 @@ impl KeyspaceState {
 
     /// Shards with something under way.
     pub fn unsettled(&self) -> &BTreeSet<ShardId> {
-        &self.settling.unsettled
+        &self.queue.unsettled
     }
 }
 
-/// The next map of a keyspace, and what it was made of.
+/// The next map of a keyspace, and what else follows from making it.
 struct NextMap {
-    /// The shards that were looked at.
-    awake: BTreeSet<ShardId>,
-    /// Which changes of plans wait, and for what.
-    queue: ChangeQueue,
-    /// Steps that the map did not take.
+    /// The shards that were reconciled.
+    queued: BTreeSet<ShardId>,
+    /// The changes of plans that still wait.
+    change_queue: ChangeQueue,
+    /// Steps that the map refused.
     refusals: Vec<EditError>,
-    /// Changes of plans that begin with it.
-    beginnings: Beginnings,
-    /// Shards whose leaders are to hand over, and to whom.
+    /// The changes of plans that begin with this map.
+    begun_changes: BegunChanges,
+    /// Shards whose leader has to transfer the lead first, with the replica that gets it.
     transfers: Vec<(ShardId, PlacementId)>,
-    /// None where nothing is different.
+    /// None if the map stays as it is.
     diff: Option<MapDiff>,
 }
 
 impl KeyspaceState {
-    /// Checks the next map, applies it, and notes what follows for orders and reports. `given_up` is a shard whose data a
-    /// person has given up. Returns whether the map was taken.
-    pub(super) fn commit(
+    /// Checks the next map, puts it in the place of the present one, and updates orders and reports. `given_up` is a shard whose
+    /// data a person has given up. Returns false if the check refused the map.
+    pub(super) fn apply_map(
         &mut self,
         at: Moment,
         (diff, given_up): (MapDiff, Option<ShardId>),
@@ -169,26 +165,26 @@ impl KeyspaceState {
         let shards = before.iter().filter(began_empty).count();
         self.note_begun_empty(at, shards);
         for (id, old) in before {
-            self.follow_up(at, (id, old.as_ref()), settings, members, outbox);
+            self.note_shard_changed(at, (id, old.as_ref()), settings, members, outbox);
         }
-        outbox.writes.extend(self.carry_rules(&ids));
-        outbox.writes.extend(self.follow_slots());
-        self.wake(ids.iter().copied());
+        outbox.writes.extend(self.inherit_rules(&ids));
+        outbox.writes.extend(self.take_slots_from_map());
+        self.enqueue(ids.iter().copied());
         self.note_map_changed(at);
         members.refresh_orders(self, ids, outbox);
         true
     }
 
     /// Sets the settings' number of slots to the map's.
-    fn follow_slots(&mut self) -> Option<Write> {
+    fn take_slots_from_map(&mut self) -> Option<Write> {
         let sharding = self.map.sharding();
         let differs = self.record.keyspace.sharding != sharding;
         self.record.keyspace.sharding = sharding;
         differs.then(|| Write::Keyspace(self.record.clone()))
     }
 
-    /// Forgets what belonged to replicas that are gone, and notes whether the shard is settled.
-    fn follow_up(
+    /// Updates what is kept beside the map for one shard, which was `old`, and for its replicas.
+    fn note_shard_changed(
         &mut self,
         at: Moment,
         (id, old): (ShardId, Option<&Shard>),
@@ -196,7 +192,7 @@ impl KeyspaceState {
         members: &mut Members,
         outbox: &mut Outbox,
     ) {
-        self.settling.note_child(id, old, self.map.shard(id));
+        self.queue.note_child(id, old, self.map.shard(id));
         self.restored.compare_again(id);
         self.note_steps(at, id, old);
         let new = self.map.shard(id);
@@ -213,13 +209,13 @@ impl KeyspaceState {
             .filter_map(|r| now(r).filter(|now| begins_anew(r, now)).map(|now| (r, now)))
             .map(|(before, now)| (before, now.state))
             .collect();
-        if let Some(old) = old.filter(|_| self.settling.unsettled.remove(&id)) {
-            self.settling.under_way.count(old, -1);
+        if let Some(old) = old.filter(|_| self.queue.unsettled.remove(&id)) {
+            self.queue.under_way.count(old, -1);
         }
         self.note_resting(&members.nodes, [id]);
         self.note_waiting(id);
         self.note_epoch(at, id, old);
-        let failed = old.is_some_and(|old| self.notice_failures(at, old, settings));
+        let failed = old.is_some_and(|old| self.note_failed_loads(at, old, settings));
         if self.record.keyspace.durable {
             let is_new = |r: &&Replica| old.is_none_or(|old| old.replica(r.placement).is_none());
             let replicas = self.map.shard(id).into_iter().flat_map(|shard| &shard.replicas);
@@ -227,7 +223,7 @@ impl KeyspaceState {
         }
         let fresh = taken_on(old, self.map.shard(id));
         self.suspicion.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
-        if !self.settling.unsettled.contains(&id) && self.planning.blocked.remove(&id) {
+        if !self.queue.unsettled.contains(&id) && self.planning.blocked.remove(&id) {
             self.plan_again(at);
         }
         for replica in &gone {
@@ -245,7 +241,7 @@ impl KeyspaceState {
         }
         for (replica, state) in anew {
             self.note_begun_anew(replica.placement, state);
-            // In `Live` its data is kept no longer, but served; one that catches up still has what it had.
+            // A replica in `Live` serves its data; one in `Load` still only keeps it.
             if let Some(node) = members.get_mut(&replica.node).filter(|_| state == ReplicaState::Live) {
                 node.kept.remove(&self.key_of(id, replica.placement));
             }
@@ -259,13 +255,13 @@ impl KeyspaceState {
         }
     }
 
-    /// Children inherit the rules of their parents; the rules of shards that are gone are deleted.
-    fn carry_rules(&mut self, touched: &[ShardId]) -> Option<Write> {
+    /// Gives children the rules of their parents, and deletes the rules of shards that are gone.
+    fn inherit_rules(&mut self, touched: &[ShardId]) -> Option<Write> {
         let rules = &mut self.record.rules;
         if rules.is_empty() {
             return None;
         }
-        // Children first, as a parent may go in the same commit.
+        // Children first, as the same map may remove a parent.
         let children = touched.iter().filter_map(|id| self.map.shard(*id));
         let forming = children.filter(|shard| matches!(shard.stage(), Stage::Forming(_)));
         let new = forming.filter(|child| !rules.contains_key(&child.id));
@@ -279,71 +275,70 @@ impl KeyspaceState {
         has_changed.then(|| Write::Keyspace(self.record.clone()))
     }
 
-    /// Grants the leaders that are now the only possible owners, and the replicas that may begin after their leader.
+    /// Sends the grant to leaders that are now the only possible owners, and to replicas that had to wait for their leader.
     fn grant(
         &mut self,
         at: Moment,
-        awake: &BTreeSet<ShardId>,
+        queued: &BTreeSet<ShardId>,
         settings: &Settings,
         members: &mut Members,
         outbox: &mut Outbox,
     ) {
         let nodes = &members.nodes;
         let view = self.view((nodes, at.now, settings));
-        // Each once: orders that are always sent anew are never known as taken in.
+        // Each order is refreshed once: a worker cannot confirm orders that change all the time.
         let ready = |waiting: &BTreeSet<ShardId>, is_ready: &dyn Fn(&Shard) -> bool| {
-            let waiting = awake.iter().filter(|id| waiting.contains(id));
+            let waiting = queued.iter().filter(|id| waiting.contains(id));
             let waiting = waiting.filter_map(|id| self.map.shard(*id));
             waiting.filter(|shard| is_ready(shard)).map(|shard| shard.id).collect::<BTreeSet<_>>()
         };
-        let granted = ready(&self.settling.ungranted, &|shard| {
+        let granted = ready(&self.queue.ungranted, &|shard| {
             let may_begin = |leader: &Replica| !self.is_unheard(nodes, leader) && !self.has_lost(leader);
             shard.leader().is_some_and(may_begin) && handover::is_granted(shard, &self.map, &view)
         });
-        let announced =
-            ready(&self.settling.unannounced, &|shard| self.is_announced(shard, (nodes, settings)));
-        let followed =
-            ready(&self.settling.unfollowed, &|shard| !self.follows_later(shard, (nodes, settings)));
-        granted.iter().for_each(|id| _ = self.settling.ungranted.remove(id));
-        announced.iter().for_each(|id| _ = self.settling.unannounced.remove(id));
-        followed.iter().for_each(|id| _ = self.settling.unfollowed.remove(id));
+        let announced = ready(&self.queue.unannounced, &|shard| self.is_announced(shard, (nodes, settings)));
+        let followed = ready(&self.queue.unfollowed, &|shard| !self.follows_later(shard, (nodes, settings)));
+        granted.iter().for_each(|id| _ = self.queue.ungranted.remove(id));
+        announced.iter().for_each(|id| _ = self.queue.unannounced.remove(id));
+        followed.iter().for_each(|id| _ = self.queue.unfollowed.remove(id));
         members.refresh_orders(self, granted.into_iter().chain(announced).chain(followed), outbox);
     }
 }
 
 impl NextMap {
-    /// Commits it, and notes what follows. Returns whether more is ready at once.
+    /// Puts the map into its keyspace, and everything that follows from it into the cluster. Returns whether more is ready.
     fn apply(self, cluster: &mut Cluster, at: Moment, name: &KeyspaceName) -> bool {
-        let NextMap { awake, queue, refusals, beginnings, mut transfers, diff } = self;
-        let Beginnings { progress, meter, due, is_cut_short, .. } = beginnings;
+        let NextMap { queued, change_queue, refusals, begun_changes, mut transfers, diff } = self;
+        let BegunChanges { progress, meter, due, is_cut_short, .. } = begun_changes;
         let Cluster { settings, members, keyspaces, plans, budget, outbox, .. } = cluster;
         let Some(keyspace) = keyspaces.get_mut(name) else { return false };
         for refusal in refusals {
             outbox.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
         }
-        let (told, has_diff) = (outbox.events.len(), diff.is_some());
+        let (events_before, has_diff) = (outbox.events.len(), diff.is_some());
         let changed: BTreeSet<ShardId> =
             diff.iter().flat_map(|diff| &diff.changed).map(|shard| shard.id).collect();
-        let committed = diff.is_some_and(|diff| keyspace.commit(at, (diff, None), settings, members, outbox));
-        let is_refused = has_diff && !committed;
-        // They were found before the rest of the commit: the next decision looks at these shards again.
-        transfers.retain(|(id, _)| !(committed && changed.contains(id)));
-        keyspace.grant(at, &awake, settings, members, outbox);
+        let applied =
+            diff.is_some_and(|diff| keyspace.apply_map(at, (diff, None), settings, members, outbox));
+        let is_refused = has_diff && !applied;
+        // These shards have changed since the transfers were found: the next decision finds them again.
+        transfers.retain(|(id, _)| !(applied && changed.contains(id)));
+        keyspace.grant(at, &queued, settings, members, outbox);
         keyspace.begin_transfers(at, &transfers, settings, members, outbox);
-        awake.iter().for_each(|id| keyspace.note_pending_steps(at, *id, settings));
+        queued.iter().for_each(|id| keyspace.note_pending_steps(at, *id, settings));
         if keyspace.record.keyspace.durable {
-            keyspace.note_resting(&members.nodes, awake.iter().copied());
+            keyspace.note_resting(&members.nodes, queued.iter().copied());
         }
-        keyspace.execution.change_queue = queue;
+        keyspace.execution.change_queue = change_queue;
         if !is_refused {
             keyspace.execution.meter = meter;
         }
         keyspace.execution.copies_due = due;
-        budget.settled += (awake.len() + progress.len()) as u64;
+        budget.reconciled += (queued.len() + progress.len()) as u64;
         let has_begun = !progress.is_empty();
         let mut begun = Vec::new();
         for (plan, index, mut progress) in progress {
-            // It has not begun. Tried again, it would be refused again.
+            // A refused map begins no change; tried again, the check would refuse it again.
             if is_refused && progress == Progress::Started {
                 progress = Progress::Dropped("the check refused the next map".to_owned());
             }
@@ -352,16 +347,16 @@ impl NextMap {
                 begun.extend(of_change(plan, index));
             }
         }
-        // Why comes before what: a change of leader begins and is done in the same map.
-        outbox.events.splice(told..told, first_of_shards(name, begun));
-        let has_news = committed || has_begun || !awake.is_empty();
+        // Events on plans come before those on shards, as the first are the reason for the second.
+        outbox.events.splice(events_before..events_before, first_of_shards(name, begun));
+        let has_news = applied || has_begun || !queued.is_empty();
         let untracked = plans.track(at, (keyspace, has_news), settings, outbox);
-        committed || is_cut_short || untracked
+        applied || is_cut_short || untracked
     }
 }
 
 impl Cluster {
-    /// When the throttle lets something begin that waits for nothing else.
+    /// When the throttle lets the next change begin that waits only for bytes.
     pub(super) fn next_copy_due(&self) -> Millis {
         self.keyspaces
             .by_name
@@ -371,14 +366,15 @@ impl Cluster {
             .unwrap_or(Millis::NEVER)
     }
 
-    /// One commit per keyspace with everything that is ready. Returns whether more is ready at once.
+    /// Makes the next map of each keyspace, with everything that is ready. Returns whether more is ready at once.
     pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
         let names = self.keyspaces_in_turn();
-        let (begun_with, most) = (self.budget.settled, self.share_beside_planning(limits::SHARDS_SETTLED));
+        let (begun_with, most) =
+            (self.budget.reconciled, self.share_beside_planning(limits::SHARDS_RECONCILED));
         let mut again = false;
         self.budget.next_in_turn = None;
         for name in names {
-            let looked_at = (self.budget.settled - begun_with) as usize;
+            let looked_at = (self.budget.reconciled - begun_with) as usize;
             if looked_at >= most {
                 self.budget.next_in_turn = Some(name);
                 return true;
@@ -388,7 +384,7 @@ impl Cluster {
         again
     }
 
-    /// Looks at `most` of the shards that have news.
+    /// Makes the next map of one keyspace, for `most` of the queued shards. Returns whether more is ready at once.
     fn advance_keyspace(
         &mut self,
         at: Moment,
@@ -398,38 +394,37 @@ impl Cluster {
     ) -> bool {
         let plans = self.plans_in_turn(name);
         let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
-        if keyspace.settling.awake.is_empty() && plans.is_empty() {
+        if keyspace.queue.queued.is_empty() && plans.is_empty() {
             keyspace.execution.copies_due = Millis::NEVER;
             return false;
         }
-        let awake = keyspace.settling.take_awake(most);
-        let more = !keyspace.settling.awake.is_empty();
-        let queue = std::mem::take(&mut keyspace.execution.change_queue);
-        let Some(next) = self.next_map(at, transaction, name, (awake, plans, queue)) else { return false };
+        let queued = keyspace.queue.take_queued(most);
+        let more = !keyspace.queue.queued.is_empty();
+        let changes = std::mem::take(&mut keyspace.execution.change_queue);
+        let Some(next) = self.next_map(at, transaction, name, (queued, plans, changes)) else { return false };
         next.apply(self, at, name) || more
     }
 
-    /// What is ready in a keyspace: steps of the shards that are awake, and changes of these plans, in order.
+    /// Reads what is ready: steps of the queued shards first, then changes of these plans.
     fn next_map(
         &self,
         at: Moment,
         transaction: TransactionId,
         name: &KeyspaceName,
-        (awake, plans, mut queue): (BTreeSet<ShardId>, Vec<PlanId>, ChangeQueue),
+        (queued, plans, mut change_queue): (BTreeSet<ShardId>, Vec<PlanId>, ChangeQueue),
     ) -> Option<NextMap> {
         let keyspace = self.keyspaces.get(name)?;
         let mut edit = keyspace.map.edit();
-        let refusals = self.settle(keyspace, &mut edit, &awake, at);
-        let mut transfers = self.transfers_to_newcomers(keyspace, &edit, &awake, at);
-        let mut beginnings =
-            self.start_changes(keyspace, &mut edit, (&plans, &mut queue, !awake.is_empty()), at);
-        transfers.append(&mut beginnings.transfers);
+        let refusals = self.reconcile_queued(keyspace, &mut edit, &queued, at);
+        let mut transfers = self.transfers_to_newcomers(keyspace, &edit, &queued, at);
+        let mut begun_changes =
+            self.begin_changes(keyspace, &mut edit, (&plans, &mut change_queue, !queued.is_empty()), at);
+        transfers.append(&mut begun_changes.transfers);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
-        Some(NextMap { awake, queue, refusals, beginnings, transfers, diff })
+        Some(NextMap { queued, change_queue, refusals, begun_changes, transfers, diff })
     }
 
-    /// Approved plans, the most urgent first, older ones first among equals. While the brake is on, automatic
-    /// ones wait; in unrest, rebalances.
+    /// Approved plans, the most urgent first, then by age. While the brake is on, automatic plans wait; in unrest, rebalances.
     fn plans_in_turn(&self, name: &KeyspaceName) -> Vec<PlanId> {
         let braked = self.keyspaces.get(name).is_some_and(|keyspace| self.brake_on(keyspace).is_some());
         let approved =
@@ -443,35 +438,34 @@ impl Cluster {
         plans.into_iter().map(|plan| plan.id).collect()
     }
 
-    fn settle(
+    fn reconcile_queued(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
-        awake: &BTreeSet<ShardId>,
+        queued: &BTreeSet<ShardId>,
         at: Moment,
     ) -> Vec<EditError> {
         let view = self.view(keyspace, at.now);
-        // A shard may have been removed by the step of another one before it: that is no refusal.
+        // The step of another shard may have removed this one: that is no refusal.
         let there = |edit: &Edit<'_>, id| edit.shard(id).is_ok();
-        awake
+        queued
             .iter()
-            .filter_map(|id| there(edit, *id).then(|| handover::settle(edit, *id, &view).err()).flatten())
+            .filter_map(|id| there(edit, *id).then(|| handover::reconcile(edit, *id, &view).err()).flatten())
             .collect()
     }
 
-    /// Grants what reports alone have made possible since it was called last, up to [`limits::SHARDS_GRANTED`]: the
-    /// next decisions see to the rest. Returns the nodes whose orders have changed. Nothing that is stored changes by
-    /// it, so these orders may leave before the next commit: a shard is then without an owner for as long as the
-    /// messages take, not the disk. While something waits to be stored it grants nothing.
-    pub fn grant_at_once(&mut self, at: Moment) -> BTreeSet<NodeId> {
+    /// Sends the grants that reports have made possible since the last call, at most [`limits::SHARDS_GRANTED`]; the next
+    /// decisions send the rest. Returns the nodes whose orders have changed. A grant changes nothing that is stored, so it need
+    /// not wait for the next commit, in which the shard would be without an owner. While writes wait, this grants nothing.
+    pub fn grant_before_commit(&mut self, at: Moment) -> BTreeSet<NodeId> {
         if !self.outbox.writes.is_empty() {
             return BTreeSet::new();
         }
         let mut most = limits::SHARDS_GRANTED;
         let Cluster { settings, members, keyspaces, outbox, .. } = self;
-        let heard = |keyspace: &&mut KeyspaceState| !keyspace.settling.grantable.is_empty();
+        let heard = |keyspace: &&mut KeyspaceState| !keyspace.queue.grantable.is_empty();
         for keyspace in keyspaces.by_name.values_mut().filter(heard) {
-            let first = (0..most).map_while(|_| keyspace.settling.grantable.pop_first());
+            let first = (0..most).map_while(|_| keyspace.queue.grantable.pop_first());
             let shards: BTreeSet<ShardId> = first.collect();
             most -= shards.len();
             keyspace.grant(at, &shards, settings, members, outbox);
@@ -480,13 +474,13 @@ impl Cluster {
     }
 }
 
-/// Whether a stored replica goes on with another process, or waits for one.
+/// Whether a stored replica goes on with another process, or went from `Live` back to `Load`.
 fn begins_anew(before: &Replica, now: &Replica) -> bool {
     let is_set_back = before.state == ReplicaState::Live && now.state == ReplicaState::Load;
     is_set_back || before.incarnation != now.incarnation
 }
 
-/// Replicas whose nodes have something new to do: a shard, or the lead of it.
+/// Replicas that are new, or lead now.
 fn taken_on(old: Option<&Shard>, new: Option<&Shard>) -> Vec<PlacementId> {
     let before = |r: &Replica| old.and_then(|old| old.replica(r.placement)).map(|old| old.role);
     let takes_on = |r: &&Replica| before(r).is_none_or(|role| role != r.role && r.role == Role::Leader);
@@ -517,8 +511,8 @@ mod tests {
         let plan = plans[0];
         let ready = (BTreeSet::new(), plans, ChangeQueue::default());
         let mut next = cluster.next_map(at, transaction, &name(), ready).unwrap();
-        assert_eq!(next.beginnings.progress, [(plan, 0, Progress::Started)]);
-        next.beginnings.meter.take(1_000);
+        assert_eq!(next.begun_changes.progress, [(plan, 0, Progress::Started)]);
+        next.begun_changes.meter.take(1_000);
         next.diff.as_mut().unwrap().next_placement = PlacementId(0);
 
         let (map, meter) = (

@@ -1,35 +1,33 @@
-//! One decision of the coordinator, from what it knows to what follows.
+//! One decision of the coordinator. `decide` runs the phases of this table in this order.
 //!
-//! Each [`Transition`] has two halves. The first reads the cluster and says what is to change, as data; the second
-//! makes the change. So each phase sees what earlier phases have changed, and the signature of the first half shows
-//! that it changes nothing. The second half takes the cluster apart into its values (see [`super`]) and calls their methods.
+//! Each phase is a [`Transition`] with two methods: `find` reads the cluster and returns the changes as data, `apply` makes
+//! them. So each phase sees what earlier phases have changed, and the signature of `find` shows that it changes nothing.
 //!
 //! | phase                    | what it changes                                      | why it stands there                     |
 //! |--------------------------|------------------------------------------------------|-----------------------------------------|
-//! | `OwnSilence`             | nodes get the time in which this process slept       | before any node is judged               |
-//! | `LongestLease`           | how long the next coordinator waits for old leases   | anywhere                                |
-//! | `LossJudgement`          | the brake; whether nodes that are down may be declared dead | before `NodeHealth` declares them dead |
-//! | `LongUnreachableNodes`   | nodes from which everything moves off                | after `LossJudgement`, as both judge nodes |
-//! | `NodeHealth`             | events on node health; dead nodes are declared dead  | before the phases that read it          |
-//! | `ShardsAfterRestore`, `ComparedCopies` | shards that wait for nodes that are back | after `NodeHealth`                    |
-//! | `SuspectedShards`        | shards that are set aside, or cleared                | after deaths, which are evidence        |
-//! | `Unrest`, `ReleasedBrake`, `ReleasedKeyspaceBrakes` | what stops the planner    | before the planner                      |
+//! | `CoordinatorSleep`             | nodes get the time in which this process slept       | before any node is judged               |
+//! | `LongestLease`           | the longest lease, which is stored: the next coordinator waits for it | anywhere |
+//! | `LossJudgement`          | the brake; whether `NodeHealth` may declare dead the nodes that are down | before `NodeHealth` |
+//! | `LongUnreachableNodes`   | unreachable nodes whose replicas are to move to other nodes | after `LossJudgement`, which may set the brake |
+//! | `NodeHealth`             | the health of nodes as people see it; nodes are declared dead | before the phases that read it |
+//! | `ShardsAfterRestore`, `ComparedCopies` | after a restore, shards whose copies the coordinator can compare now | after `NodeHealth` |
+//! | `SuspectedShards`        | shards that may have killed processes: set aside, or cleared | after deaths, which are evidence |
+//! | `Unrest`, `ReleasedBrake`, `ReleasedKeyspaceBrakes` | what stops the planner, where it begins or ends by itself | before the planner |
 //! | `ForgottenNodes`         | records of nodes that ended long ago                 | anywhere after `NodeHealth`             |
-//! | `OverdueSteps`, `ResumedLeases` | steps that are given up, nodes that get no lease | before the next map, which goes on without them |
-//! | `EndedTransfers`         | hand-overs that leaders did not come to the end of   | before the next map, which changes these leaders without |
+//! | `OverdueSteps`, `ResumedLeases` | steps that workers did not take in time; nodes that get no lease | before the next map, which gives these steps up |
+//! | `EndedTransfers`         | transfers of the lead that took too long             | before the next map, which changes the leader all the same |
 //! | `BegunDrains`, `SafeToStopNodes` | drains, and events on them                   | before the planner moves anything off   |
 //!
-//! Then come the next maps ([`Cluster::advance`]) and plans ([`Cluster::plan_in_turn`]). A map is found as an edit, and
-//! taken in by `NextMap::apply`, which changes its keyspace, orders of members, progress of plans, and the outbox. A plan is
-//! found as its changes, and taken in by `Plans::add`.
+//! Then [`Cluster::advance`] makes the next maps, and [`Cluster::plan_in_turn`] plans. `NextMap::apply` puts a map into its
+//! keyspace, and changes orders, the progress of plans and the outbox accordingly; `Plans::add` does so with a plan.
 
 use super::blame::SuspectedShards;
-use super::calm::{ReleasedBrake, ReleasedKeyspaceBrakes, Unrest};
+use super::brake_release::{ReleasedBrake, ReleasedKeyspaceBrakes, Unrest};
 use super::drains::{BegunDrains, SafeToStopNodes};
 use super::faults::LongestLease;
 use super::forget::ForgottenNodes;
 use super::guard::LossJudgement;
-use super::node_health::{NodeHealth, OwnSilence};
+use super::node_health::{CoordinatorSleep, NodeHealth};
 use super::overdue::OverdueSteps;
 use super::reach::LongUnreachableNodes;
 use super::restored::{ComparedCopies, ShardsAfterRestore};
@@ -42,54 +40,53 @@ use crate::limits;
 
 /// What one phase of a decision changes.
 pub(super) trait Transition: Sized {
-    /// What is to change now.
+    /// Reads what has to change now.
     fn find(cluster: &Cluster, at: Moment) -> Self;
 
-    /// Changes it. Returns when to look again if nothing happens before.
+    /// Makes the change. Returns when this phase is next due if nothing happens before.
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis;
 }
 
 impl Cluster {
-    /// Goes once through everything; `transaction` (drawn anew for each call) names what is committed.
-    /// Returns when to call again if nothing happens before.
+    /// Runs every phase once. `transaction`, which the caller draws anew for each call, is the id of the maps that this
+    /// decision makes. Returns when to call again if nothing happens before.
     pub fn decide(&mut self, at: Moment, transaction: TransactionId) -> Millis {
         let before = self.work_done();
         let wake = [
-            self.make::<OwnSilence>(at),
-            self.make::<LongestLease>(at),
-            self.make::<LossJudgement>(at),
-            self.make::<LongUnreachableNodes>(at),
-            self.make::<NodeHealth>(at),
-            self.make::<ShardsAfterRestore>(at),
-            self.make::<ComparedCopies>(at),
-            self.make::<SuspectedShards>(at),
-            self.make::<Unrest>(at),
-            self.make::<ReleasedBrake>(at),
-            self.make::<ReleasedKeyspaceBrakes>(at),
-            self.make::<ForgottenNodes>(at),
-            self.make::<OverdueSteps>(at),
-            self.make::<ResumedLeases>(at),
-            self.make::<EndedTransfers>(at),
-            self.make::<BegunDrains>(at),
-            self.make::<SafeToStopNodes>(at),
+            self.run_phase::<CoordinatorSleep>(at),
+            self.run_phase::<LongestLease>(at),
+            self.run_phase::<LossJudgement>(at),
+            self.run_phase::<LongUnreachableNodes>(at),
+            self.run_phase::<NodeHealth>(at),
+            self.run_phase::<ShardsAfterRestore>(at),
+            self.run_phase::<ComparedCopies>(at),
+            self.run_phase::<SuspectedShards>(at),
+            self.run_phase::<Unrest>(at),
+            self.run_phase::<ReleasedBrake>(at),
+            self.run_phase::<ReleasedKeyspaceBrakes>(at),
+            self.run_phase::<ForgottenNodes>(at),
+            self.run_phase::<OverdueSteps>(at),
+            self.run_phase::<ResumedLeases>(at),
+            self.run_phase::<EndedTransfers>(at),
+            self.run_phase::<BegunDrains>(at),
+            self.run_phase::<SafeToStopNodes>(at),
         ];
-        let again = self.advance(at, transaction);
-        let ready = self.plan_in_turn(at, before);
-        let is_idle = self.work_done() == before && !again && !ready;
-        // A map is packed in one piece, so that is done in decisions that do nothing else, in several where there is much.
+        let advances_more = self.advance(at, transaction);
+        let plans_more = self.plan_in_turn(at, before);
+        let is_idle = self.work_done() == before && !advances_more && !plans_more;
+        // To pack takes long: only a decision that does nothing else packs, and only so many entries.
         if is_idle && self.keyspaces.are_settled() {
             let mut room = limits::ENTRIES_PACKED;
             self.keyspaces.pack(&mut room);
             self.members.pack(&mut room);
         }
-        let due = [self.next_plan_due(), self.next_copy_due(), self.next_transfer_due(), self.next_look(at)];
+        let due = [self.next_plan_due(), self.next_copy_due(), self.next_transfer_due(), self.next_tick(at)];
         let wake = wake.into_iter().chain(due).fold(Millis::NEVER, Millis::min);
-        self.times.promised = if again || ready { at.now } else { wake };
-        self.times.promised
+        self.times.decision_due = if advances_more || plans_more { at.now } else { wake };
+        self.times.decision_due
     }
 
-    /// Finds what one phase changes, and changes it.
-    pub(super) fn make<T: Transition>(&mut self, at: Moment) -> Millis {
+    pub(super) fn run_phase<T: Transition>(&mut self, at: Moment) -> Millis {
         T::find(self, at).apply(self, at)
     }
 }

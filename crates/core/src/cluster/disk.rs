@@ -39,7 +39,7 @@ impl Members {
         let Some(node) = self.nodes.get_mut(id) else { return };
         let before = std::mem::replace(&mut node.disk, disk);
         // Shards that it leads may be led by others now, and it may lead others.
-        keyspaces.wake_replicas_of(id);
+        keyspaces.enqueue_replicas_of(id);
         if let Some(trouble) = disk.trouble(id) {
             if before.trouble(id).as_ref() == Some(&trouble) {
                 return;

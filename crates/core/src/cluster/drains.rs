@@ -1,19 +1,25 @@
-//! The coordinator drains nodes: it moves off what they hold, one node after another where a limit is given (A19, L8).
+//! Drains: the coordinator moves all replicas off a node, on a person's command (A19, L8).
 //!
-//! A drain with a limit begins only while fewer nodes than that are down or are being drained, and after those with a limit
-//! that were asked for earlier. A node that was drained counts until it is undrained or removed: its restart is what the
-//! limit is about.
+//! 1. `partage node drain` sends the command to the coordinator (`crates/cli/src/admin/node.rs`).
+//! 2. The command stores the request in the node's record (`admin/nodes.rs`). The next commit makes it durable, and then the
+//!    coordinator answers (`crates/coordinator/src/api/admin.rs`).
+//! 3. [`BegunDrains`] begins the drain, at once if no limit (`--max-down`) queues it.
+//! 4. The planner makes a plan of origin *drain*, which counts as approved (`planning/`), and the handover carries it out.
+//! 5. [`SafeToStopNodes`] tells people when the node is empty.
+//!
+//! A drain with a limit begins while fewer nodes than that are down or drained, and after earlier drains with a limit. A drained
+//! node counts until it is undrained or removed, as the limit is there for its restart.
 //!
 //! | a drain is     | when                                                             |
 //! |----------------|------------------------------------------------------------------|
-//! | queued         | too many nodes are down or being drained; it gets nothing new    |
-//! | moving         | something of it is on its way elsewhere, or will be              |
-//! | safe to stop   | nothing that it holds, or has on disk, is needed                 |
-//! | blocked        | what is left moves only when a person acts                       |
+//! | queued         | too many nodes are down or drained; the node gets no new replica |
+//! | moving         | replicas of the node move, or will                               |
+//! | safe to stop   | nothing that the node has, also on its disk, is needed           |
+//! | blocked        | its last replicas move only when a person acts                   |
 //!
-//! The words for a replica that has not left its node yet:
+//! The words for a replica that is still on the node:
 //!
-//! - **stuck**: its move has not begun or does not get on, and the reason is known: a callback that fails, a replica that
+//! - **stuck**: its move has not begun or makes no progress, and the reason is known: a callback that fails, a replica that
 //!   lingers, copies that the shard waits for, a plan that waits for approval, the brake, no node that could take it. A drain of
 //!   which every replica is stuck is blocked.
 //! - **slow**: a worker has owed a step of its move for [`limits::SLOW_MS`]. The move goes on, and the sentence says when the
@@ -40,20 +46,20 @@ use crate::plan::{Change, Progress, Status};
 use std::collections::BTreeMap;
 use std::{fmt, iter};
 
-/// How a drain stands: the answer to "may I stop this node now?"
+/// The status of a drain: the answer to "may I stop this node now?"
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainStatus {
     /// The node that is drained, or waits to be.
     pub node: NodeId,
     /// Why it is drained.
     pub reason: String,
-    /// When it was asked, in milliseconds of Unix time.
+    /// When a person asked for the drain, in milliseconds of Unix time.
     pub asked_ms: u64,
-    /// How far it is.
+    /// See [`DrainProgress`].
     pub progress: DrainProgress,
 }
 
-/// See the table of this module.
+/// How far a drain is: see the table of this module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DrainProgress {
     /// It has not begun.
@@ -63,18 +69,18 @@ pub enum DrainProgress {
         /// It begins when they are fewer than this.
         max_down: u32,
     },
-    /// It is on its way.
+    /// Replicas move.
     Moving {
         /// Replicas that are still there.
         left: u32,
-        /// Replicas that were there when it began.
+        /// Replicas that were there when the drain began.
         of: u32,
         /// Sentences on those that are stuck, at most [`limits::COMPLAINTS`].
         stuck: Vec<String>,
     },
-    /// Nothing is left that anybody needs.
+    /// Nothing is left that is needed.
     SafeToStop,
-    /// Nothing moves any more.
+    /// No replica moves any more.
     Blocked {
         /// Replicas that are still there.
         left: u32,
@@ -104,7 +110,7 @@ impl fmt::Display for DrainStatus {
     }
 }
 
-/// Shards for which the same is to be said, in the order in which they came.
+/// Reasons, each with the shards that it holds for.
 #[derive(Default)]
 struct Reasons<'a>(Vec<(&'a KeyspaceName, String, Vec<ShardId>)>);
 
@@ -136,9 +142,9 @@ pub(super) fn some_shards(keyspace: &KeyspaceName, shards: &[ShardId]) -> String
     }
 }
 
-/// Drains whose turn it is, in the order in which they were asked.
+/// The drains that begin in this decision.
 pub(super) struct BegunDrains {
-    /// The nodes, with the number of replicas that are to go.
+    /// The nodes, each with the number of replicas to move.
     nodes: Vec<(NodeId, u32)>,
 }
 
@@ -160,7 +166,7 @@ impl Transition for BegunDrains {
         for (_, id, node) in queue {
             let others = down - usize::from(cluster.is_down_or_drained(at, node));
             let max_down = node.record.drain.as_ref().and_then(|drain| drain.max_down);
-            // None with a limit overtakes an earlier one that waits for its turn.
+            // No drain with a limit overtakes an earlier one.
             let has_turn = max_down.is_none_or(|most| !earlier_waits && others < most as usize);
             earlier_waits |= !has_turn;
             if has_turn {
@@ -188,7 +194,7 @@ impl Transition for BegunDrains {
     }
 }
 
-/// Drained nodes that have become safe to stop, or are so no longer: the coordinator tells people of each.
+/// Drained nodes that are safe to stop since the last decision, or no longer: an event tells people of each.
 pub(super) struct SafeToStopNodes {
     nodes: Vec<(NodeId, bool)>,
 }
@@ -202,7 +208,7 @@ impl Transition for SafeToStopNodes {
         for (id, node) in &cluster.members.nodes {
             let has_begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
             let is_empty = has_begun && node.orders.is_empty();
-            if node.emptied_told && !is_empty || !node.emptied_told && is_empty && is_safe(id) {
+            if node.safe_to_stop_told && !is_empty || !node.safe_to_stop_told && is_empty && is_safe(id) {
                 found.nodes.push((id.clone(), is_empty));
             }
         }
@@ -219,7 +225,7 @@ impl Transition for SafeToStopNodes {
                 let text = format!("node {id} has got shards again: it is not safe to stop any more");
                 cluster.outbox.tell(EventKind::NodeDrain, About::node(&id), true, text);
             }
-            cluster.members.nodes.entry(id).and_modify(|node| node.emptied_told = is_empty);
+            cluster.members.nodes.entry(id).and_modify(|node| node.safe_to_stop_told = is_empty);
         }
         Millis::NEVER
     }
@@ -230,7 +236,7 @@ impl Cluster {
     fn is_down_or_drained(&self, at: Moment, node: &NodeState) -> bool {
         let begun = node.record.drain.as_ref().is_some_and(Drain::has_begun);
         let health = node.signs.health(at.now, &self.settings);
-        // Z2: a node that was made up delays no drain.
+        // A node that has never held a shard delays no drain, as anybody can register one (Z2).
         let has_held = !node.has_never_held() || node.record.held;
         begun || has_held && !matches!(health, Health::Up | Health::Left)
     }
@@ -241,7 +247,7 @@ impl Cluster {
         self.members.nodes.values().filter(counts).map(|node| node.record.spec.id.clone()).collect()
     }
 
-    /// How the drains of all nodes stand, in the order in which they were asked.
+    /// The status of all drains, the oldest first.
     pub fn drains(&self, at: Moment) -> Vec<DrainStatus> {
         let mut all: Vec<_> =
             self.members.nodes.keys().filter_map(|id| self.drain_status(at, id).ok()).collect();
@@ -249,7 +255,7 @@ impl Cluster {
         all
     }
 
-    /// How the drain of one node stands.
+    /// The status of one drain.
     pub fn drain_status(&self, at: Moment, id: &NodeId) -> Result<DrainStatus, AdminError> {
         let node = self.node(id)?;
         let Some(drain) = &node.record.drain else {
@@ -267,7 +273,7 @@ impl Cluster {
         Ok(DrainStatus { node: id.clone(), reason: drain.reason.clone(), asked_ms: drain.asked_ms, progress })
     }
 
-    /// The nodes that have asked to leave, are not drained, and have not left: how it stands with what they hold.
+    /// The nodes that have asked to leave, and are neither drained nor gone, each with its progress.
     pub(in crate::cluster) fn leaving(&self, at: Moment) -> Vec<(&NodeId, DrainProgress)> {
         let asks = |node: &&NodeState| node.leaving && node.record.drain.is_none() && !node.record.ended;
         let leaving = self.members.nodes.values().filter(asks);
@@ -302,8 +308,8 @@ impl Cluster {
         }
     }
 
-    /// What of a node that holds nothing by its orders may be the only copy all the same, one sentence each: data of an
-    /// earlier process of it that its shard waits for, and data that no map names.
+    /// Sentences on data on the disk of an empty node that may be the only copy: data of an earlier process for which a shard
+    /// waits, and data that no map names.
     fn only_copies_on(&self, at: Moment, node: &NodeState) -> Vec<String> {
         let id = &node.record.spec.id;
         let last = self.last_copy_on(id).map(|(keyspace, shard)| {
@@ -316,7 +322,7 @@ impl Cluster {
         last.into_iter().chain(kept.take(limits::COMPLAINTS)).collect()
     }
 
-    /// What the node holds that somebody still needs: everything but what may be deleted.
+    /// The replicas on a node but those whose data may be deleted.
     pub(super) fn needed<'a>(&'a self, node: &'a NodeState) -> Vec<HostedReplica<'a>> {
         self.keyspaces
             .held(node)
@@ -377,8 +383,7 @@ impl Cluster {
         self.stuck_unplanned(at, departures, (keyspace, shard, replica))
     }
 
-    /// For which copies a shard waits, or one that it comes from: until then no replica of it loads, and none takes over. A
-    /// person may have to choose one.
+    /// For which copies a shard, or a parent of it, waits. Until then no replica loads, and a person may have to choose.
     fn awaits_copies(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> Option<String> {
         let parents = shard.parents().iter().filter_map(|parent| keyspace.map.shard(*parent));
         let waiting = iter::once(shard)
@@ -392,7 +397,7 @@ impl Cluster {
         })
     }
 
-    /// The same for a replica whose move has not begun.
+    /// As [`Cluster::stuck`], for a replica whose move has not begun.
     fn stuck_unplanned(
         &self,
         at: Moment,
@@ -415,7 +420,7 @@ impl Cluster {
         keyspace.planning.failing.as_ref().map(|why| format!("its keyspace cannot be planned: {why}"))
     }
 
-    /// The replicas that are to leave by a plan that is not over: which plan, and whether it waits for a person.
+    /// The replicas that plans will move or remove: which plan, and whether it waits for approval.
     fn departures(&self) -> Departures<'_> {
         let mut departures = Departures::new();
         for plan in self.plans.by_id.values().filter(|plan| !plan.is_over()) {

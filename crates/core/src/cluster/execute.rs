@@ -1,7 +1,7 @@
-//! From an approved plan to replicas in `Load`: begins the changes that the throttle lets begin.
+//! Begins the changes of approved plans: each becomes the first edit of the map, such as a new replica in `Load`.
 //!
-//! Which ones are tried is a matter of [`super::change_queue`]. How far a change has got is read from the
-//! map, not remembered; so a coordinator that starts anew goes on where the last one stopped, and counts as done what was.
+//! [`super::change_queue`] says which changes a decision tries. How far a change has got follows from the map; so a new
+//! coordinator goes on where the last one stopped.
 
 use super::change_queue::{ChangeQueue, Due, Until};
 use super::counts::Counts;
@@ -22,7 +22,7 @@ use crate::keyspace::{Ownership, Throttle};
 use crate::limits;
 use crate::node::Health;
 use crate::node::exchange::Phase;
-use crate::plan::handover::{self, HandOver};
+use crate::plan::handover::{self, TransferStep};
 use crate::plan::throttle::{self, Meter};
 use crate::plan::{Change, Origin, Plan, Progress, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,14 +30,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How far the approved plans of a keyspace are carried out. Not stored.
 #[derive(Debug, Clone)]
 pub(super) struct Execution {
-    /// The approved plan to look at next, and how many have not been since something happened.
+    /// The approved plan whose progress is read next, and how many plans are left to read since something happened.
     tracked_until: PlanId,
     untracked: usize,
     /// Changes of approved plans that have not begun.
     pub(super) change_queue: ChangeQueue,
-    /// The bytes that moves may begin to copy.
+    /// How many bytes new moves may copy.
     pub(super) meter: Meter,
-    /// When moves that wait for nothing but bytes may begin.
+    /// When the next move may begin that waits only for bytes.
     pub(super) copies_due: Millis,
 }
 
@@ -53,45 +53,45 @@ impl Default for Execution {
     }
 }
 
-/// [`Counts`], and what else the throttle counts, while changes begin.
+/// What the throttle counts, brought up to date by each change that begins.
 #[derive(Debug, Default)]
-struct UnderWay {
+struct ThrottleCounts {
     counts: Counts,
     meter: Meter,
     /// When the meter lets the next move begin.
     meter_due: Option<Millis>,
-    /// See [`Beginnings::transfers`].
+    /// See [`BegunChanges::transfers`].
     transfers: Vec<(ShardId, PlacementId)>,
 }
 
-/// What came of trying to begin changes.
-pub(super) struct Beginnings {
-    /// Of what began and of what will never begin: the plan, the line in it, how far.
+/// The changes that one decision begins, and when the next ones can.
+pub(super) struct BegunChanges {
+    /// Each change that began or never will: its plan, its index there, its progress.
     pub(super) progress: Vec<(PlanId, usize, Progress)>,
-    /// The bytes that were drawn.
+    /// The meter after the bytes of these changes.
     pub(super) meter: Meter,
-    /// When to try again, if something waits for nothing but bytes.
+    /// When the next change may begin that waits only for bytes.
     pub(super) due: Millis,
-    /// More may begin at once: so many did that one commit is full.
+    /// Whether more may begin at once, as this decision has begun as many as it may.
     pub(super) is_cut_short: bool,
-    /// Shards whose leaders are to hand over before another leads, and to whom.
+    /// As in `NextMap`.
     pub(super) transfers: Vec<(ShardId, PlacementId)>,
 }
 
-impl UnderWay {
-    /// K17: whether a change that copies something may begin now.
+impl ThrottleCounts {
+    /// Whether a change that copies something may begin now (K17).
     fn may_copy(&mut self, throttle: &Throttle, at: Moment) -> Result<(), NotNow> {
         self.meter.is_open(throttle, at.now).map_err(|due| {
             self.meter_due = Some(due.max(at.now + throttle::PAUSE_MS));
-            NotNow::Throttled(Until::Bytes)
+            NotNow::Waits(Until::Bytes)
         })
     }
 }
 
 /// Why a change does not begin now.
 enum NotNow {
-    /// It waits its turn.
-    Throttled(Until),
+    /// It waits, until this.
+    Waits(Until),
     /// It will never begin.
     Impossible(String),
 }
@@ -103,25 +103,25 @@ impl From<EditError> for NotNow {
 }
 
 impl Cluster {
-    /// Begins what can begin of `plans`, in their order. `anew` when something has happened in the keyspace.
-    pub(super) fn start_changes(
+    /// Begins the changes of `plans` that can begin, in their order. `has_news` if something has happened in the keyspace.
+    pub(super) fn begin_changes(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
-        (plans, queue, anew): (&[PlanId], &mut ChangeQueue, bool),
+        (plans, queue, has_news): (&[PlanId], &mut ChangeQueue, bool),
         at: Moment,
-    ) -> Beginnings {
-        let mut under_way = UnderWay {
+    ) -> BegunChanges {
+        let mut under_way = ThrottleCounts {
             counts: self.counts_without_stalled(keyspace, at),
             meter: keyspace.execution.meter.clone(),
-            ..UnderWay::default()
+            ..ThrottleCounts::default()
         };
         let (mut progress, most) = (Vec::new(), self.share_beside_planning(limits::CHANGES_BEGUN));
         let plans: Vec<&Plan> = plans.iter().filter_map(|id| self.plans.get(id)).collect();
         let may_copy =
             queue.has(&Until::Bytes) && under_way.may_copy(&keyspace.record.keyspace.throttle, at).is_ok();
-        let room = |until: &Until| self.may_begin(keyspace, &under_way.counts, (until, may_copy), at);
-        let Due { changes, mut is_cut_short } = queue.due(&plans, anew, room);
+        let room = |until: &Until| self.room_for(keyspace, &under_way.counts, (until, may_copy), at);
+        let Due { changes, mut is_cut_short } = queue.due(&plans, has_news, room);
         let plans: BTreeMap<PlanId, &Plan> = plans.into_iter().map(|plan| (plan.id, plan)).collect();
         for (change, before) in changes {
             let plan = plans.get(&change.plan);
@@ -134,19 +134,19 @@ impl Cluster {
                 is_cut_short = true;
                 break;
             }
-            let started = not_barred(keyspace, &planned.change, &plan.origin)
-                .and_then(|()| self.start(keyspace, edit, (plan, &planned.change), &mut under_way, at));
-            // Another change may take that room.
+            let started = check_set_aside(keyspace, &planned.change, &plan.origin)
+                .and_then(|()| self.begin(keyspace, edit, (plan, &planned.change), &mut under_way, at));
+            // The room that this change did not use is for another one.
             is_cut_short |= before.as_ref().is_some_and(Until::is_room) && started.is_err();
-            let (now, far) = match started {
+            let (until, progress_now) = match started {
                 Ok(()) => (None, Some(Progress::Started)),
-                Err(NotNow::Throttled(until)) => (Some(until), None),
+                Err(NotNow::Waits(until)) => (Some(until), None),
                 Err(NotNow::Impossible(why)) => (None, Some(Progress::Dropped(why))),
             };
-            queue.note(change, before.as_ref(), now);
-            progress.extend(far.map(|far| (plan.id, change.index, far)));
+            queue.note(change, before.as_ref(), until);
+            progress.extend(progress_now.map(|now| (plan.id, change.index, now)));
         }
-        Beginnings {
+        BegunChanges {
             progress,
             meter: under_way.meter,
             due: under_way.meter_due.unwrap_or(Millis::NEVER),
@@ -155,8 +155,8 @@ impl Cluster {
         }
     }
 
-    /// How many changes may begin that wait for `until`, with what is under way.
-    fn may_begin(
+    /// How many of the changes that wait for `until` may begin now.
+    fn room_for(
         &self,
         keyspace: &KeyspaceState,
         counts: &Counts,
@@ -167,13 +167,13 @@ impl Cluster {
         match until {
             Until::Loads { node, is_repair } => {
                 let is_open = self.members.get(node).is_some_and(|node| node.accepts(at.now, &self.settings));
-                // What will never begin is found out at once.
+                // On a node that takes no replica they never begin: try all, which drops them.
                 let most = if is_open { self.loads_on(node, *is_repair, throttle) } else { u32::MAX };
                 most.saturating_sub(counts.loads_on.get(node).copied().unwrap_or(0)) as usize
             }
             Until::Moves => throttle.moves.saturating_sub(counts.moves) as usize,
             Until::Bytes if !may_copy => 0,
-            Until::Bytes | Until::Anything => usize::MAX,
+            Until::Bytes | Until::AnyChange => usize::MAX,
         }
     }
 
@@ -183,10 +183,10 @@ impl Cluster {
         if is_repair { most } else { self.beside_foreground(node, most) }
     }
 
-    /// What is under way, without the loads of shards of which no replica serves that could be copied: they wait for a
-    /// process, perhaps for a person, and hold up no other shard meanwhile (L4).
+    /// What is under way, without loads that have no replica to copy from: these wait for a process, perhaps for a person, and
+    /// must not hold up other shards (L4).
     fn counts_without_stalled(&self, keyspace: &KeyspaceState, at: Moment) -> Counts {
-        let Counts { moves, moves_on, loads_on, .. } = &keyspace.settling.under_way;
+        let Counts { moves, moves_on, loads_on, .. } = &keyspace.queue.under_way;
         let mut counts = Counts {
             moves: *moves,
             moves_on: moves_on.clone(),
@@ -194,7 +194,7 @@ impl Cluster {
             loading: BTreeSet::new(),
         };
         if keyspace.record.keyspace.durable {
-            let loading = keyspace.settling.under_way.loading.iter().filter_map(|id| keyspace.map.shard(*id));
+            let loading = keyspace.queue.under_way.loading.iter().filter_map(|id| keyspace.map.shard(*id));
             let seen = (&self.members.nodes, at.now, &self.settings);
             let waiting = loading.filter(|shard| !keyspace.has_source(seen, shard));
             waiting.for_each(|shard| counts.count(shard, -1));
@@ -202,12 +202,12 @@ impl Cluster {
         counts
     }
 
-    fn start(
+    fn begin(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
         (plan, change): (&Plan, &Change),
-        under_way: &mut UnderWay,
+        under_way: &mut ThrottleCounts,
         at: Moment,
     ) -> Result<(), NotNow> {
         // A repair is as fast as the nodes can load.
@@ -219,12 +219,12 @@ impl Cluster {
         }
         match change {
             Change::Add { shard, node } => {
-                self.open(at, node)?;
+                self.check_takes(at, node)?;
                 let most = self.loads_on(node, is_repair, throttle);
                 if under_way.counts.loads_on.get(node).is_some_and(|loads| *loads >= most) {
-                    return Err(NotNow::Throttled(Until::Loads { node: node.clone(), is_repair }));
+                    return Err(NotNow::Waits(Until::Loads { node: node.clone(), is_repair }));
                 }
-                // What a hot shard gets beyond its members is there to be read from.
+                // A hot shard that has all its members gets read replicas.
                 let is_replicated = keyspace.record.keyspace.ownership == Ownership::Replicated;
                 let lacks = handover::lacks_member(edit.shard(*shard)?, &self.view(keyspace, at.now));
                 let reads = plan.origin.is_automatic() && is_replicated && !lacks;
@@ -233,18 +233,18 @@ impl Cluster {
                 Ok(())
             }
             Change::Move { shard, from, to } => {
-                self.start_move(keyspace, edit, (*shard, *from, to), under_way, at)
+                self.begin_move(keyspace, edit, (*shard, *from, to), under_way, at)
             }
             Change::Remove { shard, placement } => {
-                self.remove(keyspace, edit, (*shard, *placement), under_way, at)
+                self.begin_remove(keyspace, edit, (*shard, *placement), under_way, at)
             }
             Change::Lead { shard, placement } => {
-                self.lead(keyspace, edit, (*shard, *placement), under_way, at)
+                self.begin_lead(keyspace, edit, (*shard, *placement), under_way, at)
             }
             Change::Split { shard, children } => {
-                self.start_reshape(keyspace, edit, (&[*shard][..], children.as_slice()), under_way, at)
+                self.begin_reshape(keyspace, edit, (&[*shard][..], children.as_slice()), under_way, at)
             }
-            Change::Merge { shards, child } => self.start_reshape(
+            Change::Merge { shards, child } => self.begin_reshape(
                 keyspace,
                 edit,
                 (shards.as_slice(), std::slice::from_ref(child)),
@@ -256,13 +256,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// The lead goes to a live follower as soon as that one has said that it serves: the leader stops at once (O11).
-    fn lead(
+    /// Gives the lead to a follower in `Live` once that reports `Serving`, as the leader stops at once (O11).
+    fn begin_lead(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
         (shard, placement): (ShardId, PlacementId),
-        under_way: &mut UnderWay,
+        under_way: &mut ThrottleCounts,
         at: Moment,
     ) -> Result<(), NotNow> {
         let current = edit.shard(shard)?;
@@ -272,12 +272,12 @@ impl Cluster {
             return self.give_lead(keyspace, edit, (shard, placement), under_way, at);
         };
         if self.is_unheard_yet(successor, at) {
-            return Err(NotNow::Throttled(Until::Anything));
+            return Err(NotNow::Waits(Until::AnyChange));
         }
         let health = |node: &super::NodeState| node.signs.health(at.now, &self.settings);
         let is_up = self.members.get(&successor.node).map(health) == Some(Health::Up);
         match is_up && keyspace.may_yet_serve(placement) {
-            true => Err(NotNow::Throttled(Until::Anything)),
+            true => Err(NotNow::Waits(Until::AnyChange)),
             false => Err(NotNow::Impossible(format!(
                 "{placement} of {shard} on {} does not serve",
                 successor.node
@@ -285,13 +285,13 @@ impl Cluster {
         }
     }
 
-    /// The lead goes to that replica when the leader has handed over, where it can ([`super::transfers`]).
+    /// Gives the lead to `heir`; in a replicated shard the leader transfers it first ([`super::transfers`]).
     fn give_lead(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
         (shard, heir): (ShardId, PlacementId),
-        under_way: &mut UnderWay,
+        under_way: &mut ThrottleCounts,
         at: Moment,
     ) -> Result<(), NotNow> {
         let current = edit.shard(shard)?;
@@ -299,42 +299,42 @@ impl Cluster {
         let may_lead =
             current.replica(heir).is_some_and(|r| r.state == ReplicaState::Live && (r.in_sync || !is_set));
         if !may_lead {
-            // The map says why it cannot lead.
+            // The edit is refused, and the error says why.
             return Ok(edit.lead(shard, heir)?);
         }
         let seen = (&self.members.nodes, at.now, &self.settings);
-        match keyspace.hand_over(current, heir, seen) {
-            // A coordinator that has just begun does not know how the leader is.
-            HandOver::Done if self.awaits_leader(keyspace, current, at) => {}
-            HandOver::Done => return Ok(edit.lead(shard, heir)?),
-            HandOver::InVain => {
+        match keyspace.transfer_step(current, heir, seen) {
+            // A coordinator that has just begun to lead knows nothing of the leader yet.
+            TransferStep::Done if self.awaits_leader(keyspace, current, at) => {}
+            TransferStep::Done => return Ok(edit.lead(shard, heir)?),
+            TransferStep::HeirSilent => {
                 return Err(NotNow::Impossible(format!("the node of {heir} of {shard} is silent")));
             }
-            HandOver::Due => under_way.transfers.push((shard, heir)),
-            HandOver::UnderWay => {}
+            TransferStep::Due => under_way.transfers.push((shard, heir)),
+            TransferStep::UnderWay => {}
         }
-        Err(NotNow::Throttled(Until::Anything))
+        Err(NotNow::Waits(Until::AnyChange))
     }
 
-    fn start_move(
+    fn begin_move(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
         (shard, from, to): (ShardId, PlacementId, &NodeId),
-        under_way: &mut UnderWay,
+        under_way: &mut ThrottleCounts,
         at: Moment,
     ) -> Result<(), NotNow> {
         let old = edit.shard(shard)?.replica(from).cloned();
         let old = old.ok_or(EditError::NoReplica { shard, placement: from })?;
-        self.open(at, to)?;
+        self.check_takes(at, to)?;
         let throttle = &keyspace.record.keyspace.throttle;
         let limit = |node: &NodeId| self.beside_foreground(node, throttle.moves_per_node);
         let on = |node: &NodeId| under_way.counts.moves_on.get(node).copied().unwrap_or(0);
         if under_way.counts.moves >= throttle.moves {
-            return Err(NotNow::Throttled(Until::Moves));
+            return Err(NotNow::Waits(Until::Moves));
         }
         if on(&old.node) >= limit(&old.node) || on(to) >= limit(to) {
-            return Err(NotNow::Throttled(Until::Anything));
+            return Err(NotNow::Waits(Until::AnyChange));
         }
         self.add(edit, (shard, old.is_read_replica()), to, Some(from), at)?;
         if planted::is(Planted::O11) {
@@ -344,18 +344,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// A replica leaves without another in its place. A leader first hands over to one that serves.
-    fn remove(
+    /// Removes a replica without another in its place. If it leads, another replica that serves gets the lead first.
+    fn begin_remove(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
         (shard, placement): (ShardId, PlacementId),
-        under_way: &mut UnderWay,
+        under_way: &mut ThrottleCounts,
         at: Moment,
     ) -> Result<(), NotNow> {
         let current = edit.shard(shard)?;
         if edit.has_begun_anew(shard) {
-            return Err(NotNow::Throttled(Until::Anything));
+            return Err(NotNow::Waits(Until::AnyChange));
         }
         let leads = current.leader().is_some_and(|leader| leader.placement == placement);
         let is_it = |r: &Replica| r.placement == placement;
@@ -367,7 +367,7 @@ impl Cluster {
             health.is_some_and(|health| !matches!(health, Health::Suspect | Health::Down | Health::Left))
         };
         let serving = || others.iter().copied().filter(|other| keyspace.serves(*other));
-        // A hand-over that has begun goes on.
+        // A transfer that has begun goes on.
         let successor = keyspace
             .heir_of(current)
             .filter(|heir| others.contains(heir) && is_heard(heir))
@@ -376,12 +376,12 @@ impl Cluster {
             .or(others.first().copied());
         match successor {
             Some(successor) if leads && keyspace.may_yet_serve(successor) => {
-                return Err(NotNow::Throttled(Until::Anything));
+                return Err(NotNow::Waits(Until::AnyChange));
             }
             Some(successor) if leads => self.give_lead(keyspace, edit, (shard, successor), under_way, at)?,
-            // Another one still loads.
+            // Another replica still loads.
             None if is_last_copy && !current.members().all(is_it) => {
-                return Err(NotNow::Throttled(Until::Anything));
+                return Err(NotNow::Waits(Until::AnyChange));
             }
             None if current.members().all(is_it) => {
                 return Err(NotNow::Impossible(format!(
@@ -398,12 +398,12 @@ impl Cluster {
         Ok(())
     }
 
-    fn start_reshape(
+    fn begin_reshape(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
         (parents, children): (&[ShardId], &[(Bounds, Vec<NodeId>)]),
-        under_way: &mut UnderWay,
+        under_way: &mut ThrottleCounts,
         at: Moment,
     ) -> Result<(), NotNow> {
         let throttle = &keyspace.record.keyspace.throttle;
@@ -413,17 +413,17 @@ impl Cluster {
             on >= self.beside_foreground(node, throttle.moves_per_node)
         };
         if under_way.counts.moves >= throttle.moves {
-            return Err(NotNow::Throttled(Until::Moves));
+            return Err(NotNow::Waits(Until::Moves));
         }
         if nodes.iter().any(|node| is_full(node)) {
-            return Err(NotNow::Throttled(Until::Anything));
+            return Err(NotNow::Waits(Until::AnyChange));
         }
-        self.form(edit, parents, children, at)?;
+        self.form_children(edit, parents, children, at)?;
         under_way.counts.count_move(nodes, 1);
         Ok(())
     }
 
-    /// Moves give way to foreground work (K17).
+    /// How many moves may begin on a node beside its foreground work (K17).
     fn beside_foreground(&self, node: &NodeId, most: u32) -> u32 {
         throttle::beside(self.members.get(node).map_or(0.0, |node| node.busy), most)
     }
@@ -436,7 +436,7 @@ impl Cluster {
         replaces: Option<PlacementId>,
         at: Moment,
     ) -> Result<PlacementId, NotNow> {
-        self.open(at, node)?;
+        self.check_takes(at, node)?;
         let incarnation = self.members.get(node).map(|node| node.record.incarnation).unwrap_or_default();
         match reads {
             true => Ok(edit.add_read_replica(shard, node, incarnation, replaces)?),
@@ -444,13 +444,13 @@ impl Cluster {
         }
     }
 
-    /// M7, asked again when a change begins: the plan was checked a while ago. A coordinator that has just begun has not heard
-    /// the node yet, and waits for it as long as for any.
-    fn open(&self, at: Moment, node: &NodeId) -> Result<(), NotNow> {
+    /// Checks again, as the plan is older, that new replicas may be placed on the node (M7). A coordinator that has just begun to
+    /// lead waits until it has heard the node.
+    fn check_takes(&self, at: Moment, node: &NodeId) -> Result<(), NotNow> {
         let is_unheard =
             |node: &super::NodeState| node.signs.health(at.now, &self.settings) == Health::Unknown;
         if self.is_beginning(at) && self.members.get(node).is_some_and(is_unheard) {
-            return Err(NotNow::Throttled(Until::Anything));
+            return Err(NotNow::Waits(Until::AnyChange));
         }
         match self.closed(at, node).filter(|_| !planted::is(Planted::ClosedNode)) {
             Some(why) => Err(NotNow::Impossible(format!("nothing new is placed on node {node}: {why}"))),
@@ -458,14 +458,14 @@ impl Cluster {
         }
     }
 
-    fn form(
+    fn form_children(
         &self,
         edit: &mut Edit<'_>,
         parents: &[ShardId],
         children: &[(Bounds, Vec<NodeId>)],
         at: Moment,
     ) -> Result<(), NotNow> {
-        children.iter().flat_map(|(_, nodes)| nodes).try_for_each(|node| self.open(at, node))?;
+        children.iter().flat_map(|(_, nodes)| nodes).try_for_each(|node| self.check_takes(at, node))?;
         let bounds = children.iter().map(|(bounds, _)| bounds.clone()).collect();
         let ids = edit.form_shards(bounds, parents)?;
         for (id, (_, nodes)) in ids.into_iter().zip(children) {
@@ -476,7 +476,7 @@ impl Cluster {
 }
 
 impl Plans {
-    /// Finds in the maps which changes of approved plans have begun: that is stored when a plan is finished, and not before.
+    /// Reads from the maps which changes of approved plans have begun, as progress is stored only when a plan is finished.
     pub(super) fn recall_progress(&mut self, keyspaces: &Keyspaces) {
         for plan in self.by_id.values_mut().filter(|plan| plan.status == Status::Approved) {
             let Some(keyspace) = keyspaces.get(&plan.keyspace) else { continue };
@@ -487,12 +487,12 @@ impl Plans {
         }
     }
 
-    /// Brings the progress of the approved plans of a keyspace up to date with the map, plan after plan; finished plans are
-    /// stored. `anew` when something has happened since. Returns whether there are more plans than one decision looks at.
+    /// Reads from the map the progress of the keyspace's approved plans, and stores plans that are finished. `has_news` if
+    /// something has happened in the keyspace. Returns whether more plans are left than one decision looks at.
     pub(super) fn track(
         &mut self,
         at: Moment,
-        (keyspace, anew): (&mut KeyspaceState, bool),
+        (keyspace, has_news): (&mut KeyspaceState, bool),
         settings: &Settings,
         outbox: &mut Outbox,
     ) -> bool {
@@ -502,15 +502,15 @@ impl Plans {
         let (before, from): (Vec<PlanId>, Vec<PlanId>) =
             approved.partition(|id| *id < keyspace.execution.tracked_until);
         let all = before.len() + from.len();
-        keyspace.execution.untracked = if anew { all } else { keyspace.execution.untracked.min(all) };
+        keyspace.execution.untracked = if has_news { all } else { keyspace.execution.untracked.min(all) };
         let mut finished = false;
-        let (mut looked_at, mut lines) = (0, 0);
+        let (mut looked_at, mut changes) = (0, 0);
         for id in from.into_iter().chain(before) {
-            let Some(plan) = self.by_id.get_mut(&id).filter(|_| lines < limits::CHANGES_TRACKED) else {
+            let Some(plan) = self.by_id.get_mut(&id).filter(|_| changes < limits::CHANGES_TRACKED) else {
                 break;
             };
             looked_at += 1;
-            lines += plan.changes.len();
+            changes += plan.changes.len();
             keyspace.execution.tracked_until = id.next();
             for planned in &mut plan.changes {
                 if planned.progress == Progress::Started {
@@ -535,13 +535,13 @@ impl Plans {
     }
 }
 
-/// The bytes that a change copies from node to node; none when it copies nothing.
+/// How many bytes a change copies between nodes; none if it copies nothing.
 fn copied_bytes(keyspace: &KeyspaceState, change: &Change) -> Option<u64> {
     let size =
         |id: &ShardId| throttle::move_bytes(keyspace.map.shard(*id).and_then(|s| keyspace.size_bytes(s)));
     match change {
         Change::Add { shard, .. } | Change::Move { shard, .. } => Some(size(shard)),
-        // The child begins where one of its parents is: what the others hold comes to it.
+        // The child begins on a node of one parent, and copies from the other parents.
         Change::Merge { shards, child: (_, nodes) } => {
             let is_there = |id: &&ShardId| {
                 let replicas = keyspace.map.shard(**id).into_iter().flat_map(Shard::staying);
@@ -550,14 +550,14 @@ fn copied_bytes(keyspace: &KeyspaceState, change: &Change) -> Option<u64> {
             let sizes: Vec<u64> = shards.iter().filter(|id| !is_there(id)).map(size).collect();
             (!sizes.is_empty()).then(|| sizes.into_iter().fold(0, u64::saturating_add))
         }
-        // The children begin where their parent is.
+        // The children begin on the nodes of their parent.
         Change::Split { .. } | Change::Remove { .. } | Change::Lead { .. } => None,
     }
 }
 
-/// A shard that was set aside after the plan was made goes nowhere new, and nothing goes to a node on which
-/// shards have hung since, unless a person says so.
-fn not_barred(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Result<(), NotNow> {
+/// Refuses an automatic change of a shard that was set aside since the plan was made, or to a node on which shards of the
+/// keyspace hang.
+fn check_set_aside(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -> Result<(), NotNow> {
     match change.shards().iter().find(|id| keyspace.is_withheld(**id)) {
         _ if !origin.is_automatic() || planted::is(Planted::AsideShard) => Ok(()),
         Some(id) => Err(NotNow::Impossible(format!("{id} is set aside, or held back until that is known"))),
@@ -575,7 +575,7 @@ impl KeyspaceState {
         phase == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir)
     }
 
-    /// Whether it is worth while to wait until it does.
+    /// Whether it does not serve yet, and is not overdue.
     fn may_yet_serve(&self, placement: PlacementId) -> bool {
         !self.serves(placement) && !self.overdue.pending_steps.is_overdue(placement, ReplicaState::Live)
     }

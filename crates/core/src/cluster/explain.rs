@@ -206,7 +206,7 @@ impl Cluster {
                 "{} may not begin yet: a former owner has neither let go nor run out of its lease",
                 leader.node
             )),
-            Some(leader) if keyspace.settling.unannounced.contains(&shard.id) => told.push(format!(
+            Some(leader) if keyspace.queue.unannounced.contains(&shard.id) => told.push(format!(
                 "a replica waits to load, as {}, which leads it, has not taken in that it must not acknowledge writes without it",
                 leader.node
             )),

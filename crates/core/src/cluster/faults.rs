@@ -17,7 +17,7 @@
 //! People hear of all of it: by an alarm at the start, by `status` while this coordinator leads, and by `check`.
 
 use super::decide::Transition;
-use super::recall::Recovered;
+use super::recovered::Recovered;
 use super::restored::Heard;
 use super::{Cluster, ClusterRecord, Moment, Outbox, Records, Write};
 use crate::base::counter_jump::CounterJump;
@@ -164,7 +164,7 @@ impl Records {
     /// Counters beyond all that may have been given out.
     fn jump_counters(&mut self, jump: CounterJump) {
         let cluster = &mut self.cluster;
-        let starts = self.nodes.iter().map(|node| node.incarnation.next());
+        let latest = self.nodes.iter().map(|node| node.incarnation.next());
         let next = starts.chain([cluster.next_incarnation]).max().unwrap_or_default();
         cluster.next_incarnation = Incarnation(jump.beyond(next.0));
         let plans = self.plans.iter().map(|plan| plan.id.next());

@@ -1,5 +1,5 @@
-//! What stops the planner: the brake of the whole cluster and those of keyspaces ([`crate::plan::brake`]). Here they meet
-//! what is stored and what people hear.
+//! The brake of the whole cluster and those of keyspaces: [`crate::plan::brake`] says when they go on, this file stores them
+//! and tells people.
 
 use super::decide::Transition;
 use super::keyspaces::Keyspaces;
@@ -16,36 +16,35 @@ use crate::plan::brake::{self, Fleet, Losses, Suspects, Verdict};
 use crate::plan::poison::{self, Deaths};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of processes that end, and what follows from it for all keyspaces. The brake itself is stored, in
-/// [`super::ClusterRecord`].
+/// What is known of processes that ended, for the brake. The brake itself is stored, in [`super::ClusterRecord`].
 #[derive(Debug, Clone, Default)]
 pub(super) struct PlannerGuard {
-    /// Nodes that were given up lately.
+    /// Nodes that were declared dead lately.
     pub(super) losses: Losses,
     /// Dead nodes that a person has given up by releasing the brake, and that the next decisions declare dead. Not stored:
     /// another coordinator would put the brake on, and the person be asked again.
     pub(super) written_off: BTreeSet<NodeId>,
     /// Processes that ended lately; not stored.
     pub(super) deaths: Deaths,
-    /// Why nothing but repairs is begun: so many processes have ended lately. Not stored.
+    /// Why only repairs begin: so many processes have ended lately. Not stored.
     pub(super) unrest: Option<String>,
-    /// Since when the brake is on and every node is heard; not stored.
-    pub(super) calm_since: Option<Millis>,
-    /// Whether nodes that are dead by now may be given up, as this decision has judged.
-    pub(super) gives_up: bool,
+    /// Since when every node is heard while the brake is on; not stored.
+    pub(super) all_heard_since: Option<Millis>,
+    /// Whether this decision may declare dead the nodes that are down.
+    pub(super) declares_dead: bool,
     /// Planning waits because too few nodes answer.
     waiting: bool,
 }
 
-/// Whether the nodes that are dead by now may be given up.
+/// What follows from the nodes that are down.
 pub(super) enum LossJudgement {
-    /// The planner replaces them.
-    GiveUp,
-    /// No node is given up now.
+    /// The coordinator declares them dead, and the planner replaces their replicas.
+    DeclareDead,
+    /// The coordinator declares no node dead in this decision.
     Wait,
-    /// The planner replaces them, and holds this shard back, which has killed so many of them one after the other.
+    /// As `DeclareDead`; and no other node gets this shard, as it has killed so many of them one after the other.
     HoldBack(KeyspaceName, ShardId, String),
-    /// It would be too much: the brake goes on.
+    /// They are too many: the brake goes on.
     SetBrake(String),
 }
 
@@ -62,7 +61,7 @@ impl Transition for LossJudgement {
         let suspects = |id: &NodeId| if asks { cluster.suspects(id) } else { Suspects::new() };
         let dying: BTreeMap<_, _> = dying.iter().map(|id| (id.clone(), suspects(id))).collect();
         match losses.judge(&dying, fleet, at.now, settings) {
-            Verdict::Borne => LossJudgement::GiveUp,
+            Verdict::Acceptable => LossJudgement::DeclareDead,
             Verdict::Waits => LossJudgement::Wait,
             Verdict::Poisoned { shards, deaths, otherwise } => match cluster.to_blame(at, shards, deaths) {
                 Some((name, shard)) => LossJudgement::HoldBack(name, shard, poison::before_brake(deaths)),
@@ -74,9 +73,10 @@ impl Transition for LossJudgement {
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         cluster.guard.losses.forget_old(at.now, &cluster.settings);
-        cluster.guard.gives_up = matches!(self, LossJudgement::GiveUp | LossJudgement::HoldBack(..));
+        cluster.guard.declares_dead =
+            matches!(self, LossJudgement::DeclareDead | LossJudgement::HoldBack(..));
         match self {
-            LossJudgement::GiveUp | LossJudgement::Wait => {}
+            LossJudgement::DeclareDead | LossJudgement::Wait => {}
             LossJudgement::HoldBack(name, shard, why) => {
                 if let Some(keyspace) = cluster.keyspaces.get_mut(&name) {
                     keyspace.hold_back(at, shard, why, &cluster.settings, &mut cluster.outbox);
@@ -120,7 +120,7 @@ impl Cluster {
         self.record.brake.as_deref().or(keyspace.record.brake.as_deref())
     }
 
-    /// The nodes that have not been given up, of which so many are dying.
+    /// Counts of the nodes that are not declared dead; `dying` are those that are down.
     fn fleet(&self, at: Moment, dying: &BTreeSet<NodeId>) -> Fleet {
         let counts = |node: &&super::NodeState| {
             !node.record.ended && !node.has_never_held() && !self.guard.is_written_off(node)
@@ -140,7 +140,7 @@ impl Cluster {
 }
 
 impl PlannerGuard {
-    /// Nodes that would be given up now.
+    /// Nodes that are down and not declared dead yet.
     fn dying(&self, at: Moment, (members, settings): (&Members, &Settings)) -> Vec<NodeId> {
         let silent = members
             .nodes
@@ -155,8 +155,8 @@ impl PlannerGuard {
         self.written_off.contains(&node.record.spec.id)
     }
 
-    /// A person has looked and says: go on. The coordinator gives the nodes up that are dead by now, without suspecting any
-    /// shard, in as many decisions as that takes: the dead may be half of the cluster.
+    /// A person releases the brake. The next decisions declare dead the nodes that are down, without suspecting any shard; it
+    /// takes several, as they may be half of the cluster.
     pub(super) fn release_brake(
         &mut self,
         at: Moment,

@@ -2,7 +2,7 @@
 //! as that node holds, and not as much as the cluster holds.
 //!
 //! The map says it shard by shard; this is the same the other way round. It is derived: made from the map that a
-//! coordinator takes over ([`super::recall`]), and each commit brings it up to date for the shards it touches.
+//! coordinator takes over ([`super::recovered`]), and each commit brings it up to date for the shards it touches.
 
 use super::PackedMap;
 use crate::base::id::ShardId;

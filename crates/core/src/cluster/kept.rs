@@ -170,7 +170,7 @@ impl Members {
             None => {
                 node.kept.insert(replica.clone(), kept);
                 // A shard may have waited for it.
-                keyspaces.wake_shard(&replica);
+                keyspaces.enqueue_shard(&replica);
             }
         }
     }
@@ -275,7 +275,7 @@ impl Cluster {
     /// Whether the leader of a shard is known to serve under its epoch, and is heard of.
     fn is_served(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard) -> bool {
         let exclusive = keyspace.record.keyspace.ownership == Ownership::Exclusive;
-        let granted = !exclusive || !keyspace.settling.ungranted.contains(&shard.id);
+        let granted = !exclusive || !keyspace.queue.ungranted.contains(&shard.id);
         granted
             && shard.leader().is_some_and(|leader| {
                 let seen = keyspace.observed.get(&leader.placement);

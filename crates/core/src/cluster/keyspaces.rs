@@ -19,7 +19,7 @@ pub(super) struct Keyspaces {
     /// What all of them carry on each node; not stored.
     pub(super) carried: Footprint,
     /// How many shards were noted as having news, since this coordinator started.
-    pub(super) woken: u64,
+    pub(super) enqueued: u64,
 }
 
 /// A keyspace with its map and what is known of it.
@@ -36,7 +36,7 @@ pub struct KeyspaceState {
     /// The map by nodes instead of by shards.
     pub(super) hosted: super::hosted::Hosted,
     /// Shards to look at in the next decision, and what each waits for.
-    pub(super) settling: super::settling::Settling,
+    pub(super) queue: super::shard_queue::ShardQueue,
     /// How far approved plans are carried out.
     pub(super) execution: super::execute::Execution,
     /// Steps that are overdue.
@@ -71,18 +71,18 @@ impl Keyspaces {
     }
 
     /// The next decision looks at the shard.
-    pub(super) fn wake_shard(&mut self, replica: &ReplicaKey) {
+    pub(super) fn enqueue_shard(&mut self, replica: &ReplicaKey) {
         if let Some(keyspace) = self.by_name.get_mut(&replica.keyspace) {
-            keyspace.wake([replica.shard]);
+            keyspace.enqueue([replica.shard]);
         }
     }
 
     /// Wakes every shard with a replica on the node, of whichever incarnation.
-    pub(super) fn wake_replicas_of(&mut self, id: &NodeId) {
+    pub(super) fn enqueue_replicas_of(&mut self, id: &NodeId) {
         for keyspace in self.by_name.values_mut() {
             let ids: Vec<_> = keyspace.hosted.on(id).collect();
-            self.woken += ids.len() as u64;
-            keyspace.wake(ids);
+            self.enqueued += ids.len() as u64;
+            keyspace.enqueue(ids);
         }
     }
 
@@ -95,7 +95,7 @@ impl Keyspaces {
 
     /// Whether nothing is under way in any of them.
     pub(super) fn are_settled(&self) -> bool {
-        self.by_name.values().all(|keyspace| keyspace.settling.unsettled.is_empty())
+        self.by_name.values().all(|keyspace| keyspace.queue.unsettled.is_empty())
     }
 
     /// Packs what is kept for each replica and shard, as far as there is `room` for that in this decision.

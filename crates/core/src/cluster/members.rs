@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub(super) struct Members {
     /// Dead ones included until they are removed.
     pub(super) nodes: Nodes,
-    /// When a node came last.
+    /// When a node last registered, or became up.
     pub(super) last_join: Millis,
     /// Refused registrations and messages.
     pub(super) registrations: Registrations,
@@ -31,7 +31,7 @@ pub struct NodeState {
     pub signs: Signs,
     /// Earlier incarnations that may still act, with what was seen of them.
     pub(super) former: BTreeMap<Incarnation, Signs>,
-    /// It has come to this coordinator, as a new process or as one that comes back.
+    /// The process has registered with this coordinator, as a new one or as one that comes back.
     pub(super) registered: bool,
     /// The number of the last heartbeat; 0 before the first of this incarnation.
     pub(super) sequence: u64,
@@ -47,25 +47,25 @@ pub struct NodeState {
     pub disk: DiskHealth,
     /// The replicas that the maps place on it, as orders for its worker.
     pub(super) orders: super::orders::OrderIndex,
-    /// A map has named it since this coordinator leads, or it had ended before that. See [`super::reach`].
+    /// Whether a map has named it since this coordinator leads, or it had ended before that. See [`super::reach`].
     pub(super) has_held: bool,
     /// When its address is to be checked again.
     pub(super) check_due: Millis,
-    /// Its address has not answered for so long that what it holds moves off: see [`super::reach`].
-    pub(super) cut_off: bool,
-    /// [`Health`] as last told to people.
-    pub(super) told: Health,
-    /// Its lease was over when last looked at.
-    pub(super) lapsed: bool,
-    /// When it ended, or was recalled as ended.
+    /// Its address has not answered for so long that its replicas move to other nodes: see [`super::reach`].
+    pub(super) long_unreachable: bool,
+    /// The health that the last event on it, for people, named.
+    pub(super) reported_health: Health,
+    /// Whether its lease was over at the last decision.
+    pub(super) lease_over: bool,
+    /// When it ended; of a node that had ended before this coordinator led, when that began.
     pub(super) ended_at: Millis,
-    /// Data that it keeps and no map names; not stored, as it names that again.
+    /// Data that it keeps and no map names. Not stored, as its heartbeats name that again.
     pub(super) kept: BTreeMap<ReplicaKey, Kept>,
-    /// The last of those that was looked at.
+    /// The last of `kept` that the coordinator looked at.
     pub(super) kept_until: Option<ReplicaKey>,
-    /// People know that it is drained and may be stopped.
-    pub(super) emptied_told: bool,
-    /// People know that it keeps data which may not be deleted.
+    /// An event has told people that it is drained and safe to stop.
+    pub(super) safe_to_stop_told: bool,
+    /// An event has told people that it keeps data which may not be deleted.
     pub(super) kept_told: bool,
     /// When the coordinator last said that a message for it came without its token.
     pub(super) wrong_token_told: Option<Millis>,

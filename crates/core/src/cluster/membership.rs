@@ -1,14 +1,11 @@
-//! How nodes register, beat and leave.
+//! How nodes register, send heartbeats (*beats*) and leave.
 //!
-//! A node is named by its operator and numbered by the coordinator: each registration of a fresh process
-//! gets an [`Incarnation`] above every earlier one. An incarnation that was declared dead, or that a later
-//! one has followed, is refused and never acts again (O6); what it held is given out anew only when its
-//! lease is over.
+//! The operator names a node; the coordinator gives each new process of it an [`Incarnation`] above every earlier one. It refuses
+//! an incarnation that it declared dead, or that a later one has followed (O6), and gives the shards of such a process to others
+//! only when its lease is over.
 //!
-//! Each message is first checked, which reads the cluster and changes nothing. A registration that is accepted gives the
-//! record that its node has from then on, a beat the length of its lease; a refusal is counted where somebody is to know of
-//! it. Reports are then taken in one by one: each changes a few fields of one replica, and as data it would be the report
-//! once more.
+//! The coordinator first checks each message, which changes nothing. The check of a registration returns the node's new record,
+//! the check of a heartbeat the length of its lease. Then the coordinator applies the message, and each report in it.
 
 use super::kept::KeptAnswer;
 use super::keyspaces::Keyspaces;
@@ -16,7 +13,7 @@ use super::members::Members;
 use super::restored::Heard;
 use super::{
     BeatError, Cluster, KeyspaceState, LaterMap, Moment, NodeRecord, NodeState, Observed, Outbox,
-    RegisterError, Write, note, orders,
+    RegisterError, Write, note_later, orders,
 };
 use crate::base::count::counted;
 use crate::base::id::{ClusterId, Incarnation, SessionDigest, ShardId};
@@ -37,7 +34,7 @@ use crate::node::{Health, NodeSpec};
 use std::collections::BTreeSet;
 
 impl NodeState {
-    /// Whether that incarnation can certainly not act any more.
+    /// Whether that incarnation certainly has no lease any more.
     pub(super) fn lease_is_over(&self, incarnation: Incarnation, now: Millis) -> bool {
         if incarnation == self.record.incarnation {
             self.record.ended || self.signs.lease.is_over(now)
@@ -46,7 +43,7 @@ impl NodeState {
         }
     }
 
-    /// Whether that incarnation was declared dead, has left, or was followed and its lease is over.
+    /// Whether that incarnation was declared dead, or has left, or a later one has followed and its lease is over.
     pub(super) fn has_ended(&self, incarnation: Incarnation) -> bool {
         if incarnation == self.record.incarnation {
             self.record.ended
@@ -55,34 +52,33 @@ impl NodeState {
         }
     }
 
-    /// Whether it was revoked, and its last lease is over: it serves nothing that is exclusive until it has let go.
+    /// Whether the node was refused further leases, and its last one is over: it serves no exclusive shard.
     pub(super) fn gets_no_lease(&self, now: Millis) -> bool {
         self.revoked && self.signs.lease.is_over(now)
     }
 
-    /// Whether a replica is of its current incarnation.
+    /// Whether a replica is of the node's current incarnation.
     pub(super) fn runs_replica(&self, replica: &Replica) -> bool {
         (&replica.node, replica.incarnation) == (&self.record.spec.id, self.record.incarnation)
     }
 
-    /// Whether it was `Down` when last looked at, and its lease is over.
+    /// Whether the node was `Down` at the last decision, and its lease is over.
     pub(super) fn is_silent(&self, now: Millis) -> bool {
-        self.told == Health::Down && self.signs.lease.is_over(now)
+        self.reported_health == Health::Down && self.signs.lease.is_over(now)
     }
 
-    /// Whether something new may be placed here (M7).
+    /// Whether new replicas may be placed on the node (M7).
     pub fn accepts(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
         self.stays_up(now, settings) && self.disk.takes_replicas()
     }
 
-    /// Whether it is up, and nothing is to leave it.
+    /// Whether the node is up, and its replicas need not move off.
     pub(super) fn stays_up(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
         let stays = self.record.drain.is_none() && !self.leaving && !self.revoked;
         stays && self.signs.health(now, settings) == Health::Up
     }
 
-    /// Whether its replicas are to go: a drain has begun, or it wants to leave. A drain that waits in the
-    /// queue moves nothing yet (A19).
+    /// Whether its replicas have to move off: a drain has begun, or it wants to leave. A queued drain moves nothing (A19).
     pub fn is_to_be_emptied(&self) -> bool {
         self.leaving || self.record.drain.as_ref().is_some_and(super::Drain::has_begun)
     }
@@ -95,14 +91,14 @@ impl NodeState {
         }
     }
 
-    /// Of how many shards it should hold a replica.
+    /// How many shards have a replica on the node by its orders.
     pub fn held(&self) -> usize {
         self.orders.len()
     }
 }
 
 impl Cluster {
-    /// Takes a worker in, or back.
+    /// Registers a worker: a new process, or one that comes back.
     pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
         let record = self
             .check_registration(at, &registration)
@@ -119,8 +115,8 @@ impl Cluster {
     }
 
     /// The record that the node of an accepted registration has from then on.
-    fn check_registration(&self, at: Moment, of: &Registration) -> Result<NodeRecord, RegisterError> {
-        let Registration { spec, incarnation, cluster, .. } = of;
+    fn check_registration(&self, at: Moment, form: &Registration) -> Result<NodeRecord, RegisterError> {
+        let Registration { spec, incarnation, cluster, .. } = form;
         spec.check()?;
         let is_other = |theirs: &ClusterId| {
             !self.identity().is_or_continues(*theirs) && !planted::is(Planted::AnyCluster)
@@ -128,14 +124,14 @@ impl Cluster {
         if let Some(theirs) = cluster.filter(is_other) {
             return Err(RegisterError::OtherCluster { node: spec.id.clone(), ours: self.record.id, theirs });
         }
-        if let Some((LaterMap { known, .. }, ours)) = self.later_maps(at, of).next() {
+        if let Some((LaterMap { known, .. }, ours)) = self.later_maps_of(at, form).next() {
             let (node, keyspace, theirs) = (spec.id.clone(), known.keyspace, known.generation);
             return Err(RegisterError::Ahead { node, keyspace, ours, theirs });
         }
         self.check_address(at, spec)?;
         match incarnation {
-            Some(incarnation) => self.check_return(*incarnation, of),
-            None => self.check_newcomer(at, of),
+            Some(incarnation) => self.check_return(*incarnation, form),
+            None => self.check_newcomer(at, form),
         }
     }
 
@@ -149,12 +145,12 @@ impl Cluster {
         }
     }
 
-    /// Which cluster it is.
+    /// The id of the cluster, and of those that it was restored from.
     pub fn identity(&self) -> ClusterIdentity {
         ClusterIdentity { cluster: self.record.id, continues: self.record.continues.clone() }
     }
 
-    /// All keyspaces whose shards begin below this are known here, those that were deleted too.
+    /// This coordinator knows of every keyspace, also of deleted ones, whose shards begin below this id.
     pub fn horizon(&self) -> ShardId {
         self.record.next_shard
     }
@@ -174,8 +170,12 @@ impl Cluster {
     }
 
     /// The same process again: after a broken connection, or at another coordinator.
-    fn check_return(&self, incarnation: Incarnation, of: &Registration) -> Result<NodeRecord, RegisterError> {
-        let Registration { spec, session, stored, .. } = of;
+    fn check_return(
+        &self,
+        incarnation: Incarnation,
+        form: &Registration,
+    ) -> Result<NodeRecord, RegisterError> {
+        let Registration { spec, session, stored, .. } = form;
         let id = || spec.id.clone();
         let node = self.members.get(&spec.id).ok_or_else(|| RegisterError::Unknown { node: id() })?;
         let record = &node.record;
@@ -190,8 +190,8 @@ impl Cluster {
         Ok(NodeRecord { spec, session, held: record.held || !stored.is_empty(), ..record.clone() })
     }
 
-    fn check_newcomer(&self, at: Moment, of: &Registration) -> Result<NodeRecord, RegisterError> {
-        let Registration { spec, session, stored, from, .. } = of;
+    fn check_newcomer(&self, at: Moment, form: &Registration) -> Result<NodeRecord, RegisterError> {
+        let Registration { spec, session, stored, from, .. } = form;
         let before = self.members.get(&spec.id);
         match before {
             None if self.members.nodes.len() >= limits::NODES => return Err(RegisterError::Full),
@@ -209,16 +209,16 @@ impl Cluster {
         Ok(NodeRecord { session, held, drain, since_ms, ..new })
     }
 
-    /// Counts a refusal, where a person or the next coordinator is to know of it.
-    fn note_refusal(&mut self, at: Moment, of: &Registration, refusal: &RegisterError) {
+    /// Counts a refusal of which people or the next coordinator have to know.
+    fn note_refusal(&mut self, at: Moment, form: &Registration, refusal: &RegisterError) {
         let Cluster { record, members, outbox, .. } = self;
         match refusal {
             RegisterError::OtherCluster { node, theirs, .. } => {
                 members.note_foreign(at, (node, *theirs), record.id, outbox);
             }
             RegisterError::Ahead { .. } => {
-                let later: Vec<_> = self.later_maps(at, of).collect();
-                later.into_iter().for_each(|(later_map, _)| note(&mut self.recovered.ahead, later_map));
+                let later: Vec<_> = self.later_maps_of(at, form).collect();
+                later.into_iter().for_each(|(map, _)| note_later(&mut self.recovered.later_maps, map));
             }
             RegisterError::WrongToken(wrong) => members.note_wrong_token(at, wrong, outbox),
             RegisterError::TooMany { from, .. } => members.note_too_many(at, from, outbox),
@@ -231,11 +231,11 @@ impl Cluster {
         let mut node = NodeState::recalled(record.clone(), at, GrantedLease::default());
         node.signs.hear(at.now);
         node.registered = true;
-        let Cluster { settings, record: of_cluster, members, keyspaces, guard, outbox, .. } = self;
+        let Cluster { settings, record: own_record, members, keyspaces, guard, outbox, .. } = self;
         members.registrations.registration_limiter.take(at.now, from.as_deref());
-        of_cluster.next_incarnation = incarnation.next();
-        outbox.writes.extend([Write::Cluster(of_cluster.clone()), Write::Node(record)]);
-        guard.strike_for_restart(at, &id, (&*members, &*settings, &*of_cluster), keyspaces, outbox);
+        own_record.next_incarnation = incarnation.next();
+        outbox.writes.extend([Write::Cluster(own_record.clone()), Write::Node(record)]);
+        guard.strike_for_restart(at, &id, (&*members, &*settings, &*own_record), keyspaces, outbox);
         if let Some(old) = members.nodes.remove(&id) {
             node.former = old.former;
             if !old.record.ended {
@@ -249,22 +249,21 @@ impl Cluster {
         members.last_join = at.now;
         guard.losses.returned(&id);
         keyspaces.forget_reports_of(&id);
-        keyspaces.wake_replicas_of(&id);
+        keyspaces.enqueue_replicas_of(&id);
         keyspaces.forget_hung(&id);
         keyspaces.plan_soon(at, settings.settle_ms);
     }
 
-    /// Takes a beat in and answers with the lease and what has changed.
+    /// Applies a heartbeat, and answers with the lease and the orders that have changed.
     pub fn beat(&mut self, at: Moment, beat: Beat) -> Result<Orders, BeatError> {
         let unknown = BeatError::Unknown(beat.node.clone());
         let lease_ms = self.check_beat(at, &beat).inspect_err(|refusal| {
             self.members.note_refused_message(at, refusal, &mut self.outbox);
         })?;
-        self.take_beat(at, beat, lease_ms).ok_or(unknown)
+        self.apply_beat(at, beat, lease_ms).ok_or(unknown)
     }
 
-    /// The length of the lease that a beat gets. A length of 0 grants no new lease; the worker keeps the last one until it
-    /// ends.
+    /// The length of the lease that a heartbeat gets; 0: no new lease, and the worker keeps the last one until that ends.
     fn check_beat(&self, at: Moment, beat: &Beat) -> Result<u64, BeatError> {
         let node = self.current(&beat.node, beat.incarnation)?;
         let (id, latest, sequence) = (|| beat.node.clone(), node.sequence, beat.sequence);
@@ -283,11 +282,11 @@ impl Cluster {
                 return Err(BeatError::Load { node: id(), replica: report.replica.clone(), error });
             }
         }
-        let gets_one = !node.revoked && self.may_lease(at.now, beat.lease_expired);
-        Ok(if gets_one { self.settings.lease_ms } else { 0 })
+        let gets_lease = !node.revoked && self.may_lease(at.now, beat.lease_expired);
+        Ok(if gets_lease { self.settings.lease_ms } else { 0 })
     }
 
-    fn take_beat(&mut self, at: Moment, beat: Beat, lease_ms: u64) -> Option<Orders> {
+    fn apply_beat(&mut self, at: Moment, beat: Beat, lease_ms: u64) -> Option<Orders> {
         let (base, id) = (beat.base_of_answer(), beat.node);
         let Cluster { settings, members, keyspaces, recovered, outbox, .. } = self;
         let node = members.get_mut(&id)?;
@@ -311,14 +310,14 @@ impl Cluster {
         if members.get(&id).is_some_and(|node| node.disk != beat.disk) {
             members.take_disk(at, (&id, beat.disk), keyspaces, outbox);
         }
-        keyspaces.wake_unannounced(&id);
-        keyspaces.wake_last_copies(&members.nodes, &id, heard_before);
+        keyspaces.enqueue_unannounced(&id);
+        keyspaces.enqueue_last_copies(&members.nodes, &id, heard_before);
         if beat.whole {
             members.forget_unreported(&id, &beat.reports, keyspaces);
         }
         for report in beat.reports {
             let known = (recovered.heard, &*settings);
-            members.take_report(at, (&id, beat.incarnation), report, keyspaces, known);
+            members.apply_report(at, (&id, beat.incarnation), report, keyspaces, known);
         }
         let answer = KeptAnswer::find(self, at, &id);
         let permissions =
@@ -329,7 +328,7 @@ impl Cluster {
         Some(Orders { permissions, ..orders })
     }
 
-    /// The worker's last word: it acts no more, whatever it still held.
+    /// The worker has left: it serves nothing any more.
     pub fn leave(
         &mut self,
         at: Moment,
@@ -352,7 +351,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The node, if that incarnation of it is the present one.
+    /// The node, if this is its present incarnation.
     fn current(&self, id: &NodeId, incarnation: Incarnation) -> Result<&NodeState, BeatError> {
         let node = self.members.get(id).ok_or_else(|| BeatError::Unknown(id.clone()))?;
         if node.record.incarnation != incarnation || node.record.ended {
@@ -363,7 +362,7 @@ impl Cluster {
 }
 
 impl Members {
-    /// A process comes back as the node that it was.
+    /// Applies the registration of a process that comes back.
     fn take_back(
         &mut self,
         at: Moment,
@@ -385,7 +384,7 @@ impl Members {
         self.take_stored(at, &id, stored, keyspaces);
     }
 
-    /// Forgets what was known of replicas that a node does not name, though it names all that it has.
+    /// Forgets the reports on replicas that are missing in a whole heartbeat of the node.
     fn forget_unreported(&mut self, node: &NodeId, reports: &[Report], keyspaces: &mut Keyspaces) {
         let named: BTreeSet<_> = reports.iter().map(|report| &report.replica).collect();
         let held = self.nodes.get(node).into_iter().flat_map(|node| keyspaces.held(node)).map(orders::key);
@@ -400,8 +399,8 @@ impl Members {
         }
     }
 
-    /// What a node says of one replica.
-    fn take_report(
+    /// Applies the report of a node on one replica.
+    fn apply_report(
         &mut self,
         at: Moment,
         (node, incarnation): (&NodeId, Incarnation),
@@ -417,7 +416,7 @@ impl Members {
             let is_its = |r: &Replica| r.node == *node && r.incarnation == incarnation;
             replica.is_some_and(|r| is_its(r) || planted::is(Planted::AnyReporter))
         };
-        // What the map does not name is ordered away by the answer to this beat; its data is kept until it may go.
+        // The map does not name it: the answer withdraws it, and the worker keeps its data until it may delete that.
         let Some(keyspace) = keyspace.filter(is_here) else {
             return self.take_kept(at, node, report, keyspaces);
         };
@@ -439,7 +438,7 @@ impl Members {
         keyspace.observed.insert(placement, Observed::new(report.phase, report.epoch, load));
         let asks = keyspace.note_replication(placement, report.replication);
         if news || asks {
-            keyspaces.wake_shard(&report.replica);
+            keyspaces.enqueue_shard(&report.replica);
         }
     }
 

@@ -1,15 +1,14 @@
-//! The coordinator's state machine: everything it knows, and what follows from it. Its driver gathers what
-//! happens, calls here, makes [`Outbox::writes`] durable in one transaction, and only then sends anything.
+//! The coordinator's state machine: what it knows of the cluster, and what it decides. Its driver calls it with messages and the
+//! time, makes [`Outbox::writes`] durable in one transaction, and only then sends the rest of the outbox.
 //!
 //! ```text
-//!  membership          settle + execute        planning            driver
-//!  who is there   ──►  next map (commit)  ──►  what next      ──►  durable, then orders, maps, answers
+//!  node health         reconcile + execute     planning            driver
+//!  who is there   ──►  next map           ──►  new plans      ──►  commit, then orders, maps, answers
 //! ```
 //!
-//! One call of [`Cluster::decide`] goes through these once, in that order, and says when to call again.
-//! Between calls, [`Cluster::register`], [`Cluster::beat`] and the commands of [`admin`] take in what
-//! happened. The state in memory is ahead of the disk only between a call and the driver's commit; a
-//! driver whose commit fails throws the cluster away and recovers a new one from what is durable.
+//! One call of [`Cluster::decide`] runs these once, in that order, and returns when to call again. Between these calls the driver
+//! calls [`Cluster::register`], [`Cluster::beat`] and the commands of [`admin`] with what happened. Until the driver's commit,
+//! the state in memory is newer than the disk; if the commit fails, the driver drops the cluster and recovers one from the disk.
 //!
 //! The state is a few values, each in a file that says what it holds:
 //!
@@ -19,38 +18,38 @@
 //! | `members.rs`             | the nodes, and the processes that ask to be one                     |
 //! | `keyspaces.rs`           | the keyspaces, each with its map and the reports on its replicas    |
 //! | `plans.rs`               | the plans that are kept                                             |
-//! | `guard.rs`               | what is known of deaths, which stops the planner                    |
-//! | `recall.rs`              | what this coordinator began with                                    |
+//! | `guard.rs`               | nodes that died lately, for the brake                               |
+//! | `recovered.rs`           | the state that this coordinator recovered, and its faults           |
 //! | `work.rs`                | how much one decision does, and what is being planned               |
 //! | `times.rs`               | when this coordinator was awake                                     |
-//! | `outbox.rs`              | what has to leave: writes, orders, maps, events                     |
+//! | `outbox.rs`              | what the driver stores and sends: writes, orders, maps, events      |
 //!
-//! A method that changes one of them is a method of that value. What it reads, and what else it changes, are its
-//! arguments; so `Members::end` shows that keyspaces and the outbox change with a node that ends. What changes with the whole
-//! cluster in view has two halves: the first reads a `&Cluster` and says what is to change, as data, the second changes it
-//! (`decide.rs`; for commands `admin/`). `&mut self` on [`Cluster`] is left to what drivers call, to the second halves, and to
-//! the planner, which does its steps in slices (`planning/round.rs`).
+//! A method that changes one of them is a method of that value. Its arguments are what else it reads and changes; so the
+//! signature of `Members::end` shows that keyspaces and the outbox change with a node that ends. A change that depends on the
+//! whole cluster has two functions: the first reads a `&Cluster` and returns the change as data, the second makes it
+//! (`decide.rs`; for commands `admin/`). Only the second ones, what drivers call, and the planner (`planning/round.rs`) have
+//! `&mut self` on [`Cluster`].
 //!
-//! | what is asked                                  | file            |
+//! | question                                       | file            |
 //! |------------------------------------------------|-----------------|
 //! | what one decision does, phase after phase      | `decide.rs`     |
-//! | how nodes register, beat and leave             | `membership.rs` |
+//! | how nodes register, send heartbeats and leave  | `membership.rs` |
 //! | nodes that are alive, silent or dead           | `node_health.rs` |
 //! | how workers register, and prove who they are   | `session.rs`    |
-//! | which workers know later maps than are stored  | `ahead.rs`      |
-//! | which beats are answered during a commit       | `meanwhile.rs`  |
-//! | next step of moves, splits, merges under way   | `advance.rs`; which shards are looked at: `settling.rs` |
-//! | which changes of a plan begin now              | `execute.rs`; which are tried: `change_queue/`; how many are under way: `counts.rs`; how far they are: `progress.rs` |
+//! | which workers know later maps than are stored  | `later_maps.rs`     |
+//! | which heartbeats it answers during a commit    | `during_commit.rs` |
+//! | next step of moves, splits, merges under way   | `advance.rs`; for which shards: `shard_queue.rs` |
+//! | which changes of a plan begin now              | `execute.rs`; which of them it tries: `change_queue/`; how many are under way: `counts.rs`; how far they are: `progress.rs` |
 //! | which leaders hand over before another leads   | `transfers.rs`  |
-//! | what stops the planner                         | `guard.rs`; when that ends: `calm.rs` |
+//! | when the brake goes on                         | `guard.rs`; when it goes off by itself, and unrest: `brake_release.rs` |
 //! | which shard is to blame when processes die     | `blame.rs`      |
-//! | which copies are the latest after a restore    | `restored.rs`; what follows from a map that was read: `recall.rs` |
+//! | which copies are the latest after a restore    | `restored.rs`; what follows from a map that was read: `recovered.rs` |
 //! | which moves are under way, and what each waits for | `moves.rs`  |
 //! | which events are kept for people               | `event.rs`      |
 //! | what routers hear of maps and addresses        | `publication.rs` |
 //! | whether a stored state is sound                | `check.rs`      |
-//! | what should change next, and who approves it   | `planning/`    |
-//! | what a worker should hold, and since when      | `orders.rs`     |
+//! | what should change next, and who approves it   | `planning/`     |
+//! | which replicas a worker should have            | `orders.rs`     |
 //! | whether data that no map names may be deleted  | `kept.rs`       |
 //! | replicas that outlive their processes, and what waits for them | `stored.rs` |
 //! | which steps are overdue, and what follows      | `overdue.rs`, `pending_steps.rs`; which nodes get no lease: `revoked_leases.rs` |
@@ -60,7 +59,7 @@
 //! | what becomes of a stored state that is damaged | `faults.rs`     |
 //! | how much one call does, and when it stops       | `work.rs`       |
 //! | which nodes are forgotten                       | `forget.rs`     |
-//! | how the memory of a replica stays small        | `observed.rs`, `packed.rs`, `runs.rs` |
+//! | how little memory a replica takes              | `observed.rs`, `packed.rs`, `runs.rs` |
 //! | how a node is found quickly by its name         | `numbered.rs`   |
 //! | how many may register from one address         | `registration_limiter.rs` |
 //! | workers of another cluster, which are refused  | `foreign.rs` |
@@ -74,15 +73,15 @@
 
 pub mod admin;
 mod advance;
-mod ahead;
 mod blame;
-mod calm;
+mod brake_release;
 mod change_queue;
 pub mod check;
 mod counts;
 mod decide;
 mod disk;
 mod drains;
+mod during_commit;
 pub mod event;
 mod execute;
 pub mod explain;
@@ -93,7 +92,7 @@ mod guard;
 mod hosted;
 mod kept;
 mod keyspaces;
-mod meanwhile;
+mod later_maps;
 mod members;
 mod membership;
 pub mod moves;
@@ -112,26 +111,26 @@ mod problems;
 mod progress;
 pub mod publication;
 mod reach;
-mod recall;
 mod record;
+mod recovered;
 mod registration_limiter;
 mod restored;
 mod revoked_leases;
 mod runs;
 pub mod serving;
 mod session;
-mod settling;
+mod shard_queue;
 pub mod status;
 mod stored;
 mod times;
 mod transfers;
 mod work;
 
-pub use ahead::{LaterMap, LaterMaps, note};
+pub use during_commit::UncommittedChanges;
 pub use faults::StoredFaults;
 pub use kept::Kept;
 pub use keyspaces::KeyspaceState;
-pub use meanwhile::UncommittedChanges;
+pub use later_maps::{LaterMap, LaterMaps, note_later};
 pub use members::NodeState;
 pub use observed::Observed;
 pub use outbox::{Notice, Outbox};
@@ -170,13 +169,10 @@ pub struct Cluster {
     members: members::Members,
     keyspaces: keyspaces::Keyspaces,
     plans: plans::Plans,
-    /// What this coordinator began with, and what it does not know of the time before.
-    recovered: recall::Recovered,
-    /// What stops the planner.
+    recovered: recovered::Recovered,
     guard: guard::PlannerGuard,
-    /// How much one decision does, and where the next one goes on.
     budget: work::DecisionBudget,
-    /// Why nothing can be stored for now, as the driver says.
+    /// Why the driver cannot store anything now; none if it can.
     storage_problem: Option<String>,
     outbox: Outbox,
 }
@@ -208,7 +204,7 @@ impl Cluster {
         &self.plans.by_id
     }
 
-    /// What has to leave. The driver makes the writes durable before it does anything else.
+    /// Takes what the driver has to store and send. It makes the writes durable before it does anything else.
     pub fn take_outbox(&mut self) -> Outbox {
         std::mem::take(&mut self.outbox)
     }

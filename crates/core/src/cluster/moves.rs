@@ -90,7 +90,7 @@ impl Cluster {
         }
         let keyspaces = self.keyspaces.by_name.iter().filter(|(name, _)| of.is_none_or(|of| of == *name));
         let rows = keyspaces.flat_map(|(name, keyspace)| {
-            let shards = keyspace.settling.unsettled.iter().filter_map(move |id| keyspace.map.shard(*id));
+            let shards = keyspace.queue.unsettled.iter().filter_map(move |id| keyspace.map.shard(*id));
             let replicas = shards.flat_map(|shard| shard.replicas.iter().map(move |r| (shard, r)));
             replicas.filter_map(move |(shard, replica)| self.move_row(at, name, keyspace, shard, replica))
         });

@@ -1,4 +1,4 @@
-//! Which nodes are alive, silent or dead, and what follows for their replicas.
+//! The health of nodes: which changes people hear of, and which nodes the coordinator declares dead.
 
 use super::decide::Transition;
 use super::keyspaces::Keyspaces;
@@ -14,37 +14,35 @@ use crate::node::Health;
 use crate::node::exchange::DiskHealth;
 use crate::plan::brake::Suspects;
 
-/// A coordinator that was asleep itself has heard no node meanwhile: that says nothing about the nodes.
-/// It gives them the time by which it woke late; leases run on regardless. Short sleeps add up, so each counts that is
-/// longer than a busy machine is late.
-pub(super) struct OwnSilence {
-    /// By how much it woke late; 0 where that is little.
+/// While the coordinator's own process sleeps it hears no node. So it extends the deadlines of all nodes by the time for which
+/// it slept, except their leases. Short sleeps add up, so each one counts that is longer than a busy machine is late.
+pub(super) struct CoordinatorSleep {
+    /// By how much this decision is late; 0 if that is little.
     late_ms: u64,
-    /// It was asleep, and not only slow.
+    /// Whether it slept, and was not only slow.
     was_asleep: bool,
 }
 
-impl OwnSilence {
-    /// Of a coordinator that looks so much later than it said.
-    pub(super) fn of(cluster: &Cluster, late_ms: u64) -> OwnSilence {
+impl CoordinatorSleep {
+    pub(super) fn of(cluster: &Cluster, late_ms: u64) -> CoordinatorSleep {
         let heartbeat_ms = cluster.settings.heartbeat_ms;
         if late_ms < heartbeat_ms.div_ceil(8) || planted::is(Planted::OwnSleep) {
-            return OwnSilence { late_ms: 0, was_asleep: false };
+            return CoordinatorSleep { late_ms: 0, was_asleep: false };
         }
-        OwnSilence { late_ms, was_asleep: late_ms >= heartbeat_ms }
+        CoordinatorSleep { late_ms, was_asleep: late_ms >= heartbeat_ms }
     }
 }
 
-impl Transition for OwnSilence {
-    fn find(cluster: &Cluster, at: Moment) -> OwnSilence {
-        OwnSilence::of(cluster, at.now.since(cluster.times.promised))
+impl Transition for CoordinatorSleep {
+    fn find(cluster: &Cluster, at: Moment) -> CoordinatorSleep {
+        CoordinatorSleep::of(cluster, at.now.since(cluster.times.decision_due))
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
-        let OwnSilence { late_ms, was_asleep } = self;
+        let CoordinatorSleep { late_ms, was_asleep } = self;
         cluster.times.listened = at.now;
         if late_ms > 0 {
-            cluster.members.nodes.values_mut().for_each(|node| node.signs.excuse(at.now, late_ms));
+            cluster.members.nodes.values_mut().for_each(|node| node.signs.extend_by(at.now, late_ms));
         }
         if was_asleep {
             cluster.keyspaces.extend_pending_steps(at, late_ms);
@@ -63,39 +61,39 @@ pub(super) struct NodeHealth {
     wake: Millis,
 }
 
-/// What has changed for one node.
+/// What has changed for one node since the last decision.
 struct HealthChange {
     node: NodeId,
     health: Health,
-    /// The lease of a former start is over.
+    /// The lease of an earlier incarnation is over.
     former_ended: bool,
-    /// Its lease is over, and was not when last looked at.
-    lapsed: bool,
+    /// The lease of the node is over, and was not at the last decision.
+    lease_over: bool,
     death: Option<Death>,
 }
 
-/// A node is given up.
+/// Why the coordinator declares a node dead.
 enum Death {
-    /// Nothing follows from it for others: a person has given it up, or it never held a shard.
+    /// A person has given the node up, or it never held a shard: the brake does not count it.
     Expected,
-    /// It counts as a loss, and against the shards that it had taken on just before.
+    /// The brake counts it, and these shards, which the node had begun just before, are suspected.
     Loss(Suspects),
 }
 
 impl Transition for NodeHealth {
     fn find(cluster: &Cluster, at: Moment) -> NodeHealth {
-        let most = cluster.share_beside_planning(limits::SHARDS_WOKEN) as u64;
+        let most = cluster.share_beside_planning(limits::SHARDS_ENQUEUED) as u64;
         let mut found = NodeHealth { nodes: Vec::new(), wake: Millis::NEVER };
-        let mut woken = 0;
+        let mut enqueued = 0;
         for node in cluster.members.nodes.values() {
-            // What has happened to the others is seen in the next decision, at once.
-            if woken >= most {
+            // The next decision, which comes at once, looks at the other nodes.
+            if enqueued >= most {
                 found.wake = at.now;
                 break;
             }
             found.wake = found.wake.min(node.next_health_change(at, &cluster.settings));
             if let Some(change) = cluster.health_change(at, node) {
-                woken += cluster.shards_woken_by(node, &change);
+                enqueued += cluster.shards_enqueued_by(node, &change);
                 found.nodes.push(change);
             }
         }
@@ -103,16 +101,16 @@ impl Transition for NodeHealth {
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
-        for HealthChange { node: id, health, former_ended, lapsed, death } in self.nodes {
+        for HealthChange { node: id, health, former_ended, lease_over, death } in self.nodes {
             let Cluster { settings, record, members, keyspaces, guard, outbox, .. } = &mut *cluster;
-            // A node heard again is not given up.
+            // A node that was heard again is not declared dead.
             guard.written_off.remove(&id);
             if former_ended {
                 members.end_former(at, &id, keyspaces);
             }
             let Some(node) = members.get_mut(&id) else { continue };
-            let told = std::mem::replace(&mut node.told, health);
-            node.lapsed = node.signs.lease.end() <= at.now;
+            let old = std::mem::replace(&mut node.reported_health, health);
+            node.lease_over = node.signs.lease.end() <= at.now;
             match death {
                 // Each death is evidence for the next one.
                 Some(Death::Loss(suspects)) => {
@@ -122,11 +120,11 @@ impl Transition for NodeHealth {
                     members.declare_dead(at, &id, keyspaces, outbox);
                 }
                 Some(Death::Expected) => members.declare_dead(at, &id, keyspaces, outbox),
-                None if told != health => members.take_health(at, &id, (told, health), keyspaces, outbox),
+                None if old != health => members.report_health(at, &id, (old, health), keyspaces, outbox),
                 None => {}
             }
-            if lapsed {
-                keyspaces.wake_replicas_of(&id);
+            if lease_over {
+                keyspaces.enqueue_replicas_of(&id);
             }
         }
         self.wake
@@ -134,7 +132,7 @@ impl Transition for NodeHealth {
 }
 
 impl NodeState {
-    /// When its health, or its right to act, changes if nothing is heard of it.
+    /// When the node's health changes, or a lease of it ends, if it sends nothing.
     fn next_health_change(&self, at: Moment, settings: &crate::base::settings::Settings) -> Millis {
         let own = self.signs.lease.end();
         let former = self.former.values().map(|signs| signs.lease.end());
@@ -151,23 +149,23 @@ impl Cluster {
         let former_ended = node.former.values().any(|signs| signs.lease.is_over(at.now));
         let is_written_off = self.guard.written_off.contains(id);
         let is_dead = health == Health::Down && !node.record.ended;
-        let death = (is_dead && (self.guard.gives_up || is_written_off)).then(|| {
+        let death = (is_dead && (self.guard.declares_dead || is_written_off)).then(|| {
             let is_expected = node.has_never_held() || is_written_off;
             if is_expected { Death::Expected } else { Death::Loss(self.suspects(id)) }
         });
         let has_changed = former_ended
             || is_written_off
             || death.is_some()
-            || node.told != health
-            || node.lapsed != is_over;
-        let lapsed = is_over && !node.lapsed;
-        has_changed.then(|| HealthChange { node: id.clone(), health, former_ended, lapsed, death })
+            || node.reported_health != health
+            || node.lease_over != is_over;
+        let lease_over = is_over && !node.lease_over;
+        has_changed.then(|| HealthChange { node: id.clone(), health, former_ended, lease_over, death })
     }
 
-    /// How often a change wakes shards, in all.
-    fn shards_woken_by(&self, node: &NodeState, change: &HealthChange) -> u64 {
-        let has_changed = change.death.is_some() || node.told != change.health;
-        let times = u64::from(change.former_ended) + u64::from(has_changed) + u64::from(change.lapsed);
+    /// How many shards `apply` will enqueue for a change.
+    fn shards_enqueued_by(&self, node: &NodeState, change: &HealthChange) -> u64 {
+        let has_changed = change.death.is_some() || node.reported_health != change.health;
+        let times = u64::from(change.former_ended) + u64::from(has_changed) + u64::from(change.lease_over);
         if times == 0 {
             return 0;
         }
@@ -176,20 +174,20 @@ impl Cluster {
         times * held.sum::<u64>()
     }
 
-    /// While there are nodes to hear, the coordinator decides once in a heartbeat, though nothing may be due: so it
-    /// knows to within one beat how long it was asleep, and never takes that for silence of nodes (R6).
-    pub(super) fn next_look(&self, at: Moment) -> Millis {
+    /// While there are nodes, the coordinator decides at least once in a heartbeat interval: so it knows to within that for how
+    /// long it was asleep, and never takes its own sleep for silence of nodes (R6).
+    pub(super) fn next_tick(&self, at: Moment) -> Millis {
         let hears = self.members.nodes.values().any(|node| !node.record.ended);
         if hears { at.now + self.settings.heartbeat_ms } else { Millis::NEVER }
     }
 }
 
 impl Members {
-    fn take_health(
+    fn report_health(
         &mut self,
         at: Moment,
         id: &NodeId,
-        (told, health): (Health, Health),
+        (old, health): (Health, Health),
         keyspaces: &mut Keyspaces,
         outbox: &mut Outbox,
     ) {
@@ -197,23 +195,22 @@ impl Members {
         let is_unreachable = health == Health::Unreachable;
         let address = &node.record.spec.address;
         let at_address = if is_unreachable { format!(" at {address}") } else { String::new() };
-        let text = format!("node {id} is {health}{at_address}, was {told}");
+        let text = format!("node {id} is {health}{at_address}, was {old}");
         outbox.tell(EventKind::NodeHealth, About::node(id), is_unreachable, text);
-        if told == Health::Unknown && health == Health::Up {
+        if old == Health::Unknown && health == Health::Up {
             self.last_join = at.now;
         }
         keyspaces.plan_soon(at, 0);
-        keyspaces.wake_replicas_of(id);
+        keyspaces.enqueue_replicas_of(id);
     }
 
     fn end_former(&mut self, at: Moment, id: &NodeId, keyspaces: &mut Keyspaces) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         node.former.retain(|_, signs| !signs.lease.is_over(at.now));
-        keyspaces.wake_replicas_of(id);
+        keyspaces.enqueue_replicas_of(id);
         keyspaces.plan_soon(at, 0);
     }
 
-    /// It is given up.
     pub(super) fn declare_dead(
         &mut self,
         at: Moment,
@@ -244,7 +241,7 @@ impl Members {
         node.orders = orders::OrderIndex::default();
         outbox.writes.push(Write::Node(node.record.clone()));
         keyspaces.forget_reports_of(id);
-        keyspaces.wake_replicas_of(id);
+        keyspaces.enqueue_replicas_of(id);
         keyspaces.plan_soon(at, 0);
     }
 }

@@ -21,7 +21,7 @@ use crate::node::Health;
 use crate::node::exchange::{
     DropReason, KeyspaceBrief, LeaseRenewal, Order, Orders, Peer, Phase, ReplicaKey, ReplicationReport,
 };
-use crate::plan::handover::{self, DiskState, HandOver, ReplicaView};
+use crate::plan::handover::{self, DiskState, ReplicaView, TransferStep};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most removals remembered for a difference; a worker that is further behind gets everything.
@@ -170,7 +170,7 @@ impl ReplicaView for KeyspaceView<'_> {
         self.nodes.get(node).is_some_and(|node| {
             let exclusive = self.ownership() == Ownership::Exclusive;
             let gets_no_lease = exclusive && node.gets_no_lease(self.now);
-            let cannot_lead = node.is_silent(self.now) || node.cut_off || gets_no_lease;
+            let cannot_lead = node.is_silent(self.now) || node.long_unreachable || gets_no_lease;
             node.record.incarnation == incarnation && cannot_lead && !node.record.ended
         })
     }
@@ -217,8 +217,8 @@ impl ReplicaView for KeyspaceView<'_> {
         Some((said.configuration, said.wish.as_deref()?))
     }
 
-    fn hand_over(&self, shard: &Shard, heir: PlacementId) -> HandOver {
-        self.keyspace.hand_over(shard, heir, (self.nodes, self.now, self.settings))
+    fn transfer_step(&self, shard: &Shard, heir: PlacementId) -> TransferStep {
+        self.keyspace.transfer_step(shard, heir, (self.nodes, self.now, self.settings))
     }
 
     fn is_silenced(&self, shard: &Shard, leader: &Replica) -> bool {
@@ -404,8 +404,8 @@ impl Cluster {
             granted: match replica.state {
                 // As it was decided, not as it would be now: a former owner whose lease was over may have
                 // come back since, with an order to stop.
-                _ if leads => !keyspace.settling.ungranted.contains(&shard.id),
-                ReplicaState::Load => !keyspace.settling.unannounced.contains(&shard.id),
+                _ if leads => !keyspace.queue.ungranted.contains(&shard.id),
+                ReplicaState::Load => !keyspace.queue.unannounced.contains(&shard.id),
                 // What is known to be no copy must not store an epoch that would make it one again for the next coordinator.
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {
                     !keyspace.follows_later(shard, (&self.members.nodes, &self.settings))

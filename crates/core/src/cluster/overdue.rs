@@ -195,7 +195,7 @@ impl KeyspaceState {
     /// Notes which steps the replicas of a shard owe from now on, and which no longer.
     pub(super) fn note_pending_steps(&mut self, at: Moment, id: ShardId, settings: &Settings) {
         let Some(shard) = self.map.shard(id) else { return };
-        let may_begin = !self.settling.ungranted.contains(&id);
+        let may_begin = !self.queue.ungranted.contains(&id);
         let replicas: Vec<_> =
             shard.replicas.iter().map(|r| (r.clone(), self.is_pending(shard, r, may_begin))).collect();
         for (Replica { placement, state, role, .. }, is_pending) in replicas {
@@ -384,7 +384,7 @@ impl KeyspaceState {
         outbox: &mut Outbox,
     ) {
         let name = &self.map.keyspace().clone();
-        self.wake([shard]);
+        self.enqueue([shard]);
         let pending_ms = self.overdue.pending_steps.pending_ms(replica.placement, at.now).unwrap_or(0);
         let node = &replica.node;
         let what = doing(self, replica, pending_ms);

@@ -45,7 +45,7 @@ impl NodeState {
     }
 
     /// When it has been unreachable for so long that its replicas should move off; none while it is reachable.
-    fn cut_off_at(&self, now: Millis, settings: &Settings) -> Option<Millis> {
+    fn long_unreachable_at(&self, now: Millis, settings: &Settings) -> Option<Millis> {
         let is_unreachable = self.signs.health(now, settings) == Health::Unreachable;
         let since = self.signs.unreachable_since.filter(|_| is_unreachable)?;
         Some(since + settings.dead_after_ms)
@@ -64,7 +64,7 @@ impl Transition for LongUnreachableNodes {
         let nodes = || cluster.members.nodes.iter().filter(|(_, node)| !node.record.ended);
         for (id, node) in nodes().filter(|(_, node)| !node.has_never_held()) {
             standing += 1;
-            match node.cut_off_at(at.now, &cluster.settings) {
+            match node.long_unreachable_at(at.now, &cluster.settings) {
                 Some(due) if due <= at.now => drop(silent.insert(id)),
                 Some(due) => wake = wake.min(due),
                 None => {}
@@ -73,18 +73,15 @@ impl Transition for LongUnreachableNodes {
         let reachable = nodes().filter(|(_, node)| node.stays_up(at.now, &cluster.settings)).count();
         let is_borne = brake::are_unreachable_borne(silent.len(), reachable, standing, &cluster.settings);
         let moves_off = is_borne && cluster.record.brake.is_none();
-        let is_cut_off =
+        let found =
             cluster.members.nodes.iter().map(|(id, node)| (id, node, moves_off && silent.contains(id)));
-        let changed = is_cut_off.filter(|(_, node, is_cut_off)| node.cut_off != *is_cut_off);
-        LongUnreachableNodes {
-            nodes: changed.map(|(id, _, is_cut_off)| (id.clone(), is_cut_off)).collect(),
-            wake,
-        }
+        let changed = found.filter(|(_, node, is)| node.long_unreachable != *is);
+        LongUnreachableNodes { nodes: changed.map(|(id, _, is)| (id.clone(), is)).collect(), wake }
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
         let Cluster { members, keyspaces, outbox, .. } = cluster;
-        self.nodes.iter().for_each(|(id, is)| members.cut_off(at, (id, *is), keyspaces, outbox));
+        self.nodes.iter().for_each(|(id, is)| members.note_unreachable(at, (id, *is), keyspaces, outbox));
         self.wake
     }
 }
@@ -126,17 +123,17 @@ impl Cluster {
 }
 
 impl Members {
-    fn cut_off(
+    fn note_unreachable(
         &mut self,
         at: Moment,
-        (id, is_cut_off): (&NodeId, bool),
+        (id, long_unreachable): (&NodeId, bool),
         keyspaces: &mut Keyspaces,
         outbox: &mut Outbox,
     ) {
         let Some(node) = self.nodes.get_mut(id) else { return };
-        node.cut_off = is_cut_off;
+        node.long_unreachable = long_unreachable;
         let (held, address) = (node.orders.len(), node.record.spec.address.clone());
-        if is_cut_off && held > 0 {
+        if long_unreachable && held > 0 {
             outbox.tell(
                 EventKind::NodeHealth,
                 About::node(id),
@@ -148,7 +145,7 @@ impl Members {
                 ),
             );
         }
-        keyspaces.wake_replicas_of(id);
+        keyspaces.enqueue_replicas_of(id);
         keyspaces.plan_soon(at, 0);
     }
 }

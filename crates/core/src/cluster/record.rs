@@ -9,8 +9,8 @@ use super::keyspaces::Keyspaces;
 use super::members::Members;
 use super::planning::PlanningState;
 use super::plans::Plans;
-use super::recall::{Recalled, Recovered, Starts};
-use super::settling::Settling;
+use super::recovered::{FromMap, LatestIncarnations, Recovered};
+use super::shard_queue::ShardQueue;
 use super::times::DecisionTimes;
 use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox, PackedMap, orders::OrderIndex, runs::Runs};
 use crate::base::counter_jump::CounterJump;
@@ -297,7 +297,7 @@ impl Records {
     /// The same after some of it was lost, or is older than what was last acted upon: fit to start from at `wall_ms`,
     /// in milliseconds of Unix time.
     ///
-    /// What was lost may have given out ids, starts, epochs and maps that workers and routers hold. So each number
+    /// What was lost may have given out ids, incarnations, epochs and maps that workers and routers hold. So each number
     /// goes on far beyond ([`CounterJump`]: M5, O2, M2). A node whose record is lost but
     /// that a map names gets a record again, without an address until it comes back: else its replicas would
     /// count as gone while it serves them (O1). Where not even the longest lease is known it is taken to be
@@ -308,8 +308,8 @@ impl Records {
         let jump = CounterJump::at(wall_ms);
         self.remember_nodes();
         let cluster = &mut self.cluster;
-        let starts = self.nodes.iter().map(|node| node.incarnation.next());
-        let next = starts.chain([cluster.next_incarnation]).max().unwrap_or_default();
+        let incarnations = self.nodes.iter().map(|node| node.incarnation.next());
+        let next = incarnations.chain([cluster.next_incarnation]).max().unwrap_or_default();
         cluster.next_incarnation = Incarnation(jump.beyond(next.0));
         let plans = self.plans.iter().map(|plan| plan.id.next());
         let next = plans.chain([cluster.next_plan]).max().unwrap_or_default();
@@ -436,18 +436,18 @@ impl Cluster {
             let node = NodeState::recalled(record, at, lease);
             cluster.members.nodes.insert(node.record.spec.id.clone(), node);
         }
-        let starts = Starts::of(&cluster.members);
+        let latest = LatestIncarnations::of(&cluster.members);
         for (record, map) in records.keyspaces {
             record.keyspace.check()?;
             if let Some(finding) = check::map(&map).into_iter().next() {
                 return Err(RecoverError::Map { keyspace: map.keyspace().clone(), finding });
             }
-            let recalled = cluster.members.recall(&map, &starts, (at, lease), &mut cluster.outbox);
+            let from_map = cluster.members.recall(&map, &latest, (at, lease), &mut cluster.outbox);
             cluster.recovered.inherited |= map.shards().any(|shard| !shard.replicas.is_empty());
             cluster
                 .keyspaces
                 .by_name
-                .insert(map.keyspace().clone(), KeyspaceState::new(record, (map, recalled), at));
+                .insert(map.keyspace().clone(), KeyspaceState::new(record, (map, from_map), at));
         }
         cluster.plans.recall_progress(&cluster.keyspaces);
         Ok(cluster)
@@ -492,7 +492,7 @@ impl KeyspaceState {
     /// Of a keyspace whose map is this, by shards and by nodes.
     pub(super) fn new(
         record: KeyspaceRecord,
-        (map, Recalled { hosted, unsettled }): (ShardMap, Recalled),
+        (map, FromMap { hosted, unsettled }): (ShardMap, FromMap),
         at: Moment,
     ) -> KeyspaceState {
         let ids: BTreeSet<_> = map.shards().map(|shard| shard.id).collect();
@@ -501,7 +501,7 @@ impl KeyspaceState {
             record,
             observed: PackedMap::default(),
             replication: BTreeMap::new(),
-            settling: Settling::of_new(ids, unsettled, under_way),
+            queue: ShardQueue::of_new(ids, unsettled, under_way),
             execution: Default::default(),
             overdue: Default::default(),
             suspicion: Default::default(),
@@ -517,13 +517,13 @@ impl KeyspaceState {
         };
         state.recall_strikes(at);
         // New shards of a split or merge rest when all their replicas are live; their followers may wait all the same.
-        let closing = state.settling.unsettled.iter().filter_map(|id| match state.map.shard(*id)?.stage() {
+        let closing = state.queue.unsettled.iter().filter_map(|id| match state.map.shard(*id)?.stage() {
             Stage::Closing(children) => Some(children.to_vec()),
             Stage::Serving | Stage::Forming(_) | Stage::Removing => None,
         });
-        let ids: BTreeSet<_> = closing.flatten().chain(state.settling.unsettled.iter().copied()).collect();
+        let ids: BTreeSet<_> = closing.flatten().chain(state.queue.unsettled.iter().copied()).collect();
         for id in ids {
-            state.settling.note_child(id, None, state.map.shard(id));
+            state.queue.note_child(id, None, state.map.shard(id));
             state.note_waiting(id);
         }
         state
@@ -547,17 +547,17 @@ impl NodeState {
             orders: OrderIndex::default(),
             has_held: ended,
             check_due: at.now,
-            cut_off: false,
-            lapsed: false,
+            long_unreachable: false,
+            lease_over: false,
             ended_at: at.now,
             kept: BTreeMap::new(),
             kept_until: None,
             // A leader before may have said so.
-            emptied_told: record.drain.as_ref().is_some_and(|drain| drain.has_begun()),
+            safe_to_stop_told: record.drain.as_ref().is_some_and(|drain| drain.has_begun()),
             kept_told: false,
             wrong_token_told: None,
             is_on_trust: false,
-            told: match (left, ended) {
+            reported_health: match (left, ended) {
                 (true, _) => Health::Left,
                 (false, true) => Health::Down,
                 (false, false) => Health::Unknown,

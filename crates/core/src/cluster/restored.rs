@@ -226,7 +226,7 @@ impl KeyspaceState {
         // is none: a person could put an empty shard in the place of one that serves (seed 402301).
         self.restored.overtaken.remove(&placement);
         self.note_waiting(id);
-        self.settling.note_news(id);
+        self.queue.enqueue(id);
     }
 
     /// Whether every node is back that the shard waits for, though the map does not name it.
@@ -343,7 +343,7 @@ impl KeyspaceState {
             leader.placement == placement
                 || seen.is_some_and(|seen| *seen.phase() == Phase::Serving && seen.epoch() >= shard.epoch)
         };
-        let is_led = !self.settling.ungranted.contains(&id) && shard.leader().is_some_and(leads);
+        let is_led = !self.queue.ungranted.contains(&id) && shard.leader().is_some_and(leads);
         if is_led && report.phase == Phase::Serving && report.epoch >= shard.epoch {
             let copies = self.restored.named_copies.get_mut(&id);
             let named = copies.and_then(|copies| copies.get_mut(&(node.clone(), placement)));
@@ -357,7 +357,7 @@ impl KeyspaceState {
         let is_overtaken = |r: &&Replica| {
             let is_old = |epoch: &Epoch| self.was_restored_since(shard, *epoch);
             let later = |epoch: Epoch| self.later_copies(shard, epoch).next().is_some();
-            let may_lead = r.role == Role::Leader && !self.settling.ungranted.contains(&shard.id);
+            let may_lead = r.role == Role::Leader && !self.queue.ungranted.contains(&shard.id);
             !may_lead
                 && !has_ended(nodes, r)
                 && self.restored.named_epoch(shard.id, r).filter(is_old).is_some_and(later)
@@ -381,7 +381,7 @@ impl KeyspaceState {
         }
         for id in proven {
             self.restored.uncompared.remove(&id);
-            self.settling.note_news(id);
+            self.queue.enqueue(id);
             self.note_waiting(id);
         }
     }
@@ -409,7 +409,7 @@ impl Transition for ShardsAfterRestore {
         for name in &self.keyspaces {
             let Some(keyspace) = cluster.keyspaces.get_mut(name) else { continue };
             if self.back > keyspace.restored.back {
-                keyspace.settling.awake.extend(keyspace.map.shards().map(|shard| shard.id));
+                keyspace.queue.queued.extend(keyspace.map.shards().map(|shard| shard.id));
             }
             keyspace.restored.back = self.back;
         }

@@ -68,7 +68,7 @@ impl KeyspaceState {
 
     fn waits_for_grant(&self, id: ShardId) -> bool {
         let waits = |id: &ShardId| {
-            self.settling.ungranted.contains(id)
+            self.queue.ungranted.contains(id)
                 && self.map.shard(*id).is_some_and(|shard| shard.leader().is_some())
         };
         let children = match self.map.shard(id).map(|shard| shard.stage()) {

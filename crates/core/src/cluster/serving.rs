@@ -134,7 +134,7 @@ impl Cluster {
     fn serves(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard, leader: &Replica) -> bool {
         let seen = keyspace.observed.get(&leader.placement).map(|seen| seen.phase());
         let is_granted = || {
-            !keyspace.settling.ungranted.contains(&shard.id)
+            !keyspace.queue.ungranted.contains(&shard.id)
                 || handover::is_granted(shard, &keyspace.map, &self.view(keyspace, at.now))
         };
         // Without a lease it serves nothing that is exclusive, whatever it reports.

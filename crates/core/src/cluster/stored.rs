@@ -152,15 +152,15 @@ impl KeyspaceState {
             let live = || self.map.shard(id).into_iter().flat_map(Shard::live);
             let ended = live().filter(|r| has_ended(nodes, r)).count();
             if 0 < ended && ended < live().count() {
-                self.settling.half_ended.insert(id);
+                self.queue.half_ended.insert(id);
             } else {
-                self.settling.half_ended.remove(&id);
+                self.queue.half_ended.remove(&id);
             }
             let rests = self.map.shard(id).is_none_or(|shard| self.rests(nodes, shard));
             let has_changed =
-                if rests { self.settling.unsettled.remove(&id) } else { self.settling.unsettled.insert(id) };
+                if rests { self.queue.unsettled.remove(&id) } else { self.queue.unsettled.insert(id) };
             if let Some(shard) = self.map.shard(id).filter(|_| has_changed) {
-                self.settling.under_way.count(shard, if rests { -1 } else { 1 });
+                self.queue.under_way.count(shard, if rests { -1 } else { 1 });
             }
         }
     }
@@ -217,9 +217,9 @@ impl KeyspaceState {
         self.note_unannounced(id);
         let waits = |shard: &Shard| self.inherits(shard) || self.restored.awaits_comparison(id);
         if self.map.shard(id).is_some_and(waits) {
-            self.settling.unfollowed.insert(id);
+            self.queue.unfollowed.insert(id);
         } else {
-            self.settling.unfollowed.remove(&id);
+            self.queue.unfollowed.remove(&id);
         }
     }
 
@@ -231,9 +231,9 @@ impl KeyspaceState {
         let loads = |shard: &Shard| shard.replicas.iter().any(|r| r.state == ReplicaState::Load);
         let copies = |shard: &Shard| shard.is_serving() && shard.had_data() && loads(shard);
         if self.record.keyspace.durable && self.map.shard(id).is_some_and(copies) {
-            self.settling.unannounced.insert(id);
+            self.queue.unannounced.insert(id);
         } else {
-            self.settling.unannounced.remove(&id);
+            self.queue.unannounced.remove(&id);
         }
     }
 
@@ -289,7 +289,7 @@ impl KeyspaceState {
         let some_are_away = || {
             self.parents_away(nodes, shard).next().is_some()
                 || self.missing_copies(nodes, shard).next().is_some()
-                || self.restored.awaits_comparison(shard.id) && self.settling.ungranted.contains(&shard.id)
+                || self.restored.awaits_comparison(shard.id) && self.queue.ungranted.contains(&shard.id)
         };
         is_durable && (no_copy_lives() || some_are_away())
     }
@@ -330,7 +330,7 @@ impl KeyspaceState {
             let node = nodes.get(&leader.node);
             node.is_some_and(|node| node.orders.has_taken_in(self.map.keyspace(), shard.id))
         };
-        self.settling.unannounced.contains(&shard.id)
+        self.queue.unannounced.contains(&shard.id)
             && handover::leader_serves(shard, &self.view((nodes, Millis(0), settings)))
             && (shard.leader().is_some_and(knows) || planted::is(Planted::Announced))
     }
@@ -352,27 +352,26 @@ impl KeyspaceState {
 
 impl Keyspaces {
     /// A worker may have taken in which replicas load from it: the next decision looks.
-    pub(super) fn wake_unannounced(&mut self, node: &NodeId) {
-        let waiting = self.by_name.values_mut().filter(|keyspace| !keyspace.settling.unannounced.is_empty());
+    pub(super) fn enqueue_unannounced(&mut self, node: &NodeId) {
+        let waiting = self.by_name.values_mut().filter(|keyspace| !keyspace.queue.unannounced.is_empty());
         for keyspace in waiting {
             let leads = |shard: &Shard| shard.leader().is_some_and(|leader| leader.node == *node);
-            let its = keyspace.waiting_on(node, &keyspace.settling.unannounced, leads);
-            its.into_iter().for_each(|id| keyspace.settling.note_news(id));
+            let its = keyspace.waiting_on(node, &keyspace.queue.unannounced, leads);
+            its.into_iter().for_each(|id| keyspace.queue.enqueue(id));
         }
     }
 
     /// A node is heard for the first time since copies on other nodes ended: what waited for that is looked at again.
-    pub(super) fn wake_last_copies(&mut self, nodes: &Nodes, id: &NodeId, heard_before: Option<Millis>) {
+    pub(super) fn enqueue_last_copies(&mut self, nodes: &Nodes, id: &NodeId, heard_before: Option<Millis>) {
         let has_ended_since = |r: &Replica| {
             let end = nodes.get(&r.node).map(|node| node.end_of(r.incarnation));
             has_ended(nodes, r) && end >= heard_before
         };
-        for keyspace in self.by_name.values_mut().filter(|keyspace| !keyspace.settling.half_ended.is_empty())
-        {
+        for keyspace in self.by_name.values_mut().filter(|keyspace| !keyspace.queue.half_ended.is_empty()) {
             let is_left =
                 |shard: &Shard| shard.live().any(|r| r.node == *id) && shard.live().any(has_ended_since);
-            let its = keyspace.waiting_on(id, &keyspace.settling.half_ended, is_left);
-            its.into_iter().for_each(|id| keyspace.settling.note_news(id));
+            let its = keyspace.waiting_on(id, &keyspace.queue.half_ended, is_left);
+            its.into_iter().for_each(|id| keyspace.queue.enqueue(id));
         }
     }
 

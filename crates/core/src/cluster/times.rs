@@ -2,12 +2,12 @@
 
 use crate::base::time::Millis;
 
-/// When this coordinator began, and when it looked: by that it knows how long it was asleep.
+/// When this coordinator began and when it was last awake, from which follows for how long it was asleep.
 #[derive(Debug, Clone)]
 pub(super) struct DecisionTimes {
     pub(super) started: Millis,
-    /// When this coordinator said that it would look again.
-    pub(super) promised: Millis,
+    /// When the last decision said that the next one is due.
+    pub(super) decision_due: Millis,
     /// When it last decided, or listened during a commit.
     pub(super) listened: Millis,
 }
@@ -15,6 +15,6 @@ pub(super) struct DecisionTimes {
 impl DecisionTimes {
     /// Of a coordinator that begins now.
     pub(super) fn new(now: Millis) -> DecisionTimes {
-        DecisionTimes { started: now, promised: now, listened: now }
+        DecisionTimes { started: now, decision_due: now, listened: now }
     }
 }

@@ -1,5 +1,5 @@
-//! Before the coordinator gives the lead of a replicated shard to another replica, it has the present leader hand over: then no
-//! write is under way at the change, and none ends with an unknown outcome.
+//! The transfer of the lead in a replicated shard. Before the coordinator gives the lead to another replica, the *heir*, it
+//! orders the present leader to hand over: then no write is under way at the change, and none ends with an unknown outcome.
 //!
 //! ```text
 //!  coordinator   order: hand over to B ─╮                      ╭─► commits B as the leader, as without a hand-over
@@ -14,14 +14,12 @@
 //! | the leader is silent, does not serve, or its disk takes no writes | commits the change at once                      |
 //! | the leader asks others out of the in-sync set with the wish that takes the heir in | commits the change at once: the leader acknowledges nothing until it is answered |
 //! | the heir is silent                                            | takes the order back, and gives the change up       |
-//! | the coordinator has just begun, and has not heard the heir or the leader yet | waits until it hears them, or finds them silent |
+//! | the coordinator has just begun to lead, and has not heard the heir or the leader yet | waits until it hears them, or finds them silent |
 //! | the leader is to hand over to another heir already            | waits for the end of that: one after the other      |
 //! | nothing asks for the change any more                          | takes the order back after twice `transfer_ms`; the leader goes on before |
 //!
-//! A coordinator that has just begun waits for no node longer than until it may call that node silent.
-//!
-//! The leader itself lets writes in again after two seconds, also when it hears no coordinator. Nothing of this is stored: the
-//! next coordinator takes the order back with its first orders, and begins the hand-over anew.
+//! The leader lets writes in again after two seconds, also when it hears no coordinator. Transfers are not stored: the first
+//! orders of the next coordinator take the order back, and it begins the transfer again.
 
 use super::decide::Transition;
 use super::members::Members;
@@ -35,7 +33,7 @@ use crate::keyspace::Ownership;
 use crate::keyspace::map::{Edit, Replica, Shard};
 use crate::node::Health;
 use crate::node::exchange::Phase;
-use crate::plan::handover::{self, HandOver, ReplicaView};
+use crate::plan::handover::{self, ReplicaView, TransferStep};
 use std::collections::BTreeSet;
 
 /// The leader of a shard was ordered to hand over.
@@ -44,11 +42,11 @@ pub(super) struct LeadTransfer {
     from: PlacementId,
     to: PlacementId,
     epoch: Epoch,
-    /// The shard's configuration at the order: what the leader reported under an earlier one says nothing of this hand-over.
+    /// The shard's configuration at the order: reports under an earlier one are not about this transfer.
     configuration: Configuration,
     /// Until when the coordinator waits for the leader.
     until: Millis,
-    /// That time is over.
+    /// Whether that time is over.
     is_over: bool,
 }
 
@@ -59,35 +57,34 @@ impl LeadTransfer {
         (leader, shard.epoch) == (Some(self.from), self.epoch)
     }
 
-    /// When it is looked at again, if nothing happens.
+    /// When [`EndedTransfers`] looks at it if nothing happens.
     fn due(&self, settings: &Settings) -> Millis {
         if self.is_over { self.until + settings.transfer_ms } else { self.until }
     }
 }
 
 impl KeyspaceState {
-    /// What comes before `heir` may lead a shard in the place of its leader.
-    pub(super) fn hand_over(&self, shard: &Shard, heir: PlacementId, seen: Seen<'_>) -> HandOver {
+    /// What has to happen before `heir` may lead a shard in the place of its leader.
+    pub(super) fn transfer_step(&self, shard: &Shard, heir: PlacementId, seen: Seen<'_>) -> TransferStep {
         let leader = shard.leader().filter(|leader| leader.placement != heir);
         let is_replicated = self.record.keyspace.ownership == Ownership::Replicated;
         let (Some(leader), Some(next), true) = (leader, shard.replica(heir), is_replicated) else {
-            return HandOver::Done;
+            return TransferStep::Done;
         };
         if !is_heard(next, seen) {
-            return if is_unknown(next, seen) { HandOver::UnderWay } else { HandOver::InVain };
+            return if is_unknown(next, seen) { TransferStep::UnderWay } else { TransferStep::HeirSilent };
         }
         if !is_heard(leader, seen) || !self.can_hand_over(shard, leader, seen) {
-            return HandOver::Done;
+            return TransferStep::Done;
         }
         match self.transfer_of(shard) {
-            None => HandOver::Due,
-            // One after the other.
+            None => TransferStep::Due,
             Some(other) if other.to != heir => match other.is_over {
-                true => HandOver::Due,
-                false => HandOver::UnderWay,
+                true => TransferStep::Due,
+                false => TransferStep::UnderWay,
             },
-            Some(transfer) if transfer.is_over || self.heir_is_ready(transfer) => HandOver::Done,
-            Some(_) => HandOver::UnderWay,
+            Some(transfer) if transfer.is_over || self.heir_is_ready(transfer) => TransferStep::Done,
+            Some(_) => TransferStep::UnderWay,
         }
     }
 
@@ -107,7 +104,7 @@ impl KeyspaceState {
         })
     }
 
-    /// The replica that the leader of a shard is to hand over to, if it is to.
+    /// The replica to which the leader of a shard has an order to hand over, if it has one.
     pub(super) fn heir_of(&self, shard: &Shard) -> Option<PlacementId> {
         self.transfer_of(shard).map(|transfer| transfer.to)
     }
@@ -121,7 +118,7 @@ impl KeyspaceState {
         self.transfers.get(&shard.id).filter(|transfer| transfer.is_current(shard))
     }
 
-    /// The leaders of these shards are ordered to hand over; of several heirs of a shard, to the first.
+    /// Orders the leaders of these shards to hand over. If a shard is named twice, the first heir counts.
     pub(super) fn begin_transfers(
         &mut self,
         at: Moment,
@@ -154,33 +151,32 @@ impl KeyspaceState {
     }
 }
 
-/// Whether the process of a replica sends heartbeats, be it that its address has not answered yet.
+/// Whether the process of a replica sends heartbeats, even if its address does not answer yet.
 fn is_heard(replica: &Replica, (nodes, now, settings): Seen<'_>) -> bool {
     nodes.get(&replica.node).is_some_and(|node| {
         let health = node.signs.health(now, settings);
         node.runs_replica(replica)
             && (matches!(health, Health::Up | Health::Unreachable)
-                || health == Health::Unknown && node.signs.beaten)
+                || health == Health::Unknown && node.signs.heard_beat)
     })
 }
 
-/// Whether it is not known yet if the process of a replica sends heartbeats. It is found silent when they stay away.
+/// Whether the coordinator cannot know yet if the process of a replica sends heartbeats.
 fn is_unknown(replica: &Replica, (nodes, now, settings): Seen<'_>) -> bool {
     nodes.get(&replica.node).is_some_and(|node| {
         node.runs_replica(replica)
-            && !node.signs.beaten
+            && !node.signs.heard_beat
             && node.signs.health(now, settings) == Health::Unknown
     })
 }
 
 impl Cluster {
-    /// The shards, of those that are looked at, whose leaders ask for the replica that is to take their place, and are to hand
-    /// over to it first.
+    /// The queued shards whose leader asks its own replacement into the in-sync set and has to hand over, with that replica.
     pub(super) fn transfers_to_newcomers(
         &self,
         keyspace: &KeyspaceState,
         edit: &Edit<'_>,
-        awake: &BTreeSet<ShardId>,
+        queued: &BTreeSet<ShardId>,
         at: Moment,
     ) -> Vec<(ShardId, PlacementId)> {
         if keyspace.record.keyspace.ownership != Ownership::Replicated {
@@ -194,41 +190,41 @@ impl Cluster {
                 return None;
             }
             let heir = handover::newcomer_to_lead(shard, &view)?;
-            (keyspace.hand_over(shard, heir, seen) == HandOver::Due).then_some((*id, heir))
+            (keyspace.transfer_step(shard, heir, seen) == TransferStep::Due).then_some((*id, heir))
         };
-        awake.iter().filter_map(due).collect()
+        queued.iter().filter_map(due).collect()
     }
 
-    /// Whether the leader of a replicated shard is not heard yet, and soon will be, as this coordinator has just begun.
+    /// Whether this coordinator has just begun to lead, and has not heard the leader of a replicated shard yet.
     pub(super) fn awaits_leader(&self, keyspace: &KeyspaceState, shard: &Shard, at: Moment) -> bool {
         keyspace.record.keyspace.ownership == Ownership::Replicated
             && shard.leader().is_some_and(|leader| self.is_unheard_yet(leader, at))
     }
 
-    /// Whether a replica is not heard yet, and soon will be, as this coordinator has just begun.
+    /// Whether this coordinator has just begun to lead, and has not heard the process of a replica yet.
     pub(super) fn is_unheard_yet(&self, replica: &Replica, at: Moment) -> bool {
         self.is_beginning(at) && self.replica_health(at, replica) == Health::Unknown
     }
 
-    /// When a hand-over is looked at again, if nothing happens.
+    /// When [`EndedTransfers`] is next due.
     pub(super) fn next_transfer_due(&self) -> Millis {
         let transfers = self.keyspaces.by_name.values().flat_map(|keyspace| keyspace.transfers.values());
         transfers.map(|transfer| transfer.due(&self.settings)).min().unwrap_or(Millis::NEVER)
     }
 }
 
-/// What becomes of hand-overs whose time is over, whose heir is silent, or whose leader leads no more.
+/// Transfers whose time is over, whose heir is silent, or whose leader no longer leads.
 pub(super) struct EndedTransfers {
     ended: Vec<(KeyspaceName, ShardId, Ending)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// The coordinator waits no longer: the change is made without it.
+    /// The coordinator waits no longer, and changes the leader without the transfer.
     Over,
-    /// No change was made, and the order is taken back.
+    /// The coordinator takes the order back, without a change of leader.
     Unused,
-    /// The leader that was to hand over leads no more.
+    /// The replica that had to hand over no longer leads.
     Gone,
 }
 
@@ -260,13 +256,13 @@ impl Transition for EndedTransfers {
             let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
             if ending == Ending::Over {
                 keyspace.transfers.entry(id).and_modify(|transfer| transfer.is_over = true);
-                keyspace.wake([id]);
+                keyspace.enqueue([id]);
                 continue;
             }
             keyspace.transfers.remove(&id);
             if ending == Ending::Unused {
                 members.refresh_orders(keyspace, [id], outbox);
-                keyspace.wake([id]);
+                keyspace.enqueue([id]);
             }
         }
         Millis::NEVER

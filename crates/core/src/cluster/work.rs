@@ -16,9 +16,9 @@ use crate::limits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
     /// Shards whose next step was looked for.
-    pub settled: u64,
+    pub reconciled: u64,
     /// Shards that were noted as having news.
-    pub woken: u64,
+    pub enqueued: u64,
     /// What was planned, in the units of [`Slice::planned`].
     pub planned: u64,
 }
@@ -51,8 +51,8 @@ pub(super) struct DecisionBudget {
     /// What is being planned.
     pub(super) round: Round,
     pub(super) slice: Slice,
-    /// How many shards were settled, since this coordinator started.
-    pub(super) settled: u64,
+    /// How many shards were reconciled, since this coordinator started.
+    pub(super) reconciled: u64,
     /// How much was planned, in the units of [`Slice::planned`].
     pub(super) planned: u64,
     /// The last decision did so much else that it left planning to this one.
@@ -80,8 +80,8 @@ impl Cluster {
 
     /// What was done since this coordinator started. A simulator charges time for the difference.
     pub fn work_done(&self) -> Work {
-        let DecisionBudget { settled, planned, .. } = self.budget;
-        Work { settled, woken: self.keyspaces.woken, planned }
+        let DecisionBudget { reconciled, planned, .. } = self.budget;
+        Work { reconciled, enqueued: self.keyspaces.enqueued, planned }
     }
 
     /// As much of `most` as this decision may do beside planning.
@@ -93,9 +93,10 @@ impl Cluster {
     /// does little else. Returns whether there is something to do at once.
     pub(super) fn plan_in_turn(&mut self, at: Moment, before: Work) -> bool {
         let now = self.work_done();
-        let woken = (now.woken - before.woken) as usize / (limits::SHARDS_WOKEN / limits::SHARDS_SETTLED);
-        let done = (now.settled - before.settled) as usize + woken;
-        let is_much = done > 2 * limits::SHARDS_SETTLED / BESIDE_PLANNING;
+        let enqueued =
+            (now.enqueued - before.enqueued) as usize / (limits::SHARDS_ENQUEUED / limits::SHARDS_RECONCILED);
+        let done = (now.reconciled - before.reconciled) as usize + enqueued;
+        let is_much = done > 2 * limits::SHARDS_RECONCILED / BESIDE_PLANNING;
         self.budget.planning_is_next = is_much && !self.budget.planning_is_next && self.has_to_plan(at);
         self.budget.planning_is_next || self.plan(at)
     }

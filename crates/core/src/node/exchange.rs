@@ -1,8 +1,8 @@
 //! What a coordinator and a worker tell each other, whichever protocol carries it.
 //!
-//! The worker sends a [`Beat`]: how its replicas are. The coordinator answers with [`Orders`]: how they should be.
-//! Both are differences against what the other side has confirmed, and both can always be sent whole instead; so a
-//! lost, doubled or late message costs time and nothing else.
+//! In a heartbeat, a [`Beat`], the worker reports the states of its replicas. The coordinator answers with [`Orders`]: the states
+//! that they should have. Both are differences against what the other side has confirmed, and both can always be sent whole
+//! instead; so a lost, doubled or late message costs time and nothing else.
 //!
 //! The way of a heartbeat:
 //!
@@ -10,12 +10,12 @@
 //! 2. The worker's driver sends it to the coordinator, over gRPC or over HTTP (`crates/worker/src/connection.rs`; the forms
 //!    are in `crates/wire/src/worker`).
 //! 3. The coordinator hands it to its decision loop (`crates/coordinator/src/lead/decision_loop.rs`).
-//! 4. During a commit, `cluster/meanwhile.rs` answers it, or says that it has to wait for the end of the commit. Otherwise
-//!    `cluster/membership.rs` takes it in: it checks the beat, renews the lease, and notes the reports.
+//! 4. `Cluster::beat` checks the heartbeat, renews the lease, and notes the reports (`cluster/membership.rs`). During a commit
+//!    `cluster/during_commit.rs` calls that, or lets the heartbeat wait for the end of the commit.
 //! 5. The answer is the renewed lease and the [`Orders`] that have changed (`cluster/orders.rs`).
-//! 6. The worker's state machine takes the orders in (`Worker::ordered`), and says which callbacks of the service begin.
-//! 7. What the reports have changed becomes a new map in the next decision (`cluster/decide.rs`, `plan/handover`). The
-//!    orders that follow from it go out when the map is durable.
+//! 6. The worker's state machine applies the orders (`Worker::apply_orders`), and returns the callbacks of the service to begin.
+//! 7. The coordinator's next decision makes a new map from the reports (`cluster/decide.rs`, `plan/handover`). It sends the
+//!    orders that follow when the map is durable.
 
 use crate::base::id::{
     ClusterId, Configuration, Epoch, Generation, Incarnation, PlacementId, SessionDigest, ShardId,
@@ -41,13 +41,13 @@ pub struct Registration {
     pub incarnation: Option<Incarnation>,
     /// Digest of the token that a new process gets, or that one comes back with.
     pub session: SessionDigest,
-    /// The cluster that took it in before, or whose data it has stored; none for a process that knows of none.
+    /// The cluster that it registered with before, or whose data it has stored; none for a process that knows of none.
     pub cluster: Option<ClusterId>,
     /// What it has stored that no order of this incarnation is about.
     pub stored: Vec<Stored>,
     /// The cluster that ordered what was stored when its process began; none where its service does not know.
     pub stored_of: Option<ClusterId>,
-    /// The latest maps that it was given orders by: a coordinator that has older ones does not take it in.
+    /// The latest maps that its orders came from. A coordinator with older maps refuses the registration.
     pub known: Vec<Known>,
     /// The address from which it came, as the driver saw it; none where that is not known.
     pub from: Option<String>,
@@ -93,7 +93,7 @@ pub struct ReplicaKey {
     pub keyspace: KeyspaceName,
     /// The shard that the replica is one copy of.
     pub shard: ShardId,
-    /// The placement id, which tells this stay on the node from an earlier one.
+    /// The placement id, which differs each time the shard is placed on the node.
     pub placement: PlacementId,
 }
 
@@ -102,7 +102,7 @@ pub struct ReplicaKey {
 pub enum Phase {
     /// The service's `load` runs, or is about to begin.
     Loading,
-    /// `load` is done: it could serve.
+    /// `load` is done: the replica could serve.
     Ready,
     /// The service answers requests.
     Serving,
@@ -205,7 +205,7 @@ impl Stored {
     }
 }
 
-/// The latest map of a keyspace that a worker was given orders by.
+/// The latest map of a keyspace that a worker's orders came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// The keyspace that the map is of.
@@ -294,16 +294,16 @@ pub struct Beat {
     pub sequence: u64,
     /// When it was sent, by the worker's own monotonic clock; comes back with the answer.
     pub sent_at: Millis,
-    /// The version of [`Orders`] that has been taken in; 0 = none, send them whole.
+    /// The version of the last [`Orders`] that the worker has applied; 0 = none, send them whole.
     pub applied: u64,
     /// The version of the latest [`Orders`] that the coordinator has sent on this worker's stream before the beat arrived. The
-    /// worker takes them in before the answer, but may not have done so yet. 0 where messages can overtake each other.
+    /// worker applies them before the answer, but may not have done so yet. 0 if messages can overtake each other.
     pub sent: u64,
     /// Whether `reports` names every replica it holds, so that what is not named is not there.
     pub whole: bool,
     /// What changed since the last answered beat.
     pub reports: Vec<Report>,
-    /// The worker leaves: move its shards, then tell it (A13). Some(false): it stays after all; none: as it said last.
+    /// Whether the worker wants to leave, so that its shards move first (A13); none: as in the last heartbeat.
     pub leaving: Option<bool>,
     /// Share of its own capacity that foreground work takes, 0 to 1; moves give way above 0.5 (K17).
     pub busy: f64,
@@ -349,7 +349,7 @@ impl DiskHealth {
 }
 
 impl Beat {
-    /// The version of the orders that the worker will have taken in when the answer comes, which builds on them.
+    /// The version of the orders that the worker will have applied when the answer comes, which builds on them.
     pub fn base_of_answer(&self) -> u64 {
         self.applied.max(self.sent)
     }
@@ -428,7 +428,7 @@ impl ClusterIdentity {
     }
 }
 
-/// What a worker must know of a keyspace to tell whose a key is.
+/// What a worker must know of a keyspace to find the shard of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceBrief {
     /// The name of the keyspace. An earlier, deleted one may have had it, too: `first_shard` tells them apart.

@@ -37,7 +37,7 @@ pub struct Signs {
     /// Until when it may act.
     pub lease: GrantedLease,
     /// It has beaten since it registered with this coordinator.
-    pub beaten: bool,
+    pub heard_beat: bool,
     /// Its announced address has answered this coordinator.
     pub answered: bool,
     /// Check-backs failed in a row.
@@ -58,7 +58,7 @@ impl Signs {
             last_beat: None,
             heard_at: None,
             lease,
-            beaten: false,
+            heard_beat: false,
             answered: false,
             failed_checks: 0,
             unreachable_since: None,
@@ -68,7 +68,7 @@ impl Signs {
     }
 
     /// The coordinator could not hear for `ms` until `now`: that silence does not count.
-    pub fn excuse(&mut self, now: Millis, ms: u64) {
+    pub fn extend_by(&mut self, now: Millis, ms: u64) {
         self.since = (self.since + ms).min(now);
         self.last_beat = self.last_beat.map(|heard| (heard + ms).min(now));
     }
@@ -84,7 +84,7 @@ impl Signs {
             None => Health::Unknown,
             Some(_) if silent_ms >= settings.suspect_after_ms() => Health::Suspect,
             Some(_) if self.failed_checks >= settings.failed_checks => Health::Unreachable,
-            Some(_) if self.answered && self.beaten => Health::Up,
+            Some(_) if self.answered && self.heard_beat => Health::Up,
             Some(_) => Health::Unknown,
         }
     }
@@ -97,7 +97,7 @@ impl Signs {
             Health::Unknown if self.last_beat.is_none() => {
                 "it has sent no heartbeat since this coordinator leads".to_owned()
             }
-            Health::Unknown if !self.beaten => "it has registered, and sent no heartbeat yet".to_owned(),
+            Health::Unknown if !self.heard_beat => "it has registered, and sent no heartbeat yet".to_owned(),
             Health::Unknown => format!("its address has not answered yet: the coordinator tries {check}"),
             Health::Suspect => format!("it has sent no heartbeat for {silent_ms} ms"),
             Health::Unreachable => format!(
@@ -119,7 +119,7 @@ impl Signs {
     /// A heartbeat has come. A registration alone does not make a node [`Health::Up`].
     pub fn beat(&mut self, now: Millis) {
         self.hear(now);
-        self.beaten = true;
+        self.heard_beat = true;
     }
 
     /// Its announced address has answered, or has not. A service that has just started may not listen yet: until
@@ -197,7 +197,7 @@ mod tests {
     fn d10_a_silence_that_is_excused_is_no_sign_of_life() {
         let mut signs = Signs::new(Millis(0), GrantedLease::default());
         signs.beat(Millis(10));
-        signs.excuse(Millis(5_010), 5_000);
+        signs.extend_by(Millis(5_010), 5_000);
         assert_eq!((signs.last_beat, signs.heard_at), (Some(Millis(5_010)), Some(Millis(10))));
     }
 

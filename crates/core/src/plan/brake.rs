@@ -28,7 +28,7 @@
 //!
 //! A brake that is on is released by a person, or by itself when every node is heard again; and nodes that are started
 //! anew before they are given up put no brake on, but nothing except repairs begins while they are many: both in
-//! `cluster/calm.rs`.
+//! `cluster/brake_release.rs`.
 //!
 //! The last line is a shard that kills ([`crate::plan::poison`]): in a cluster of fewer than fifteen nodes its third victim
 //! would put the brake on, and the shard would go on killing once a person lets it go. What tells it from a cut
@@ -85,7 +85,7 @@ pub struct Fleet {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// So few that the planner replaces them.
-    Borne,
+    Acceptable,
     /// No node is given up yet: with those that are only silent so far they would be too many, and those may answer
     /// in a moment.
     Waits,
@@ -171,7 +171,7 @@ impl Losses {
         losses.extend(dying.values().map(|suspects| (now, suspects)));
         let borne = borne(nodes, settings);
         if dying.is_empty() {
-            return Verdict::Borne;
+            return Verdict::Acceptable;
         }
         // The last holders of shards are never given up: what they hold may be the only copy.
         if fleet.able == 0 && fleet.laden {
@@ -209,7 +209,7 @@ fn cascade(
     let laden = losses.iter().filter(|(_, suspects)| !suspects.is_empty()).count();
     let another = dying.values().any(|suspects| !suspects.is_empty());
     if !another || laden <= settings.brake_setbacks as usize {
-        return Verdict::Borne;
+        return Verdict::Acceptable;
     }
     Verdict::TooMany(format!(
         "failures follow the moves: {} lost within {} s soon after they had taken shards on, and \
@@ -400,7 +400,7 @@ mod tests {
             let verdict = Losses::default().judge(&dead, fleet, Millis(0), &Settings::default());
             let borne = f64::max(2.0, 0.2 * count as f64) + 1e-9;
             let given_up = able > 0 && (dying + silent) as f64 <= borne;
-            prop_assert_eq!(verdict == Verdict::Borne, given_up, "{:?}", verdict);
+            prop_assert_eq!(verdict == Verdict::Acceptable, given_up, "{:?}", verdict);
             let too_many = if able == 0 { silent == 0 } else { dying as f64 > borne };
             prop_assert_eq!(is_too_many(&verdict), too_many);
         }
@@ -414,7 +414,7 @@ mod tests {
         losses.add(all[1].clone(), Millis(1_000), Suspects::new());
         let later = losses.clone();
         assert!(is_too_many(&judge(&losses, &all[2..3], 8, 59_999)));
-        assert_eq!(judge(&later, &all[2..3], 8, 60_000), Verdict::Borne);
+        assert_eq!(judge(&later, &all[2..3], 8, 60_000), Verdict::Acceptable);
     }
 
     #[test]
@@ -423,10 +423,10 @@ mod tests {
         let mut losses = Losses::default();
         all[..2].iter().for_each(|node| losses.add(node.clone(), Millis(0), Suspects::new()));
         losses.returned(&all[0]);
-        assert_eq!(judge(&losses, &all[2..3], 9, 1), Verdict::Borne);
+        assert_eq!(judge(&losses, &all[2..3], 9, 1), Verdict::Acceptable);
         losses.add(all[2].clone(), Millis(1), Suspects::new());
         losses.add(all[3].clone(), Millis(1), Suspects::new());
-        assert_eq!(judge(&losses, &[], 7, 2), Verdict::Borne);
+        assert_eq!(judge(&losses, &[], 7, 2), Verdict::Acceptable);
         losses.clear();
         assert_eq!(losses, Losses::default());
     }

@@ -1,13 +1,13 @@
-//! The worker's state machine: what it holds, what it owes the coordinator, what it may answer.
+//! The worker's state machine: its replicas, its next heartbeat (*beat*), and which requests it may answer.
 //!
-//! Its driver feeds it orders, returned callbacks and time, and carries out [`Action`]s; it sends what
-//! [`Worker::beat`] gives and answers requests by [`gates::Gates`]. The SDK and the simulator's workers
-//! both run this very code.
+//! Its driver calls it with orders, returned callbacks and the time, and carries out the [`Action`]s that it returns. The driver
+//! also sends the heartbeat that [`Worker::beat`] returns, and answers requests by [`gates::Gates`]. The SDK and the simulator's
+//! workers run this very code.
 //!
 //! ```text
 //!  orders ──► local replicas (one state machine each) ──► callbacks, gates
 //!                      │
-//!                      └──► reports ──► the next beat
+//!                      └──► reports ──► the next heartbeat
 //! ```
 
 pub mod gates;
@@ -41,10 +41,10 @@ pub struct Action {
     pub task: Task,
 }
 
-/// A coordinator that a worker does not obey (D11). The worker keeps what it has, and goes on asking.
+/// Why a worker does not obey a coordinator (D11). The worker keeps its data, and asks the coordinators again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CoordinatorRefusal {
-    /// It is of another cluster, or its state was emptied.
+    /// The coordinator is of another cluster, or its state was emptied.
     #[error(
         "the coordinator is of cluster {theirs}, this worker of cluster {ours}: its orders are refused and all data \
          is kept. Give the worker the coordinators of its own cluster; if the state of those is lost, restore it \
@@ -56,7 +56,7 @@ pub enum CoordinatorRefusal {
         /// The cluster that the coordinator names.
         theirs: ClusterId,
     },
-    /// It knows less of a keyspace than this worker was told before.
+    /// The coordinator has an older map of a keyspace than this worker.
     #[error(
         "the coordinator has keyspace {keyspace} at {theirs}, and this worker was told {ours} before: its orders are \
          refused and all data is kept. Its state was set back: stop the coordinators and restore a backup with \
@@ -65,7 +65,7 @@ pub enum CoordinatorRefusal {
     Outdated {
         /// The keyspace of which the coordinator knows less than this worker.
         keyspace: KeyspaceName,
-        /// The map by which the worker had its orders.
+        /// The map that the worker's orders came from.
         ours: Generation,
         /// The map that the coordinator has.
         theirs: Generation,
@@ -76,11 +76,11 @@ pub enum CoordinatorRefusal {
 #[derive(Debug)]
 pub struct Worker {
     node: NodeId,
-    /// The cluster that it is of, once a coordinator has taken it in.
+    /// The cluster that it has registered with, or whose data it found stored.
     cluster: Option<ClusterId>,
-    /// The cluster of what it found stored.
+    /// The cluster whose data it found stored when it began.
     stored_of: Option<ClusterId>,
-    /// Why the last coordinator is not obeyed.
+    /// Why it does not obey the last coordinator.
     refusal: Option<CoordinatorRefusal>,
     incarnation: Option<Incarnation>,
     callback_timeouts: CallbackTimeouts,
@@ -88,14 +88,14 @@ pub struct Worker {
     keyspaces: BTreeMap<KeyspaceName, KeyspaceBrief>,
     local_replicas: BTreeMap<ReplicaKey, LocalReplica>,
     loads: BTreeMap<ReplicaKey, Load>,
-    /// What replicas of replicated keyspaces have said last.
+    /// The last replication report of each replica in a replicated keyspace.
     replication: BTreeMap<ReplicaKey, ReplicationReport>,
-    /// Replicas that are not as the last beat said.
-    unsaid: BTreeSet<ReplicaKey>,
-    /// Loads and logs that have got on since the last beat. That alone is no reason for a beat: the next one says it.
+    /// Replicas whose state is not as the last heartbeat reported it: a reason for the next one.
+    unreported: BTreeSet<ReplicaKey>,
+    /// Replicas whose loads or logs have progressed since the last heartbeat, which is no reason for the next one.
     progressing: BTreeSet<ReplicaKey>,
-    /// What the last beat said of each replica.
-    said: BTreeMap<ReplicaKey, (Phase, Epoch)>,
+    /// What the last heartbeat reported of each replica.
+    reported: BTreeMap<ReplicaKey, (Phase, Epoch)>,
     applied: u64,
     sequence: u64,
     whole: bool,
@@ -120,9 +120,9 @@ impl Worker {
             local_replicas: BTreeMap::new(),
             loads: BTreeMap::new(),
             replication: BTreeMap::new(),
-            unsaid: BTreeSet::new(),
+            unreported: BTreeSet::new(),
             progressing: BTreeSet::new(),
-            said: BTreeMap::new(),
+            reported: BTreeMap::new(),
             applied: 0,
             sequence: 0,
             whole: true,
@@ -142,12 +142,12 @@ impl Worker {
         self
     }
 
-    /// The cluster that it is of, once a coordinator has taken it in.
+    /// The cluster that it has registered with, or whose data it found stored.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.cluster
     }
 
-    /// Why the coordinator that it asks is not obeyed, if it is not.
+    /// Why it does not obey its coordinator; none if it does.
     pub fn refusal(&self) -> Option<&CoordinatorRefusal> {
         self.refusal.as_ref()
     }
@@ -172,7 +172,7 @@ impl Worker {
         &self.node
     }
 
-    /// To be sent with a registration: none for a process that has none or whose last one has ended.
+    /// Its incarnation; none before registration, and after the coordinator has ended it.
     pub fn incarnation(&self) -> Option<Incarnation> {
         self.incarnation
     }
@@ -197,7 +197,7 @@ impl Worker {
         self.may_go
     }
 
-    /// Registered, or back at a coordinator: the next beat is a whole one. Refuses a coordinator of another cluster.
+    /// A coordinator has accepted the registration: the next heartbeat is a whole one. Refuses a coordinator of another cluster.
     pub fn welcomed(&mut self, welcome: &Welcome) -> Result<(), CoordinatorRefusal> {
         let theirs = welcome.cluster;
         if let Some(ours) = self.cluster
@@ -211,7 +211,7 @@ impl Worker {
         }
         if self.cluster.replace(theirs).is_some_and(|ours| ours != theirs) {
             self.local_replicas.values_mut().for_each(LocalReplica::restored);
-            // A restored cluster may be of before a keyspace was deleted and created anew. It numbers on far beyond.
+            // The backup may be older than the present keyspace of a name. The restored cluster's ids are far beyond all others.
             self.keyspaces.values_mut().for_each(|brief| brief.first_shard = ShardId(0));
         }
         self.refusal = None;
@@ -225,7 +225,7 @@ impl Worker {
         Ok(())
     }
 
-    /// A beat was not answered: the next one says everything again.
+    /// A heartbeat was not answered: the next one is whole.
     pub fn unanswered(&mut self) {
         self.whole = true;
     }
@@ -321,18 +321,18 @@ impl Worker {
             return;
         }
         match asks || before.is_some_and(|before| before.asks()) {
-            true => self.unsaid.insert(replica.clone()),
+            true => self.unreported.insert(replica.clone()),
             false => self.progressing.insert(replica.clone()),
         };
     }
 
-    /// Takes in orders; those of another incarnation, or that build on a version it does not have, are
-    /// ignored: its beats say what it has, and the answer will fit.
-    pub fn ordered(&mut self, now: Millis, orders: Orders) -> Vec<Action> {
+    /// Applies orders. Ignores those of another incarnation, or on top of a version that it does not have: the next heartbeat
+    /// says which version it has, and the answer is on top of that.
+    pub fn apply_orders(&mut self, now: Millis, orders: Orders) -> Vec<Action> {
         if Some(orders.incarnation) != self.incarnation {
             return Vec::new();
         }
-        if let Some(refusal) = self.doubts(&orders) {
+        if let Some(refusal) = self.refusal_of(&orders) {
             self.refusal = Some(refusal);
             return self.run(now);
         }
@@ -344,8 +344,7 @@ impl Worker {
             }
             return self.run(now);
         }
-        // Only with the orders that it came with: a lease lets a worker go on with what it is ordered to do, and
-        // one whose orders are overtaken or incomplete does not know that.
+        // Not before: a lease lets a worker go on by its orders, and overtaken or incomplete orders are not those.
         if let Some(renewal) = orders.lease {
             let from = if planted::is(Planted::O4) { now } else { renewal.sent_at };
             self.lease.renew(from, renewal.lease_ms);
@@ -362,7 +361,7 @@ impl Worker {
         for permission in &orders.permissions {
             self.local_replicas
                 .get_mut(&permission.replica)
-                .map(|held| held.permit(permission))
+                .map(|local| local.permit(permission))
                 .unwrap_or_default();
         }
         for brief in orders.keyspaces {
@@ -372,8 +371,8 @@ impl Worker {
             match self.local_replicas.get_mut(&order.replica) {
                 Some(local) => {
                     if local.is_withdrawn() {
-                        // What was said of it meanwhile was of nothing that the map named.
-                        self.said.remove(&order.replica);
+                        // The coordinator has ignored reports on it while no map named it.
+                        self.reported.remove(&order.replica);
                     }
                     local.take(order);
                 }
@@ -385,9 +384,8 @@ impl Worker {
         self.run(now)
     }
 
-    /// Why orders are not obeyed (D11): they come from another cluster, or from one that knows less than this
-    /// worker was told.
-    fn doubts(&self, orders: &Orders) -> Option<CoordinatorRefusal> {
+    /// Why the worker refuses orders (D11): they come from another cluster, or from an older map than its own.
+    fn refusal_of(&self, orders: &Orders) -> Option<CoordinatorRefusal> {
         let is_other = |ours: &ClusterId| *ours != orders.cluster && !planted::is(Planted::AnyCluster);
         if let Some(ours) = self.cluster.filter(is_other) {
             return Some(CoordinatorRefusal::OtherCluster { ours, theirs: orders.cluster });
@@ -414,16 +412,16 @@ impl Worker {
         self.run_one(now, replica)
     }
 
-    /// No request is inside a replica whose gate was shut.
-    pub fn drained(&mut self, now: Millis, replica: &ReplicaKey) -> Vec<Action> {
-        let task = self.local_replicas.get_mut(replica).and_then(|local| local.drained(now));
+    /// The last request in a replica whose gate was shut has ended.
+    pub fn requests_ended(&mut self, now: Millis, replica: &ReplicaKey) -> Vec<Action> {
+        let task = self.local_replicas.get_mut(replica).and_then(|local| local.requests_ended(now));
         let mut actions: Vec<_> =
             task.map(|task| Action { replica: replica.clone(), task }).into_iter().collect();
         actions.extend(self.run_one(now, replica));
         actions
     }
 
-    /// Lets everything take the steps that are due. Returns what is to be done.
+    /// Lets all replicas take the steps that are due.
     pub fn run(&mut self, now: Millis) -> Vec<Action> {
         let keys: Vec<_> = self.local_replicas.keys().cloned().collect();
         keys.iter().flat_map(|key| self.run_one(now, key)).collect()
@@ -447,8 +445,8 @@ impl Worker {
             actions.push(Action { replica: key.clone(), task });
         }
         let state = (local.phase(), local.epoch());
-        if self.said.get(key) != Some(&state) {
-            self.unsaid.insert(key.clone());
+        if self.reported.get(key) != Some(&state) {
+            self.unreported.insert(key.clone());
         }
         actions
     }
@@ -462,13 +460,13 @@ impl Worker {
             .unwrap_or(Millis::NEVER)
     }
 
-    /// Whether a beat should go out now because the coordinator waits for something it says.
+    /// Whether a heartbeat should go out now, as the coordinator waits for something in it.
     pub fn has_news(&self) -> bool {
-        !self.unsaid.is_empty()
+        !self.unreported.is_empty()
     }
 
-    /// The next beat; none before registration. What it says counts as said until
-    /// [`Worker::unanswered`] or [`Worker::welcomed`].
+    /// The next heartbeat; none before registration. Its reports count as sent until [`Worker::unanswered`] or
+    /// [`Worker::welcomed`].
     pub fn beat(&mut self, now: Millis) -> Option<Beat> {
         let incarnation = self.incarnation?;
         self.sequence += 1;
@@ -476,7 +474,7 @@ impl Worker {
         let keys: Vec<_> = if whole {
             self.local_replicas.keys().cloned().collect()
         } else {
-            self.unsaid
+            self.unreported
                 .iter()
                 .chain(self.loads.keys())
                 .chain(&self.progressing)
@@ -486,7 +484,7 @@ impl Worker {
                 .into_iter()
                 .collect()
         };
-        self.unsaid.clear();
+        self.unreported.clear();
         self.progressing.clear();
         let reports = keys.iter().filter_map(|key| self.report(key, whole)).collect();
         self.forget_dropped();
@@ -510,14 +508,14 @@ impl Worker {
     fn report(&mut self, key: &ReplicaKey, whole: bool) -> Option<Report> {
         let local = self.local_replicas.get(key)?;
         let (phase, epoch) = (local.phase(), local.epoch());
-        self.said.insert(key.clone(), (phase.clone(), epoch));
+        self.reported.insert(key.clone(), (phase.clone(), epoch));
         let progress = local.progress();
         let served = (whole || phase == Phase::Kept).then(|| local.served());
         let (load, replication) = (self.loads.remove(key), self.replication.get(key).cloned());
         Some(Report { replica: key.clone(), phase, epoch, load, progress, served, replication })
     }
 
-    /// What the coordinator has withdrawn and is dropped need not be known any longer.
+    /// Forgets replicas that the coordinator has withdrawn and that are dropped.
     fn forget_dropped(&mut self) {
         self.local_replicas.retain(|_, local| !(local.is_dropped() && local.is_withdrawn()));
         let held = &self.local_replicas;
@@ -530,13 +528,13 @@ impl Worker {
         for (_, name) in unused.iter().rev().skip(limits::KEYSPACES) {
             self.keyspaces.remove(name);
         }
-        self.said.retain(|key, _| held.contains_key(key));
+        self.reported.retain(|key, _| held.contains_key(key));
         self.loads.retain(|key, _| held.contains_key(key));
         self.replication.retain(|key, _| held.contains_key(key));
     }
 
-    /// The table by which requests are answered, as things stand. Made anew after every call that returned
-    /// actions or changed a gate; see [`gates`].
+    /// The table by which the driver answers requests. It gets a new one after every call that returned actions or changed a
+    /// gate; see [`gates`].
     pub fn gates(&self) -> Gates {
         Gates::new(self.lease, &self.keyspaces, self.local_replicas.values())
     }

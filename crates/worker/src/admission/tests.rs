@@ -103,7 +103,7 @@ impl Leader {
             lease: Some(LeaseRenewal { sent_at: Millis(0), lease_ms: 600_000, spread_ms: 0 }),
             may_go: false,
         };
-        self.machine.ordered(Millis(0), orders);
+        self.machine.apply_orders(Millis(0), orders);
     }
 
     fn publish(&self) {

@@ -247,7 +247,7 @@ impl Driver {
             }
             Event::Emptied(replica) => {
                 self.state.dirty = true;
-                actions.extend(self.machine.drained(now, &replica));
+                actions.extend(self.machine.requests_ended(now, &replica));
             }
             Event::Measured(loads) => {
                 loads.into_iter().for_each(|(replica, load)| self.machine.measured(&replica, load));
@@ -377,7 +377,7 @@ impl Driver {
         }
         let (had_lapsed, end) = (!self.machine.lease().holds(now), self.machine.lease().end());
         let changed: Vec<_> = orders.changed.iter().map(|order| order.replica.clone()).collect();
-        actions.extend(self.machine.ordered(now, orders));
+        actions.extend(self.machine.apply_orders(now, orders));
         self.pass_on(&changed);
         if let Some(refusal) = self.machine.refusal().cloned() {
             self.refuse_coordinator(&refusal.to_string());

@@ -10,7 +10,7 @@ use crate::cluster::event::{About, EventKind};
 use crate::cluster::keyspaces::Keyspaces;
 use crate::cluster::members::Members;
 use crate::cluster::plans::Plans;
-use crate::cluster::recall::Recalled;
+use crate::cluster::recovered::FromMap;
 use crate::cluster::{Cluster, ClusterRecord, KeyspaceRecord, KeyspaceState, Moment, Outbox, Write};
 use crate::keyspace::key::{HashRange, KeyRange};
 use crate::keyspace::map::{MapDiff, ShardMap};
@@ -307,8 +307,8 @@ impl Keyspaces {
         outbox.writes.push(Write::Keyspace(record.clone()));
         outbox.writes.push(Write::Map(diff.clone()));
         outbox.maps.push(diff);
-        let recalled = Recalled::of_new(&map);
-        let mut keyspace = KeyspaceState::new(record, (map, recalled), at);
+        let from_map = FromMap::of_new(&map);
+        let mut keyspace = KeyspaceState::new(record, (map, from_map), at);
         keyspace.map.shards().for_each(|shard| keyspace.since.insert(shard.id, at.wall_ms));
         self.deleted.remove(&name);
         if of_cluster.deleted_keyspaces.remove(&name).is_some() {

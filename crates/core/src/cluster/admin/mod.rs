@@ -1,28 +1,27 @@
-//! What people and services ask of a cluster: the closed set of commands, and their answers.
+//! The commands of people and services, and their answers.
 //!
-//! Each command is carried out in two steps. `prepare` looks at everything and changes nothing: it cannot,
-//! it has only a shared reference. It gives back every effect that the command will have. `apply` then
-//! takes them over, and has nothing left to refuse. So nothing is ever half done. [`Cluster::dry_run`] is the same on
-//! a copy of the cluster, where the planner then runs once: what it would move belongs to the answer.
+//! The cluster carries out a command in two steps. `prepare` reads the cluster, and returns every effect that the command will
+//! have, or refuses it. `apply` makes these effects, and cannot fail, so no command is ever half done. [`Cluster::dry_run`] does
+//! the same on a copy of the cluster, where the planner then runs once: its plans belong to the answer.
 //!
 //! | what                              | file            |
 //! |-----------------------------------|-----------------|
-//! | the commands themselves, and their events | `command.rs` |
-//! | why one is not carried out        | `error.rs`      |
+//! | the commands, and their events    | `command.rs`    |
+//! | why a command is refused          | `error.rs`      |
 //! | keyspaces                         | `keyspaces.rs`  |
 //! | named partitions                  | `partitions.rs` |
 //! | nodes                             | `nodes.rs`      |
 //! | single shards and their replicas  | `shards.rs`     |
 //! | which stored copy a shard goes on with, or that it goes on without any | `force_join.rs` |
 //! | splits, merges, isolated keys     | `reshape.rs`    |
-//! | nodes enough for what is asked    | `room.rs`       |
-//! | what would follow: dry runs       | `foresight.rs`  |
+//! | whether there are enough nodes    | `room.rs`       |
+//! | what would follow: dry runs       | `dry_run.rs`    |
 //! | plans that wait for a person      | `plans.rs`      |
 
 mod command;
+mod dry_run;
 mod error;
 mod force_join;
-mod foresight;
 mod keyspaces;
 mod nodes;
 mod partitions;
@@ -35,8 +34,8 @@ mod tables;
 
 pub use super::drains::{DrainProgress, DrainStatus};
 pub use command::{Command, KeyspaceChanges, Presplit, SplitAt};
+pub use dry_run::NodeShare;
 pub use error::{AdminError, Kind};
-pub use foresight::NodeShare;
 
 use super::drains::BegunDrains;
 use super::members::Members;
@@ -49,26 +48,26 @@ use crate::cluster::event::{Actor, Event, event};
 use crate::keyspace::map::{MapDiff, Shard};
 use crate::plan::{Origin, Plan, Planned, ShownPlan};
 
-/// What a command has done, or, in a dry run, would do.
+/// What a command has done or, in a dry run, would do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// One sentence that says what the command does.
     pub summary: String,
     /// What works but may not be meant, one sentence each.
     pub warnings: Vec<String>,
-    /// The plan that was made, decided or edited. In a dry run the plan as it would be made.
+    /// The plan that the command makes, approves, rejects or edits.
     pub plan: Option<ShownPlan>,
     /// Only in a dry run: the plans that the planner would make next, because of the command.
     pub follows: Vec<ShownPlan>,
     /// Only in a dry run: the nodes that would hold more or fewer replicas.
     pub shares: Vec<NodeShare>,
-    /// How the drains stand that the command was about.
+    /// The status of the drains that the command began.
     pub drains: Vec<DrainStatus>,
-    /// Whether the command was only tried: then the coordinator has changed nothing.
+    /// Whether this was a dry run, so that the coordinator has changed nothing.
     pub dry_run: bool,
 }
 
-/// Everything that a command will do: found out before anything is done.
+/// Everything that a command will do.
 #[derive(Debug, Default)]
 struct Intent {
     summary: String,
@@ -77,12 +76,12 @@ struct Intent {
     drains: Vec<NodeId>,
 }
 
-/// One thing that changes. Prepared so that taking it over cannot fail.
+/// One change. To make it cannot fail.
 #[derive(Debug)]
 enum Effect {
     Create(KeyspaceRecord, MapDiff),
     Drop(MapDiff),
-    /// A keyspace in quarantine.
+    /// A person gives up a keyspace in quarantine.
     GiveUp(KeyspaceName),
     Keyspace(KeyspaceRecord),
     Map(MapDiff),
@@ -95,7 +94,7 @@ enum Effect {
     ReleaseBrake,
     /// Changes of the map in several steps, as a plan of the person who asks.
     Submit(KeyspaceName, Vec<Planned>),
-    /// A plan that differs from its stored form only in where it stands.
+    /// A plan that a person has approved or rejected.
     Decide(Plan),
     /// A plan in the place of another.
     Replace {
@@ -111,8 +110,8 @@ impl Intent {
 }
 
 impl Cluster {
-    /// Carries out a command that `by` asks for. `transaction` (drawn anew for each call) names what is committed. On an
-    /// error nothing has changed.
+    /// Carries out a command of the person `by`. `transaction`, which the caller draws anew for each call, is the id of the maps
+    /// that this makes. On an error nothing has changed.
     pub fn command(
         &mut self,
         at: Moment,
@@ -132,7 +131,7 @@ impl Cluster {
     fn carry_out(&mut self, at: Moment, by: &str, intent: Intent) -> Answer {
         let Intent { summary, warnings, effects, drains } = intent;
         let made = effects.into_iter().filter_map(|effect| self.apply(at, by, effect)).last();
-        self.make::<BegunDrains>(at);
+        self.run_phase::<BegunDrains>(at);
         Answer {
             plan: made.and_then(|id| self.shown_plan(id)),
             drains: drains.iter().filter_map(|node| self.drain_status(at, node).ok()).collect(),
@@ -216,15 +215,15 @@ impl Cluster {
         }
     }
 
-    /// Takes over one effect; returns the plan that it made or decided.
+    /// Makes one change. Returns the plan that it made, approved or rejected.
     fn apply(&mut self, at: Moment, by: &str, effect: Effect) -> Option<PlanId> {
         let Cluster {
-            settings, record: of_cluster, members, keyspaces, plans, recovered, guard, outbox, ..
+            settings, record: own_record, members, keyspaces, plans, recovered, guard, outbox, ..
         } = self;
         match effect {
-            Effect::Create(record, diff) => keyspaces.create(at, (record, diff), of_cluster, outbox),
-            Effect::Drop(diff) => keyspaces.remove(at, diff, of_cluster, (members, plans), outbox),
-            Effect::GiveUp(name) => recovered.drop_quarantined(&name, at.wall_ms, of_cluster, outbox),
+            Effect::Create(record, diff) => keyspaces.create(at, (record, diff), own_record, outbox),
+            Effect::Drop(diff) => keyspaces.remove(at, diff, own_record, (members, plans), outbox),
+            Effect::GiveUp(name) => recovered.drop_quarantined(&name, at.wall_ms, own_record, outbox),
             Effect::Keyspace(record) => {
                 outbox.writes.push(Write::Keyspace(record.clone()));
                 if let Some(keyspace) = keyspaces.get_mut(&record.keyspace.name) {
@@ -233,18 +232,18 @@ impl Cluster {
             }
             Effect::Map(diff) => {
                 if let Some(keyspace) = keyspaces.get_mut(&diff.keyspace) {
-                    keyspace.take_map(at, (diff, None), settings, members, outbox);
+                    keyspace.apply_requested_map(at, (diff, None), settings, members, outbox);
                 }
             }
             Effect::GoOnWith(shard, placement, diff) => {
                 if let Some(keyspace) = keyspaces.get_mut(&diff.keyspace) {
-                    keyspace.take_map(at, (diff, None), settings, members, outbox);
+                    keyspace.apply_requested_map(at, (diff, None), settings, members, outbox);
                     keyspace.note_chosen(shard, placement);
                 }
             }
             Effect::GiveUpShard(shard, diff) => {
                 if let Some(keyspace) = keyspaces.get_mut(&diff.keyspace) {
-                    keyspace.take_map(at, (diff, Some(shard)), settings, members, outbox);
+                    keyspace.apply_requested_map(at, (diff, Some(shard)), settings, members, outbox);
                 }
             }
             Effect::Node(record) => {
@@ -256,7 +255,7 @@ impl Cluster {
             }
             Effect::DropNode(id) => members.remove(at, &id, keyspaces, guard, outbox),
             Effect::ReleaseBrake => {
-                guard.release_brake(at, (&*members, &*settings), of_cluster, keyspaces, outbox);
+                guard.release_brake(at, (&*members, &*settings), own_record, keyspaces, outbox);
             }
             Effect::Submit(name, changes) => {
                 let plan = self.plan_of(at, &name, Origin::Person(by.to_owned()), changes);
@@ -271,8 +270,8 @@ impl Cluster {
             }
             Effect::Replace { old, new } => {
                 let id = new.id;
-                of_cluster.next_plan = of_cluster.next_plan.max(id.next());
-                outbox.writes.push(Write::Cluster(of_cluster.clone()));
+                own_record.next_plan = own_record.next_plan.max(id.next());
+                outbox.writes.push(Write::Cluster(own_record.clone()));
                 plans.store(old, keyspaces, outbox);
                 plans.store(new, keyspaces, outbox);
                 return Some(id);
@@ -306,8 +305,8 @@ impl Cluster {
 }
 
 impl KeyspaceState {
-    /// Commits a map that a person asks for, and plans the keyspace at once.
-    fn take_map(
+    /// Puts a map in place that a person asked for, and has the planner look at the keyspace at once.
+    fn apply_requested_map(
         &mut self,
         at: Moment,
         (diff, given_up): (MapDiff, Option<ShardId>),
@@ -315,7 +314,7 @@ impl KeyspaceState {
         members: &mut Members,
         outbox: &mut Outbox,
     ) {
-        self.commit(at, (diff, given_up), settings, members, outbox);
+        self.apply_map(at, (diff, given_up), settings, members, outbox);
         self.planning.plan_due = at.now;
     }
 

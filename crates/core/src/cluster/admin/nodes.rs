@@ -1,4 +1,4 @@
-//! Nodes are drained, undrained and forgotten.
+//! The commands that drain, undrain and remove nodes.
 
 use super::{AdminError, Effect, Intent};
 use crate::base::count::counted;
@@ -86,17 +86,17 @@ impl Cluster {
         Ok(Intent { warnings, drains: drained, ..Intent::new(summary, effects) })
     }
 
-    /// Sentences on replicas that no other node could take once all of `drained` take nothing.
+    /// Warnings about replicas that no node could take if none of `drained` takes any.
     fn unplaceable(&self, at: Moment, drained: &[NodeId]) -> Vec<String> {
         let nodes = drained.iter().filter_map(|id| self.members.get(id));
         let held = nodes.flat_map(|node| self.needed(node).into_iter().map(move |held| (node, held)));
-        // What is on its way elsewhere already needs no other node.
+        // A replica that already moves needs no other node.
         let stays = |shard: &Shard, replica: &Replica| {
             replica.state.is_staying()
                 && !shard.replicas.iter().any(|r| r.replaces() == Some(replica.placement))
         };
         let unplaceable = held.filter(|(_, (keyspace, shard, replica))| {
-            // Where another replica is just leaving there is room soon.
+            // A node that another replica of the shard leaves will have room soon.
             let freed = shard
                 .replicas
                 .iter()
@@ -169,7 +169,7 @@ impl Cluster {
         }
         if !node.former.is_empty() {
             return Err(AdminError::Conflict {
-                problem: format!("an earlier start of node {id} may still hold a lease"),
+                problem: format!("an earlier process of node {id} may still hold a lease"),
                 way_out: format!("try again in {} ms", self.record.longest_lease_ms),
             });
         }
@@ -200,7 +200,7 @@ impl Cluster {
 }
 
 impl Members {
-    /// Forgets a node and its record, and has the planner look at every keyspace anew.
+    /// Removes a node and its record, and has the planner look at every keyspace.
     pub(super) fn remove(
         &mut self,
         at: Moment,
@@ -209,7 +209,7 @@ impl Members {
         guard: &mut PlannerGuard,
         outbox: &mut Outbox,
     ) {
-        keyspaces.wake_replicas_of(id);
+        keyspaces.enqueue_replicas_of(id);
         self.nodes.remove(id);
         guard.losses.returned(id);
         outbox.changed_orders.remove(id);

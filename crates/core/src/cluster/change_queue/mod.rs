@@ -1,19 +1,17 @@
-//! Which changes of approved plans one decision tries to begin: as many as it has time for, and none of which it is
-//! known that it cannot.
+//! Which changes of approved plans one decision tries to begin.
 //!
-//! A change is tried once when it comes. One that cannot begin is queued under what it waits for ([`Until`]), and is tried
-//! again when there is room for it there; it is not tried again in every decision.
+//! A decision tries each new change once. A change that cannot begin waits for something ([`Until`]); decisions try it again
+//! when that has come, and not before.
 //!
 //! | a change                                     | is tried                                                    |
 //! |----------------------------------------------|-------------------------------------------------------------|
-//! | has not been tried                           | plan after plan, the most urgent first                      |
-//! | adds a replica on a node with enough loads   | when that node has room, as many as there is room for       |
-//! | waits as there are enough moves, or bytes    | when there may be more of them                              |
-//! | waits for anything else                      | in every decision so many, round and round                  |
+//! | is new                                       | plan after plan, the most urgent first                      |
+//! | waits for a node that loads enough replicas  | when that node may load more, as many as it may             |
+//! | waits for moves or bytes under the throttle  | when the throttle lets more begin                           |
+//! | waits for any other change                   | round robin, so many in each decision                       |
 //!
-//! What is tried in one decision is tried in the order of the plans. So nothing waits for longer than a bounded number of
-//! decisions once it could begin, however much else waits (B7, L4). Nothing of this is stored: a new coordinator tries
-//! everything once.
+//! Each decision tries its changes in the order of the plans. So a change that can begin does so after a bounded number of
+//! decisions, however many others wait (B7, L4). The queue is not stored: a new coordinator tries every change once.
 
 use crate::base::id::PlanId;
 use crate::base::name::NodeId;
@@ -40,7 +38,7 @@ pub(super) enum Until {
     /// The meter of the keyspace lets bytes be copied again.
     Bytes,
     /// Something else changes: the queue tries it again when anything has happened in the keyspace.
-    Anything,
+    AnyChange,
 }
 
 /// The changes that have not begun, by what they wait for.
@@ -49,18 +47,18 @@ pub(super) struct ChangeQueue {
     /// The first change of each plan that has not been tried.
     untried: BTreeMap<PlanId, usize>,
     waiting: BTreeMap<Until, BTreeSet<ChangeRef>>,
-    /// Where those that wait for anything else go on.
+    /// Where the next decision goes on with those that wait for [`Until::AnyChange`].
     next: Option<ChangeRef>,
-    /// How many of those have not been tried since something happened.
+    /// How many of those are left to try since something happened.
     left: usize,
 }
 
 /// What one decision tries.
 #[derive(Debug, Default)]
 pub(super) struct Due {
-    /// In order; each with what it has waited for, if it was tried before.
+    /// In order, each with what it waited for; none if it is new.
     pub(super) changes: Vec<(ChangeRef, Option<Until>)>,
-    /// There is more to try.
+    /// Whether more is left to try.
     pub(super) is_cut_short: bool,
 }
 
@@ -75,16 +73,16 @@ impl ChangeRef {
 }
 
 impl Until {
-    /// Whether no more are tried at once than there is room for.
+    /// Whether only so many of its changes are tried as may begin.
     pub(super) fn is_room(&self) -> bool {
         matches!(self, Until::Loads { .. } | Until::Moves)
     }
 }
 
 impl ChangeQueue {
-    /// What is tried now of `plans`, the most urgent first, where `room` says how many of those that wait for something
-    /// may begin. `anew` when something has happened since the last time.
-    pub(super) fn due(&mut self, plans: &[&Plan], anew: bool, room: impl Fn(&Until) -> usize) -> Due {
+    /// The changes of `plans` to try now, the most urgent first. `room` says how many that wait for something may begin, and
+    /// `has_news` whether something has happened since the last call.
+    pub(super) fn due(&mut self, plans: &[&Plan], has_news: bool, room: impl Fn(&Until) -> usize) -> Due {
         let mut due = Due::default();
         let mut most = limits::CHANGES_TRIED;
         for plan in plans {
@@ -97,21 +95,21 @@ impl ChangeQueue {
         }
         let plans: BTreeSet<PlanId> = plans.iter().map(|plan| plan.id).collect();
         let mut most = limits::CHANGES_TRIED;
-        for (until, changes) in self.waiting.iter().filter(|(until, _)| **until != Until::Anything) {
+        for (until, changes) in self.waiting.iter().filter(|(until, _)| **until != Until::AnyChange) {
             let ready = allowed(changes, None, &plans).take(room(until).min(most));
             let before = due.changes.len();
             due.changes.extend(ready.map(|change| (change, Some(until.clone()))));
             most -= due.changes.len() - before;
             due.is_cut_short |= most == 0;
         }
-        self.anything(&plans, anew, &mut due);
+        self.due_after_any_change(&plans, has_news, &mut due);
         due.changes.sort();
         due
     }
 
-    fn anything(&mut self, plans: &BTreeSet<PlanId>, anew: bool, due: &mut Due) {
-        let Some(changes) = self.waiting.get(&Until::Anything) else { return };
-        self.left = if anew { changes.len() } else { self.left.min(changes.len()) };
+    fn due_after_any_change(&mut self, plans: &BTreeSet<PlanId>, has_news: bool, due: &mut Due) {
+        let Some(changes) = self.waiting.get(&Until::AnyChange) else { return };
+        self.left = if has_news { changes.len() } else { self.left.min(changes.len()) };
         let behind = allowed(changes, self.next, plans);
         let before =
             allowed(changes, None, plans).take_while(|change| self.next.is_some_and(|next| *change < next));
@@ -120,10 +118,10 @@ impl ChangeQueue {
             if tried.len() < limits::CHANGES_TRIED { 0 } else { self.left.saturating_sub(tried.len()) };
         self.next = tried.last().map(|last| ChangeRef { index: last.index + 1, ..*last });
         due.is_cut_short |= self.left > 0;
-        due.changes.extend(tried.into_iter().map(|change| (change, Some(Until::Anything))));
+        due.changes.extend(tried.into_iter().map(|change| (change, Some(Until::AnyChange))));
     }
 
-    /// A change was tried that had waited for `before`, and waits for `now`; for nothing when it has begun, or never will.
+    /// Notes that a change was tried: it waited for `before`, and waits for `now`, which is none if it began or never will.
     pub(super) fn note(&mut self, change: ChangeRef, before: Option<&Until>, now: Option<Until>) {
         match before {
             None => drop(self.untried.insert(change.plan, change.index + 1)),
@@ -142,12 +140,12 @@ impl ChangeQueue {
         }
     }
 
-    /// Whether any change waits for that.
+    /// Whether a change waits for `until`.
     pub(super) fn has(&self, until: &Until) -> bool {
         self.waiting.contains_key(until)
     }
 
-    /// A plan is over: nothing of it waits, whatever did.
+    /// Removes the changes of a plan that is over.
     pub(super) fn forget(&mut self, plan: PlanId) {
         self.untried.remove(&plan);
         self.waiting.retain(|_, changes| {
@@ -157,7 +155,7 @@ impl ChangeQueue {
     }
 }
 
-/// Those of `plans`, from `first` on. All that another plan has there is passed in one step.
+/// The changes of `plans`, from `first` on. Passes all changes of another plan in one step.
 fn allowed<'a>(
     changes: &'a BTreeSet<ChangeRef>,
     first: Option<ChangeRef>,

@@ -55,7 +55,7 @@ fn b7_what_waits_for_anything_is_tried_within_a_bounded_number_of_decisions() {
     for pass in 0..3 {
         let (mut seen, mut decisions) = (BTreeSet::new(), 0);
         for anew in std::iter::once(true).chain(std::iter::repeat(false)) {
-            let (tried, is_cut_short) = decide(&mut queue, &plans, anew, 0, |_| Until::Anything);
+            let (tried, is_cut_short) = decide(&mut queue, &plans, anew, 0, |_| Until::AnyChange);
             assert!(tried.len() <= 3 * limits::CHANGES_TRIED && tried.is_sorted(), "pass {pass}");
             seen.extend(tried);
             decisions += 1;
@@ -66,7 +66,7 @@ fn b7_what_waits_for_anything_is_tried_within_a_bounded_number_of_decisions() {
         assert_eq!((seen.len(), decisions), (all, 3), "pass {pass}");
     }
     // Nothing has happened since: what is tried is as much, and nobody is called again.
-    let (tried, is_cut_short) = decide(&mut queue, &plans, false, 0, |_| Until::Anything);
+    let (tried, is_cut_short) = decide(&mut queue, &plans, false, 0, |_| Until::AnyChange);
     assert_eq!((tried.len(), is_cut_short), (limits::CHANGES_TRIED, false));
 }
 

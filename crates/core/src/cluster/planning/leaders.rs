@@ -32,7 +32,7 @@ impl Cluster {
     pub(super) fn spread_leaders(&self, at: Moment, keyspace: &KeyspaceState, desired: &mut DesiredChanges) {
         let is_replicated = keyspace.record.keyspace.ownership == Ownership::Replicated;
         let is_calm = !is_replicated || self.leads_rest_from(keyspace) <= at.now;
-        if !desired.is_empty() || !keyspace.settling.unsettled.is_empty() || !is_calm {
+        if !desired.is_empty() || !keyspace.queue.unsettled.is_empty() || !is_calm {
             desired.leads_wait = is_replicated;
             return;
         }
@@ -139,7 +139,7 @@ impl KeyspaceState {
     /// The map has changed, so leads that are to be spread wait for a while, and for what settles.
     pub(in crate::cluster) fn note_map_changed(&mut self, at: Moment) {
         self.planning.changed_at = at.now;
-        if self.planning.leads_wait && self.settling.unsettled.is_empty() {
+        if self.planning.leads_wait && self.queue.unsettled.is_empty() {
             self.planning.plan_due = self.planning.plan_due.min(at.now + limits::LEADS_CALM_MS);
         }
     }

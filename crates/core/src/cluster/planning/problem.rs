@@ -86,7 +86,7 @@ impl Cluster {
     ) -> Avoided<'a> {
         let (mut avoided, mut if_possible) = (Avoided::new(), Avoided::new());
         keyspace.overdue.avoid.keys().for_each(|(shard, node)| avoided.entry(*shard).or_default().push(node));
-        for shard in keyspace.settling.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
+        for shard in keyspace.queue.unsettled.iter().filter_map(|id| keyspace.map.shard(*id)) {
             let stays = keyspace.overdue.is_taken_over(shard);
             let leaving = shard.replicas.iter().filter(|r| r.state == ReplicaState::Unload);
             let list = if stays { &mut avoided } else { &mut if_possible };
@@ -151,7 +151,7 @@ impl Cluster {
     fn standing(&self, at: Moment, keyspace: &KeyspaceState, node: &NodeState) -> Standing {
         match node.signs.health(at.now, &self.settings) {
             Health::Down | Health::Left => Standing::Keeps,
-            _ if node.cut_off => Standing::Drains,
+            _ if node.long_unreachable => Standing::Drains,
             _ if node.is_to_be_emptied() && !planted::is(Planted::L8) => Standing::Drains,
             _ if node.revoked && keyspace.record.keyspace.ownership == Ownership::Exclusive => {
                 Standing::Drains
@@ -167,9 +167,8 @@ impl Cluster {
     /// the leader gets no lease, and so cannot serve; and one that hands over to a leader which should long have begun to
     /// serve, as it stays until a leader serves.
     pub(super) fn is_busy(&self, keyspace: &KeyspaceState, shard: &Shard, waiting: &[&Change]) -> bool {
-        let goes_on =
-            || keyspace.settling.unsettled.contains(&shard.id) && self.is_under_way(keyspace, shard);
-        !waiting.is_empty() || keyspace.settling.forming.contains_key(&shard.id) || goes_on()
+        let goes_on = || keyspace.queue.unsettled.contains(&shard.id) && self.is_under_way(keyspace, shard);
+        !waiting.is_empty() || keyspace.queue.forming.contains_key(&shard.id) || goes_on()
     }
 
     fn is_under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> bool {

@@ -303,7 +303,7 @@ impl Cluster {
         }
         run.heard = survey.heard;
         let keyspace = self.keyspaces.get_mut(name)?;
-        survey.short.drain(..).for_each(|id| keyspace.settling.note_news(id));
+        survey.short.drain(..).for_each(|id| keyspace.queue.enqueue(id));
         run.proposals = keyspace.reshape(at, std::mem::take(&mut survey.carried), &mut self.outbox);
         let keyspace = self.keyspaces.get(name)?;
         let input = self.planning_input(at, keyspace, *survey, &run.proposals);

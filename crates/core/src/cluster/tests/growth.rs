@@ -19,13 +19,13 @@ fn dearest_decision(test: &mut TestCluster) -> Work {
         transaction[..8].copy_from_slice(&(test.now * 1_000 + number).to_be_bytes());
         let wake = test.cluster.decide(test.at(), TransactionId(transaction));
         let after = test.cluster.work_done();
-        dearest.settled = dearest.settled.max(after.settled - before.settled);
-        dearest.woken = dearest.woken.max(after.woken - before.woken);
+        dearest.reconciled = dearest.reconciled.max(after.reconciled - before.reconciled);
+        dearest.enqueued = dearest.enqueued.max(after.enqueued - before.enqueued);
         dearest.planned = dearest.planned.max(after.planned - before.planned);
         // What is much of the one and much of the other is not done in one decision.
-        let (settled, planned) = (after.settled - before.settled, after.planned - before.planned);
-        let is_little = 2 * limits::SHARDS_SETTLED as u64 / 3 > settled;
-        assert!(planned == 0 || is_little, "{settled} settled and {planned} planned at {}", test.now);
+        let (reconciled, planned) = (after.reconciled - before.reconciled, after.planned - before.planned);
+        let is_little = 2 * limits::SHARDS_RECONCILED as u64 / 3 > reconciled;
+        assert!(planned == 0 || is_little, "{reconciled} reconciled and {planned} planned at {}", test.now);
         if wake.0 > test.now {
             return dearest;
         }
@@ -43,10 +43,10 @@ fn settled(shards: u32, nodes: usize) -> TestCluster {
 
 #[test]
 fn b7_a_decision_looks_at_a_bounded_number_of_shards_and_all_get_their_turn() {
-    let shards = 3 * limits::SHARDS_SETTLED as u32;
+    let shards = 3 * limits::SHARDS_RECONCILED as u32;
     let mut test = TestCluster::new(keyspace(shards), slots(shards));
     let first = dearest_decision(&mut test);
-    assert!(first.settled <= limits::SHARDS_SETTLED as u64, "the first decision: {first:?}");
+    assert!(first.reconciled <= limits::SHARDS_RECONCILED as u64, "the first decision: {first:?}");
     (0..3).for_each(|number| test.join(&format!("n{number}")));
     for _ in 0..30 {
         test.now += 100;
@@ -55,8 +55,8 @@ fn b7_a_decision_looks_at_a_bounded_number_of_shards_and_all_get_their_turn() {
             test.beat(&name);
         }
         let work = dearest_decision(&mut test);
-        let most = 2 * limits::SHARDS_SETTLED.max(limits::CHANGES_BEGUN) as u64;
-        assert!(work.settled <= most, "at {}: {work:?}", test.now);
+        let most = 2 * limits::SHARDS_RECONCILED.max(limits::CHANGES_BEGUN) as u64;
+        assert!(work.reconciled <= most, "at {}: {work:?}", test.now);
     }
     assert_eq!(test.served().len(), shards as usize);
 }
@@ -175,13 +175,13 @@ fn b7_a_batch_of_beats_grants_a_bounded_number_of_shards_and_all_get_their_grant
     let mut test = settled(shards, 1).restart_coordinator();
     test.beat(&node("n0"));
     let waiting =
-        |test: &TestCluster| test.cluster.keyspaces().values().next().unwrap().settling.ungranted.len();
+        |test: &TestCluster| test.cluster.keyspaces().values().next().unwrap().queue.ungranted.len();
     assert_eq!(waiting(&test), shards as usize);
     let at = test.at();
     for granted in [limits::SHARDS_GRANTED, 500, 0] {
         let before = waiting(&test);
         test.cluster.outbox.writes.clear();
-        test.cluster.grant_at_once(at);
+        test.cluster.grant_before_commit(at);
         assert_eq!(before - waiting(&test), granted);
     }
     test.run(1_000);
@@ -192,12 +192,12 @@ fn b7_a_batch_of_beats_grants_a_bounded_number_of_shards_and_all_get_their_grant
 fn b7_what_happens_to_one_node_wakes_what_that_node_holds() {
     let mut test = settled(400, 20);
     let held = test.cluster.nodes()[&node("n3")].held() as u64;
-    let before = test.cluster.work_done().woken;
+    let before = test.cluster.work_done().enqueued;
     test.kill("n3");
     test.run(4_000);
-    let woken = test.cluster.work_done().woken - before;
+    let enqueued = test.cluster.work_done().enqueued - before;
     // It is suspect, its lease lapses, it is dead.
-    assert!(held > 0 && (held..=4 * held).contains(&woken), "{woken} for {held}");
+    assert!(held > 0 && (held..=4 * held).contains(&enqueued), "{enqueued} for {held}");
     assert_eq!(test.served().len(), 400);
 }
 
@@ -243,10 +243,10 @@ fn b9_pods_that_came_and_went_are_forgotten_and_no_incarnation_is_given_out_agai
     assert!(test.cluster.nodes().len() > 20, "they are remembered for a while");
     let latest = test.cluster.nodes().values().map(|node| node.record.incarnation).max();
     test.now += limits::DEAD_NODE_MS;
-    test.cluster.times.promised = Millis(test.now);
+    test.cluster.times.decision_due = Millis(test.now);
     test.run(5_000);
     test.now += limits::DEAD_NODE_MS;
-    test.cluster.times.promised = Millis(test.now);
+    test.cluster.times.decision_due = Millis(test.now);
     test.run(5_000);
     let names: Vec<_> = test.cluster.nodes().keys().map(ToString::to_string).collect();
     assert_eq!(names, ["n0", "n1"]);

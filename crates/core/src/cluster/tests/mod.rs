@@ -1,19 +1,19 @@
 //! Scenarios of a whole cluster on simulated time, each short enough to be followed by hand.
 
-mod ahead;
 mod crash_loop;
 mod disk;
 mod disks;
 mod durable;
 mod durable_reshard;
+mod during_commit;
 mod events;
 mod fixed;
 mod growth;
 mod guard;
 mod interrupted;
 mod kept;
+mod later_maps;
 mod leads;
-mod meanwhile;
 mod moves;
 mod overdue;
 mod planning;

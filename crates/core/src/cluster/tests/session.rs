@@ -87,7 +87,7 @@ fn z1_where_the_token_was_lost_the_first_that_comes_back_is_taken() {
     let answer = test.cluster.register(at, none);
     assert!(matches!(answer, Err(RegisterError::WrongToken(_))), "no token is nobody's: {answer:?}");
     let _ = test.cluster.take_outbox();
-    assert!(test.cluster.resume_meanwhile(at, back.clone()).is_err(), "it changes what is stored");
+    assert!(test.cluster.resume_during_commit(at, back.clone()).is_err(), "it changes what is stored");
     test.cluster.register(at, back.clone()).unwrap();
     let writes = test.cluster.take_outbox().writes;
     let stored = writes

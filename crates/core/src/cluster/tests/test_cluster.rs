@@ -512,13 +512,8 @@ impl TestCluster {
         for keyspace in self.cluster.keyspaces.by_name.values() {
             let scanned = Hosted::of(&keyspace.map);
             assert_eq!(keyspace.hosted.table(), scanned.table(), "what nodes hold, at {}", self.now);
-            let unsettled = keyspace.settling.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
-            assert_eq!(
-                keyspace.settling.under_way,
-                Counts::of(unsettled),
-                "what is under way, at {}",
-                self.now
-            );
+            let unsettled = keyspace.queue.unsettled.iter().filter_map(|id| keyspace.map.shard(*id));
+            assert_eq!(keyspace.queue.under_way, Counts::of(unsettled), "what is under way, at {}", self.now);
         }
         let now = self.cluster.records();
         assert!(in_order(&now) == in_order(&self.disk), "at {}: {now:#?}", self.now);

@@ -1,12 +1,12 @@
-//! The handover of a shard: from "this is in the map and this is what the workers report" to the next
-//! change of the map, and to who may own the shard now.
+//! The handover of a shard between replicas. [`reconcile`] reads the map and the reports of workers, and makes the next change of
+//! the map; [`is_granted`] says whether the leader may begin.
 //!
-//! It keeps nothing. Every step follows from the map and the reports alone, so a handover that is run
-//! again from any point (a new coordinator, a doubled message) ends the same (O9).
+//! This module keeps no state. Every step follows from the map and the reports alone, so a handover that is run
+//! again from any point (a new coordinator, a doubled message) ends the same (O9). `planted::is(…)` is false outside tests.
 //!
-//! A move of a leader from A to B, exclusive (one line = one commit; make before break, O11):
+//! A move of a leader from A to B in an exclusive keyspace. Each line is one new map; B is ready before A leaves (O11):
 //!
-//! | map: A, B                       | until                                   | meanwhile                       |
+//! | map                             | stays until                             | meanwhile                       |
 //! |---------------------------------|-----------------------------------------|---------------------------------|
 //! | A `Live` leads, B `Load`        | B reports `Ready`                       | A serves, B copies              |
 //! | A `Unload`, B `Live` leads, e+1 | A reports `Unloaded` at e+1, B `Serving`| A forwards; B waits for its grant|
@@ -14,35 +14,36 @@
 //! | B `Live` leads                  |                                         |                                 |
 //!
 //! The **grant** (O1, O5): B may begin at epoch e+1 when each replica that may have led before, of this shard or of a
-//! parent that has not gone yet, has carried out an order of epoch e+1, or has certainly lost its lease, or has never
-//! led. In eventual and replicated mode none of that is needed. In a durable keyspace the last writes of the parents must be
-//! there, too, and after a restore the copies must have been compared. [`is_granted`] computes it; it is not stored.
+//! parent that is still in the map, has carried out an order of epoch e+1, or has certainly lost its lease, or has never
+//! led. Eventual and replicated mode need none of that. In a durable keyspace a replica with the parents' last writes must be
+//! there, too, and after a restore the coordinator must have compared the copies. The grant is computed, not stored.
 //!
-//! What one replica of a serving shard becomes, first match wins:
+//! The next step of one replica of a serving shard; the first line that matches counts:
 //!
-//! | state         | seen                                    | next                                            |
+//! | state         | if                                      | it becomes                                      |
 //! |---------------|-----------------------------------------|-------------------------------------------------|
-//! | any           | its incarnation has ended, not durable  | removed                                         |
+//! | any           | not durable, and its incarnation has ended | removed                                      |
 //! | `Load`        | `Ready`; eventual or exclusive          | `Live`; the replica that it replaces: `Unload`; it leads if that one led, or the shard has no leader |
 //! | `Load`        | `Ready`; replicated, no in-sync set yet | `Live`; it is the in-sync set, and leads (`replicated::begin`) |
-//! | `Load`        | `Ready`; replicated, with an in-sync set | as it is, until its leader asks it into the set ([`replicated`]) |
+//! | `Load`        | `Ready`; replicated, with an in-sync set | `Load` still, until its leader asks it into the set ([`replicated`]) |
 //! | `Load`        | `Failed` too often, or overdue          | `UnloadFinal`: the planner tries another node   |
-//! | `Live`        | the shard has no leader, it serves or is the first live one | leads                       |
-//! | `Live`        | replicated; leads, neither its followers nor the coordinator hear it, a follower serves | the follower leads; it leaves the in-sync set, and goes to `Load` |
-//! | `Live`        | leads and `Failed`, silent or overdue, a follower serves | the follower leads             |
-//! | `Live`        | leads, its node takes no writes, and a follower serves on one that does | the follower leads |
-//! | `Live`        | leads and is overdue, its followers wait for it ([`stored`]) | one of them leads |
-//! | `Unload`      | `Unloaded`; the leader serves and is heard, or none ever led; replicated: the in-sync set has all | `UnloadFinal` |
+//! | `Live`        | the shard has no leader; it serves, or is the first in `Live` | the leader                |
+//! | `Live`        | replicated; it leads, neither its followers nor the coordinator hear it, a follower serves | `Load`, out of the in-sync set; the follower leads |
+//! | `Live`        | it leads and is `Failed`, silent or overdue, a follower serves | a follower; the other one leads |
+//! | `Live`        | it leads, its node takes no writes, a follower serves on a node that does | a follower; the other one leads |
+//! | `Live`        | it leads and is overdue, its followers wait for it ([`stored`]) | a follower; one of the others leads |
+//! | `Unload`      | `Unloaded`; the leader serves and is heard, or no replica ever led; replicated: enough members of the in-sync set live | `UnloadFinal` |
 //! | `UnloadFinal` | `Dropped`, or overdue                   | removed                                         |
 //!
-//! Overdue is a step that its worker has not reported within the step's time limit, see `cluster/overdue.rs`. In eventual and
-//! replicated mode an overdue `Unload` counts as `Unloaded`; in exclusive mode never, as no successor may begin before (O1).
+//! `Ready`, `Failed`, `Unloaded` and `Dropped` are what its worker reports ([`Phase`]). A replica is overdue if its worker has
+//! not reported a step within the step's time limit (`cluster/overdue.rs`). In eventual and replicated mode an overdue `Unload`
+//! counts as `Unloaded`; in exclusive mode never, as no successor may begin before (O1).
 //!
-//! In a durable keyspace a replica whose incarnation has ended stays, and a child begins with its parents' last writes
-//! only: see [`stored`].
+//! In a durable keyspace a replica whose incarnation has ended stays in the map, and a child begins only with its parents' last
+//! writes: see [`stored`].
 //!
-//! Splits and merges are the same steps with other bounds: see [`settle_children`] and `settle_closing`. A
-//! partition that was unregistered only unloads: see `unload_all`.
+//! In a split or merge the children prepare in stage *forming* ([`reconcile_children`]), and after the switch the parents hand
+//! over in stage *closing* (`reconcile_closing`). A partition that a person unregistered only unloads (`unload_all`).
 
 mod replicated;
 mod stored;
@@ -63,12 +64,12 @@ use crate::node::exchange::Phase;
 pub enum DiskState {
     /// Its node has not come back, or is not proven yet.
     Away,
-    /// Its node is back, in this start, and has it stored.
+    /// Its node is back, as this incarnation, and has it stored.
     Intact(Incarnation),
-    /// Its node is back and has it stored; the coordinator's state was restored since it was written, and another copy may be
-    /// a later one: its node is away, or it was taken up before.
+    /// Its node is back and has it stored. But the coordinator's state was restored since, and another copy may be later: one
+    /// whose node is away, or that has begun since the restore.
     Unproven,
-    /// The same, and another node has stored a later copy.
+    /// As `Unproven`, and another node has stored a later copy.
     Overtaken,
     /// Its node is back, and some of it cannot be read.
     Damaged,
@@ -76,17 +77,17 @@ pub enum DiskState {
     Gone,
 }
 
-/// What comes before another replica may lead a shard that is led.
+/// What has to happen before another replica, the heir, may lead a replicated shard in the place of its leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HandOver {
-    /// Nothing, or nothing more.
+pub enum TransferStep {
+    /// Nothing: the coordinator may change the leader.
     Done,
-    /// The coordinator must order its leader to hand over.
+    /// The coordinator has to order the leader to hand over.
     Due,
-    /// Its leader hands over, or it is not known yet whether that replica's process is silent.
+    /// The leader hands over; or the coordinator does not know yet whether the heir is silent.
     UnderWay,
-    /// That replica's process is silent: it must not lead.
-    InVain,
+    /// The process of the heir is silent: it must not lead.
+    HeirSilent,
 }
 
 /// What the coordinator sees of a keyspace's replicas. Reports of one incarnation only, the one in the map.
@@ -133,9 +134,9 @@ pub trait ReplicaView {
     fn wish(&self, _leader: PlacementId) -> Option<(Configuration, &[PlacementId])> {
         None
     }
-    /// What comes before the replica `heir` may lead a replicated shard in the place of its leader.
-    fn hand_over(&self, _shard: &Shard, _heir: PlacementId) -> HandOver {
-        HandOver::Done
+    /// See [`TransferStep`].
+    fn transfer_step(&self, _shard: &Shard, _heir: PlacementId) -> TransferStep {
+        TransferStep::Done
     }
     /// Whether the followers of a replicated shard do not hear its leader, and the coordinator does not, either.
     fn is_silenced(&self, _shard: &Shard, _leader: &Replica) -> bool {
@@ -157,7 +158,7 @@ pub trait ReplicaView {
     fn has_never_led(&self, _placement: PlacementId) -> bool {
         false
     }
-    /// Failed loads of a replica that found no source, as its shard was unserved.
+    /// Failed loads that do not count, as the replica had no source to load from.
     fn excused_attempts(&self, _placement: PlacementId) -> u32 {
         0
     }
@@ -170,7 +171,7 @@ pub trait ReplicaView {
     fn may_be_later(&self, _shard: &Shard, _replica: &Replica) -> bool {
         false
     }
-    /// Whether its worker should long have taken the step out of that state.
+    /// Whether its worker has not taken the step out of that state within its time limit.
     fn is_overdue(&self, _placement: PlacementId, _state: ReplicaState) -> bool {
         false
     }
@@ -182,7 +183,7 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool
     {
         return false;
     }
-    // The replicas of a replicated shard settle it among themselves, also while no coordinator is there.
+    // The members of a replicated shard decide it themselves, also while no coordinator is there.
     if view.ownership() != Ownership::Exclusive || planted::is(Planted::O5) {
         return true;
     }
@@ -199,27 +200,27 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool
             .all(|parent| parent.replicas.iter().filter(may_own).all(|r| released(parent, r)))
 }
 
-/// Parents that the shard was split or merged from and that have not gone yet.
+/// The parents of a shard that are still in the map.
 pub(crate) fn closing_parents<'a>(shard: &'a Shard, map: &'a ShardMap) -> impl Iterator<Item = &'a Shard> {
     let parents = if planted::is(Planted::O8) { &[] } else { shard.parents() };
     parents.iter().filter_map(|parent| map.shard(*parent))
 }
 
-/// Takes every step that `id` is ready for. Calling it again without news changes nothing.
-pub fn settle(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+/// Takes every step for which shard `id` is ready. A second call without news changes nothing.
+pub fn reconcile(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let stage = edit.shard(id)?.stage().clone();
     match &stage {
         _ if planted::is(Planted::LastCopy) => remove_ended(edit, id, view)?,
         Stage::Serving if view.awaits_comparison(edit.shard(id)?) => return Ok(()),
-        // A replica that begins anew takes its next step in the next commit.
-        Stage::Serving if view.is_durable() && stored::settle_ended(edit, id, view)? => return Ok(()),
+        // A replica that goes on with another process takes its next step in the next map.
+        Stage::Serving if view.is_durable() && stored::reconcile_ended(edit, id, view)? => return Ok(()),
         Stage::Serving | Stage::Closing(_) if view.is_durable() => {}
         _ => remove_ended(edit, id, view)?,
     }
     match stage {
-        Stage::Serving => settle_serving(edit, id, view),
-        Stage::Forming(siblings) => settle_children(edit, id, &siblings, view),
-        Stage::Closing(children) => settle_closing(edit, id, &children, view),
+        Stage::Serving => reconcile_serving(edit, id, view),
+        Stage::Forming(siblings) => reconcile_children(edit, id, &siblings, view),
+        Stage::Closing(children) => reconcile_closing(edit, id, &children, view),
         Stage::Removing => unload_all(edit, id, view),
     }
 }
@@ -230,10 +231,10 @@ fn remove_ended(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Res
     gone.into_iter().try_for_each(|placement| edit.remove_replica(id, placement))
 }
 
-fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+fn reconcile_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let is_replicated = view.ownership() == Ownership::Replicated;
     if is_replicated {
-        if replicated::settle_wish(edit, id, view)? {
+        if replicated::reconcile_wish(edit, id, view)? {
             return Ok(());
         }
         replicated::fill_members(edit, id, view)?;
@@ -244,8 +245,8 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> R
         if view.has_ended(&replica.node, replica.incarnation) && view.is_durable() {
             continue;
         }
-        if !replicated::settle_read_replica(edit, id, &replica, view)? {
-            settle_replica(edit, id, &replica, view)?;
+        if !replicated::reconcile_read_replica(edit, id, &replica, view)? {
+            reconcile_replica(edit, id, &replica, view)?;
         }
     }
     if edit.shard(id)?.leader().is_none() {
@@ -259,7 +260,7 @@ fn settle_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> R
 }
 
 /// The next step of one replica of a serving shard: see the table of the module.
-fn settle_replica(
+fn reconcile_replica(
     edit: &mut Edit<'_>,
     id: ShardId,
     replica: &Replica,
@@ -275,7 +276,7 @@ fn settle_replica(
             }
         }
         (ReplicaState::Load, Some(Phase::Ready)) => promote(edit, id, replica, view)?,
-        (ReplicaState::Load, _) if is_in_vain(replica, view) && has_source(shard, view) => {
+        (ReplicaState::Load, _) if load_is_given_up(replica, view) && has_source(shard, view) => {
             edit.leave(id, placement)?;
         }
         (ReplicaState::Live, _)
@@ -291,18 +292,18 @@ fn settle_replica(
                 edit.lead(id, next)?;
             }
         }
-        // Where no other could take writes, either, it stays: reads want a leader, and one that begins has to write.
+        // If no other node takes writes either, it still leads: reads need a leader, and a new leader has to write.
         (ReplicaState::Live, _) if replica.role == Role::Leader && view.takes_no_writes(&replica.node) => {
             let next = serving(shard, placement, view).find(|r| is_better_off(r, view)).map(|r| r.placement);
             next.map_or(Ok(()), |next| edit.lead(id, next))?;
         }
-        (ReplicaState::Unload, _) if has_let_go(replica, view) => {
+        (ReplicaState::Unload, _) if is_unloaded(replica, view) => {
             let targets_have_all = !is_replicated || replicated::targets_have_all(shard, view);
             if is_known_to_serve(shard, view) && targets_have_all || shard.epoch == Epoch(0) {
                 edit.step(id, placement, ReplicaState::UnloadFinal)?;
             }
         }
-        (ReplicaState::UnloadFinal, _) if is_gone(replica, view) => edit.remove_replica(id, placement)?,
+        (ReplicaState::UnloadFinal, _) if is_dropped(replica, view) => edit.remove_replica(id, placement)?,
         (
             ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal,
             Some(
@@ -327,8 +328,8 @@ fn cannot_lead(leader: &Replica, phase: Option<&Phase>, view: &dyn ReplicaView) 
         || view.is_overdue(leader.placement, ReplicaState::Live)
 }
 
-/// Whether loading it there is given up.
-fn is_in_vain(replica: &Replica, view: &dyn ReplicaView) -> bool {
+/// Whether the coordinator gives up to load a replica on its node.
+fn load_is_given_up(replica: &Replica, view: &dyn ReplicaView) -> bool {
     has_failed_too_often(replica, view) || view.is_overdue(replica.placement, ReplicaState::Load)
 }
 
@@ -336,7 +337,7 @@ fn has_failed_too_often(replica: &Replica, view: &dyn ReplicaView) -> bool {
     match view.phase(replica.placement) {
         Some(Phase::Failed(failure)) => {
             let excused = view.excused_attempts(replica.placement);
-            // Of what is damaged the first attempt says what the last one would. While no other replica is there, it stays.
+            // A second attempt would find the same damage. `u32::MAX`: no other replica can be copied from, so this one stays.
             let is_hopeless = failure.damaged && excused < u32::MAX;
             is_hopeless || failure.attempts.saturating_sub(excused) >= view.load_attempts()
         }
@@ -344,35 +345,33 @@ fn has_failed_too_often(replica: &Replica, view: &dyn ReplicaView) -> bool {
     }
 }
 
-/// Whether a replica has a source to load from. In a durable keyspace, one that finds its source away waits for it:
-/// what it has stored may yet be wanted.
+/// Whether replicas of a shard have a source to load from. In a durable keyspace they wait for one, as the data exists.
 fn has_source(shard: &Shard, view: &dyn ReplicaView) -> bool {
     !view.is_durable() || !shard.had_data() || leader_serves(shard, view)
 }
 
-/// Whether nothing of it runs any more, or its overdue unloading is not awaited.
-fn has_let_go(replica: &Replica, view: &dyn ReplicaView) -> bool {
+/// Whether nothing of the replica runs any more, or the coordinator no longer waits for that.
+fn is_unloaded(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let overdue = || view.is_overdue(replica.placement, ReplicaState::Unload);
-    // Only an exclusive successor must not begin before. A replica of a replicated shard has left the in-sync set before it
-    // unloads.
+    // In exclusive mode the successor must not begin before.
     matches!(view.phase(replica.placement), Some(Phase::Unloaded | Phase::Kept | Phase::Dropped))
         || (view.ownership() != Ownership::Exclusive && overdue())
 }
 
-/// Whether its data is deleted, or not waited for any longer.
-fn is_gone(replica: &Replica, view: &dyn ReplicaView) -> bool {
+/// Whether the data of the replica is deleted, or the coordinator no longer waits for that.
+fn is_dropped(replica: &Replica, view: &dyn ReplicaView) -> bool {
     view.phase(replica.placement) == Some(&Phase::Dropped)
         || view.is_overdue(replica.placement, ReplicaState::UnloadFinal)
 }
 
-/// The live replica that should lead in the place of `except`: one that is known to serve, and takes writes if one of them does.
+/// The replica that should lead in the place of `except`: one that serves, if possible on a node that takes writes.
 fn successor(shard: &Shard, except: PlacementId, view: &dyn ReplicaView) -> Option<PlacementId> {
     let serving = || serving(shard, except, view);
     let next = serving().find(|r| !view.takes_no_writes(&r.node)).or_else(|| serving().next());
     next.map(|r| r.placement)
 }
 
-/// The live replicas beside `except` that are known to serve, and could lead.
+/// The replicas other than `except` that are known to serve, and could lead.
 fn serving<'a>(
     shard: &'a Shard,
     except: PlacementId,
@@ -385,7 +384,7 @@ fn serving<'a>(
     shard.copies().filter(move |r| r.placement != except).filter(serves)
 }
 
-/// Whether a replica is better off with a lead than one whose node takes no writes.
+/// Whether a replica can lead better than one whose node takes no writes.
 fn is_better_off(replica: &Replica, view: &dyn ReplicaView) -> bool {
     !view.takes_no_writes(&replica.node) && view.sends_heartbeats(&replica.node, replica.incarnation)
 }
@@ -406,8 +405,8 @@ fn is_known_to_serve(shard: &Shard, view: &dyn ReplicaView) -> bool {
         && shard.leader().is_some_and(|leader| view.sends_heartbeats(&leader.node, leader.incarnation))
 }
 
-/// A replica that is ready begins to serve, and what it replaces begins to leave. While one change of
-/// leader is under way the next one waits, so that the one in the middle has really owned the shard.
+/// A replica that is ready begins to serve, and the one that it replaces begins to unload. While one change of leader is under
+/// way the next one waits, so that each leader has really owned the shard.
 fn promote(
     edit: &mut Edit<'_>,
     id: ShardId,
@@ -444,24 +443,24 @@ fn replaced_has_failed(replaced: Option<&Replica>, view: &dyn ReplicaView) -> bo
     })
 }
 
-/// Children of a split or merge: when every replica of every sibling is ready and the parents serve, one
-/// commit switches (O8). When that can no longer be, the children go.
+/// Children of a split or merge: when every replica of every sibling is ready and the parents serve, one map
+/// switches (O8). If that can no longer happen, the split or merge is abandoned.
 ///
-/// | seen                                             | next                                   |
+/// | if                                               | the split or merge                     |
 /// |--------------------------------------------------|----------------------------------------|
 /// | a parent no longer serves, has no replica, or a leader that never begins; or a sibling is gone | abandoned |
 /// | no replica, one not in `Load`, or one in vain    | abandoned: replicas leave, shard goes  |
 /// | replicated, fewer replicas where parents are than must store a write | abandoned         |
 /// | every replica of every sibling `Ready`           | switch; all `Live`, the first leads; replicated: see [`replicated`] |
-fn settle_children(
+fn reconcile_children(
     edit: &mut Edit<'_>,
     id: ShardId,
     siblings: &[ShardId],
     view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
     let parents = edit.shard(id)?.parents().to_vec();
-    // A parent that has lost every replica is loaded anew first: its children may take the place that it needs. One
-    // whose leader never begins goes elsewhere first, which it cannot while its children prepare.
+    // A parent without a replica has to be loaded first, and its children may occupy the nodes that it needs. A parent whose
+    // leader never begins has to move first, which it cannot while its children prepare.
     let hangs = |leader: &Replica| view.is_overdue(leader.placement, ReplicaState::Live);
     let serves = |parent: &Shard| {
         parent.is_serving() && parent.staying().next().is_some() && !parent.leader().is_some_and(hangs)
@@ -470,7 +469,7 @@ fn settle_children(
     let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, view)));
     let had_source = parents_lead || !view.is_durable();
     let has_hope =
-        |child: &Shard| is_hopeful(child, had_source, view) && replicated::is_enough(edit, child, view);
+        |child: &Shard| may_serve(child, had_source, view) && replicated::is_enough(edit, child, view);
     let hopeful = siblings.iter().all(|s| edit.shard(*s).is_ok_and(has_hope));
     if !(parents_serve && hopeful) {
         return unload_all(edit, id, view);
@@ -497,22 +496,22 @@ fn settle_children(
 }
 
 /// Whether a child can still come to serve: it prepares somewhere, and nowhere in vain.
-fn is_hopeful(child: &Shard, had_source: bool, view: &dyn ReplicaView) -> bool {
-    let loads = |r: &Replica| r.state == ReplicaState::Load && !(had_source && is_in_vain(r, view));
+fn may_serve(child: &Shard, had_source: bool, view: &dyn ReplicaView) -> bool {
+    let loads = |r: &Replica| r.state == ReplicaState::Load && !(had_source && load_is_given_up(r, view));
     !child.replicas.is_empty() && child.replicas.iter().all(loads)
 }
 
-/// A shard that is wanted no more, an abandoned child or an unregistered partition: no replica takes over, so each replica
-/// goes as soon as it has unloaded, and the shard with the last one.
+/// An abandoned child or an unregistered partition: each replica is removed as soon as it has unloaded, and the shard with the
+/// last one.
 fn unload_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
         match replica.state {
             ReplicaState::Load | ReplicaState::Live => edit.leave(id, replica.placement)?,
-            ReplicaState::Unload if has_let_go(replica, view) => {
+            ReplicaState::Unload if is_unloaded(replica, view) => {
                 edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
             }
-            ReplicaState::UnloadFinal if is_gone(replica, view) => {
+            ReplicaState::UnloadFinal if is_dropped(replica, view) => {
                 edit.remove_replica(id, replica.placement)?;
             }
             ReplicaState::Unload | ReplicaState::UnloadFinal => {}
@@ -521,33 +520,33 @@ fn unload_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Resul
     if edit.shard(id)?.replicas.is_empty() { edit.remove_shard(id) } else { Ok(()) }
 }
 
-/// Whether everything that the parents of `children` had is with these.
-fn is_handed_over(edit: &Edit<'_>, children: &[ShardId], view: &dyn ReplicaView) -> bool {
-    let has_begun = |child: &Shard| {
+/// Whether `children` have all data of their parents.
+fn children_have_all(edit: &Edit<'_>, children: &[ShardId], view: &dyn ReplicaView) -> bool {
+    let has_all = |child: &Shard| {
         let is_forgone = planted::is(Planted::LastWrites) || planted::is(Planted::DroppedBase);
         let is_whole = || stored::is_whole(child, view) || is_forgone;
         leader_serves(child, view) && (!view.is_durable() || is_whole())
     };
     // A child that is gone was itself split or merged after it had served: its data has moved on.
-    children.iter().all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || has_begun(c)))
+    children.iter().all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || has_all(c)))
 }
 
-/// A parent after the switch: its replicas go when every child's leader serves, and it goes with the last.
-fn settle_closing(
+/// A parent after the switch: its replicas unload when every child's leader serves; the last one removes the shard.
+fn reconcile_closing(
     edit: &mut Edit<'_>,
     id: ShardId,
     children: &[ShardId],
     view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
-    let handed_over = is_handed_over(edit, children, view);
+    let handed_over = children_have_all(edit, children, view);
     let is_heard =
         |child: &ShardId| edit.shard(*child).map_or(true, |c| !c.is_serving() || is_known_to_serve(c, view));
     let may_delete = handed_over && children.iter().all(is_heard);
     if view.is_durable() {
-        stored::settle_parent(edit, id, handed_over, view)?;
+        stored::reconcile_parent(edit, id, handed_over, view)?;
         if view.ownership() == Ownership::Replicated
             && !handed_over
-            && replicated::settle_closer(edit, id, view)?
+            && replicated::reconcile_closer(edit, id, view)?
         {
             return Ok(());
         }
@@ -558,10 +557,10 @@ fn settle_closing(
             continue;
         }
         match replica.state {
-            ReplicaState::Unload if may_delete && has_let_go(replica, view) => {
+            ReplicaState::Unload if may_delete && is_unloaded(replica, view) => {
                 edit.step(id, replica.placement, ReplicaState::UnloadFinal)?;
             }
-            ReplicaState::UnloadFinal if is_gone(replica, view) => {
+            ReplicaState::UnloadFinal if is_dropped(replica, view) => {
                 edit.remove_replica(id, replica.placement)?;
             }
             ReplicaState::Load | ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {}

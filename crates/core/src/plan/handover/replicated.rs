@@ -1,49 +1,48 @@
-//! Shards of replicated keyspaces: their in-sync sets, and what their leaders ask for.
+//! Shards of replicated keyspaces: their in-sync sets, and the sets that their leaders ask for.
 //!
-//! The leader replicates, and knows who has what; the coordinator alone changes the map. So the leader *wishes*: it names the
-//! in-sync set that it wants in place of the one that it knows of. What is possible of it is granted in one commit, which makes a
-//! later configuration, and that answers it, also where nothing was. One of an earlier configuration or epoch is old, and is
-//! ignored.
+//! The leader knows which replicas have which writes; the coordinator alone changes the map. So the leader sends a *wish*: the
+//! in-sync set that it wants. The coordinator answers each wish with one map of the next configuration, in which it grants what
+//! is possible, or nothing. It ignores a wish of an earlier configuration or epoch.
 //!
-//! Until a wish is answered the leader acknowledges nothing without the members of both sets. So every member of the map's
-//! set has everything that was acknowledged, whenever the map changes.
+//! Until it has the answer, the leader acknowledges no write without the members of both sets. So every member of the map's set
+//! has every acknowledged write, whenever the map changes.
 //!
-//! | wish                                                 | the replica     | becomes                                      |
+//! | the wish                                             | the replica     | becomes                                      |
 //! |------------------------------------------------------|-----------------|----------------------------------------------|
 //! | lacks the leader                                     | any             | as it is: refused                            |
-//! | has what does not stay, or has not said that it is ready | any         | as it is                                     |
-//! | has it no more                                       | in the set      | `Load`: it catches up, and is asked in again |
-//! | has it                                               | `Load`, `Ready` | `Live`, in the set; what it replaces leaves, and it leads if that one led, which has handed over before ([`HandOver`]) |
-//! | is the present set                                   | the leader      | leader under a later epoch: it has begun anew, and cannot lead again under one that it knows |
+//! | names one that unloads, or has not reported `Ready`  | that one        | as it is                                     |
+//! | lacks a member                                       | that member     | `Load`: it catches up, and the leader may ask it in again |
+//! | names a new one                                      | `Load`, `Ready` | `Live`, a member; the one that it replaces unloads; it leads if that one led, after a transfer ([`TransferStep`]) |
+//! | is the present set                                   | the leader      | leader under a later epoch: its process has started again, and cannot lead under an epoch that it led under before |
 //!
-//! The coordinator may also take members out by itself, down to one: those whose processes have ended (see
-//! [`super::stored`]), and a leader that is silent. The others have everything that they have.
+//! The coordinator also removes members from the set by itself, down to one: those whose processes have ended
+//! ([`super::stored`]), and a silent leader. The other members have every acknowledged write.
 //!
 //! A shard that no replica has led yet has no data: its first replica that is ready is its in-sync set, and leads.
 //!
-//! A hot shard may have *read replicas* beside its members: they follow the leader's log, and answer reads. No leader asks them
-//! in, none waits for them, and none of them leads.
+//! A hot shard may have *read replicas* beside its members: they follow the leader's log, and answer reads. They never become
+//! members by a wish, no write waits for them, and none of them leads.
 //!
-//! | seen of a read replica                                   | becomes                                    |
+//! | if a read replica is                                     | it becomes                                 |
 //! |----------------------------------------------------------|--------------------------------------------|
 //! | `Load`, `Ready`, as it has caught up; the leader serves  | `Live`; the read replica that it replaces leaves |
 //! | `Live`, and its service fails, or never begins; the leader serves | `Unload`                          |
-//! | its process ended, or has nothing of it                  | removed ([`super::stored`]): another comes in its place while the shard is hot |
-//! | the shard has fewer members than it should, those counted whose nodes are waited for | a follower in `Load`: the leader asks it in, as any; what was to replace it replaces none |
+//! | without a process, or without data                       | removed ([`super::stored`]); the planner adds another while the shard is hot |
+//! | of a shard with too few members; one whose node the coordinator waits for counts | a follower in `Load`, which the leader asks into the set; a replica that replaces it replaces none |
 //!
 //! A split or merge (`service/table/split` has the way of the data): at the switch a child's in-sync set are its replicas on
 //! nodes on which a parent is in sync, if they are enough; else the switch waits. Its first replica whose node takes writes leads
-//! it, else its first. The others stay in `Load`. The parents keep their in-sync sets, in `Unload`, and their leaders as closers,
-//! until every child's replica in sync serves:
+//! it, else its first. The others stay in `Load`. Each parent keeps its in-sync set, in `Unload`, and its leader, now called the
+//! *closer*, until every member of each child serves:
 //!
-//! | seen of a parent that closes                     | next                                          |
+//! | of a parent that closes                          | next                                          |
 //! |--------------------------------------------------|-----------------------------------------------|
-//! | its closer wishes                                | the set without those that it asks out; a later epoch, where it asks for the present set |
-//! | no closer, or one that cannot act or is silent; another member acts | that one is the closer, under a later epoch |
-//! | its closer's node takes no writes, and another member acts on one that does | that one is the closer, under a later epoch |
-//! | its closer's process has ended, and none acts    | as in [`super::stored`]: the closer again, under a later epoch, when its node is back |
+//! | the closer sends a wish                          | the set without those that the wish lacks; a later epoch if the wish is the present set |
+//! | no closer, or one that cannot act or is silent; another member acts | that member is the closer, under a later epoch |
+//! | the closer's node takes no writes, another member acts on one that does | that member is the closer, under a later epoch |
+//! | the closer's process has ended, no member acts   | as in [`super::stored`]: it is the closer again, under a later epoch, when its node is back |
 
-use super::{DiskState, HandOver, ReplicaView};
+use super::{DiskState, ReplicaView, TransferStep};
 use crate::base::id::{PlacementId, ShardId};
 use crate::base::name::NodeId;
 use crate::keyspace::Ownership;
@@ -52,8 +51,8 @@ use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard};
 use crate::node::exchange::Phase;
 use std::collections::BTreeSet;
 
-/// Grants or refuses what the leader asks for, if it asks for something. Returns whether it has.
-pub(super) fn settle_wish(
+/// Answers the wish of the leader, if it has one. Returns whether it had.
+pub(super) fn reconcile_wish(
     edit: &mut Edit<'_>,
     id: ShardId,
     view: &dyn ReplicaView,
@@ -68,12 +67,11 @@ pub(super) fn settle_wish(
     if !wish.members.contains(&wish.leader) || (newcomers.is_empty() && left.is_empty()) {
         return edit.configure(id).map(|()| true);
     }
-    match heir(shard, &newcomers, &left).map(|heir| view.hand_over(shard, heir)) {
-        // Its leader counts on the newcomer already, and is answered when it has handed over. A newcomer is known by its reports,
-        // so a coordinator that has just begun calls none silent before it has heard it.
-        Some(HandOver::Due | HandOver::UnderWay) => return Ok(false),
-        Some(HandOver::InVain) => return edit.configure(id).map(|()| true),
-        Some(HandOver::Done) | None => {}
+    match heir(shard, &newcomers, &left).map(|heir| view.transfer_step(shard, heir)) {
+        // The answer waits for the transfer: the leader already waits for the newcomer with each write.
+        Some(TransferStep::Due | TransferStep::UnderWay) => return Ok(false),
+        Some(TransferStep::HeirSilent) => return edit.configure(id).map(|()| true),
+        Some(TransferStep::Done) | None => {}
     }
     newcomers.iter().try_for_each(|placement| admit(edit, id, *placement))?;
     for placement in left {
@@ -83,8 +81,8 @@ pub(super) fn settle_wish(
     Ok(true)
 }
 
-/// The newcomer that takes the place of the leader. Where the leader asks others out as well, it acknowledges nothing until it is
-/// answered, and hands nothing over first.
+/// The newcomer that takes the place of the leader. If the wish also lacks a member, no transfer comes first, as the leader
+/// acknowledges nothing until it has the answer.
 fn heir(shard: &Shard, newcomers: &[PlacementId], left: &[PlacementId]) -> Option<PlacementId> {
     let leader = shard.leader().filter(|_| left.is_empty())?;
     let replaces_it = |newcomer: &&PlacementId| {
@@ -93,7 +91,7 @@ fn heir(shard: &Shard, newcomers: &[PlacementId], left: &[PlacementId]) -> Optio
     newcomers.iter().find(replaces_it).copied()
 }
 
-/// The replica that the leader of a serving shard asks for, and that is to take its place.
+/// The replica that the leader of a serving shard asks into the set to take its own place.
 pub(crate) fn newcomer_to_lead(shard: &Shard, view: &dyn ReplicaView) -> Option<PlacementId> {
     let wish = Wish::of(shard, view)?;
     let is_whole = wish.members.contains(&wish.leader) && !wish.is_for_later_epoch(shard);
@@ -107,7 +105,7 @@ struct Wish<'a> {
 }
 
 impl<'a> Wish<'a> {
-    /// None where the leader asks for nothing, or did so under an earlier epoch or configuration.
+    /// None if the leader has no wish, or one of an earlier epoch or configuration.
     fn of(shard: &Shard, view: &'a dyn ReplicaView) -> Option<Wish<'a>> {
         let leader = shard.leader().or(shard.closer())?;
         let (configuration, members) = view.wish(leader.placement)?;
@@ -116,7 +114,7 @@ impl<'a> Wish<'a> {
         is_current.then_some(Wish { leader: leader.placement, members })
     }
 
-    /// Whether it is the present set that is asked for.
+    /// Whether the wish is the present set.
     fn is_for_later_epoch(&self, shard: &Shard) -> bool {
         let asked: BTreeSet<_> = self.members.iter().copied().collect();
         asked == shard.in_sync().map(|r| r.placement).collect()
@@ -126,7 +124,7 @@ impl<'a> Wish<'a> {
         self.members.contains(&replica.placement)
     }
 
-    /// Those that it names in addition, stay, and have said themselves that they could serve.
+    /// The replicas that the wish adds: they stay, and have reported that they could serve.
     fn newcomers(&self, shard: &Shard, view: &dyn ReplicaView) -> Vec<PlacementId> {
         let could_serve = |r: &&Replica| {
             let phase = view.phase(r.placement);
@@ -141,7 +139,7 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// Takes a replica into the in-sync set. What it replaces leaves, and if that one led it leads.
+/// Takes a replica into the in-sync set. The replica that it replaces unloads; if that one led, the new one leads.
 fn admit(edit: &mut Edit<'_>, id: ShardId, placement: PlacementId) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     let Some(newcomer) = shard.replica(placement) else { return Ok(()) };
@@ -174,8 +172,8 @@ pub(super) fn begin(edit: &mut Edit<'_>, id: ShardId, first: PlacementId) -> Res
     edit.lead(id, first)
 }
 
-/// The steps of a read replica that no other replica has. Returns whether its state is one of those.
-pub(super) fn settle_read_replica(
+/// Takes the steps that only read replicas have. Returns whether the replica's state is one of theirs.
+pub(super) fn reconcile_read_replica(
     edit: &mut Edit<'_>,
     id: ShardId,
     replica: &Replica,
@@ -185,7 +183,7 @@ pub(super) fn settle_read_replica(
     match (replica.state, phase) {
         _ if !replica.is_read_replica() => return Ok(false),
         (ReplicaState::Load, Some(Phase::Ready)) => open_to_reads(edit, id, replica, view)?,
-        // While no leader serves, none has anything later, and another could not be filled.
+        // While no leader serves, no replica has later data, and another read replica could not load.
         (ReplicaState::Live, _)
             if super::cannot_lead(replica, phase, view) && super::leader_serves(edit.shard(id)?, view) =>
         {
@@ -197,7 +195,7 @@ pub(super) fn settle_read_replica(
     Ok(true)
 }
 
-/// A read replica has caught up: it answers reads. What it replaces leaves, unless that has become a member meanwhile.
+/// Opens a read replica that has caught up. The read replica that it replaces unloads, unless it is a member by now.
 fn open_to_reads(
     edit: &mut Edit<'_>,
     id: ShardId,
@@ -221,7 +219,7 @@ pub(crate) fn lacks_member(shard: &Shard, view: &dyn ReplicaView) -> bool {
     view.ownership() == Ownership::Replicated && members < view.wanted(shard.id)
 }
 
-/// A read replica takes the place of a member that is missing: it is nearly there.
+/// Makes a read replica a member if one is missing, as it has nearly all data.
 pub(super) fn fill_members(
     edit: &mut Edit<'_>,
     id: ShardId,
@@ -240,7 +238,7 @@ pub(super) fn fill_members(
     }
 }
 
-/// A leader that is silent is taken out of the set when another member has come to lead: the new leader would wait for it.
+/// Makes `next` the leader and takes the silent leader out of the set, as writes would wait for it.
 pub(super) fn replace_silent_leader(
     edit: &mut Edit<'_>,
     id: ShardId,
@@ -251,7 +249,7 @@ pub(super) fn replace_silent_leader(
     leave_behind(edit, id, silent)
 }
 
-/// Whether the in-sync set has all that a leaving replica had, and is large enough to go on without it.
+/// Whether enough members of the in-sync set live to go on without a replica that leaves.
 pub(super) fn targets_have_all(shard: &Shard, view: &dyn ReplicaView) -> bool {
     let lives = |r: &&Replica| {
         !view.has_ended(&r.node, r.incarnation) && view.disk_state(shard, r) != DiskState::Damaged
@@ -259,8 +257,7 @@ pub(super) fn targets_have_all(shard: &Shard, view: &dyn ReplicaView) -> bool {
     shard.in_sync().filter(lives).count() >= view.min_in_sync()
 }
 
-/// Whether a child that prepares can come to have an in-sync set: so many of its replicas as must store a write are on nodes
-/// on which a parent stays.
+/// Whether a child that prepares can get an in-sync set: enough of its replicas are on nodes of its parents.
 pub(super) fn is_enough(edit: &Edit<'_>, child: &Shard, view: &dyn ReplicaView) -> bool {
     if view.ownership() != Ownership::Replicated {
         return true;
@@ -270,7 +267,7 @@ pub(super) fn is_enough(edit: &Edit<'_>, child: &Shard, view: &dyn ReplicaView) 
     child.replicas.iter().filter(|r| stays(&r.node)).count() >= view.min_in_sync()
 }
 
-/// The switch, when all is ready. Waits while too few replicas of a child are where its parents are in sync.
+/// Switches from parents to children, unless too few replicas of a child are on nodes of the parents' in-sync sets.
 pub(super) fn switch(
     edit: &mut Edit<'_>,
     parents: &[ShardId],
@@ -304,7 +301,7 @@ pub(super) fn switch(
 }
 
 /// Takes the steps of the table for a parent that closes. Returns whether there were any.
-pub(super) fn settle_closer(
+pub(super) fn reconcile_closer(
     edit: &mut Edit<'_>,
     id: ShardId,
     view: &dyn ReplicaView,
@@ -326,7 +323,7 @@ pub(super) fn settle_closer(
             None => Ok(false),
         };
     }
-    // The last entry has to be stored, and requests wait for it.
+    // The closer has to store the last entry of the log, and requests wait for that.
     if closer.is_some_and(|closer| view.takes_no_writes(&closer.node)) {
         let next = shard.in_sync().find(|r| acts(r) && !view.takes_no_writes(&r.node));
         if let Some(next) = next.map(|next| next.placement) {

@@ -1,58 +1,55 @@
 //! Replicas of durable keyspaces whose processes have ended: they stay in the map, as their data stays on a disk.
 //!
-//! The replicas in `Live` (of a replicated shard those in its in-sync set) are the *copies* of a shard: each has everything that
-//! was acknowledged, as a leader acknowledges nothing that a replica in `Live` has not stored. So any of them may lead when no
-//! other one lives, and one without which others went on is no copy any more: it goes to `Load`, and catches up before it serves
-//! again.
+//! The *copies* of a shard are its replicas in `Live` (in a replicated shard, the in-sync set). Each copy has every acknowledged
+//! write, as a leader acknowledges a write only when all copies have stored it. So any copy may lead when no other one lives. If
+//! the others go on without a copy, it is none any more: it goes to `Load`, and catches up before it serves again.
 //!
 //! | a replica, its process ended | the shard                           | its node                         | becomes                          |
 //! |------------------------------|-------------------------------------|----------------------------------|----------------------------------|
-//! | `Live`                       | another copy acts without it        | is away, or has it stored        | `Load`; who led follows          |
-//! | `Live`                       | another copy acts without it        | is back without it, or it is damaged, as its process may have found since | removed |
-//! | `Live`, its process lives and has nothing of it | another copy acts | any                           | `Load`; who led follows          |
-//! | `Live`, follows, its process lives and cannot open it | another copy acts | any                     | `Load`, so that writes wait for it no longer |
+//! | `Live`                       | another copy acts without it        | is away, or has it stored        | `Load`, as a follower            |
+//! | `Live`                       | another copy acts without it        | is back without its data, or the data is damaged | removed |
+//! | `Live`, its process lives and has no data of it | another copy acts | any                           | `Load`, as a follower            |
+//! | `Live`, a follower, its process lives and cannot open it | another copy acts | any                  | `Load`, so that writes no longer wait for it |
 //! | `Live`                       | another copy may live and serve     | any                              | waits until that is known        |
-//! | `Live`                       | the one other copy that acts was not heard since | any                 | waits for its next beat: it may be gone, too |
-//! | `Live`                       | no copy acts, nor has any opened its data | is back and has it stored        | `Live` under the new start; one leads, at a higher epoch |
-//! | `Live`, older than a restore | no copy acts, a node with another may have a later one | is back and has it stored | waits: a person may choose it |
-//! | `Live`                       | no copy acts; one lives and cannot follow, all others are gone or damaged | is back | waits; the one that lives is made the leader |
+//! | `Live`                       | the one other copy that acts was not heard since | any                 | waits for that copy's next heartbeat: it may be gone, too |
+//! | `Live`                       | no copy acts or has opened its data | is back and has it stored        | `Live` under the new incarnation; one copy leads, at a higher epoch |
+//! | `Live`, older than a restore | no copy acts, another may be a later one | is back and has it stored   | waits: a person may choose it    |
+//! | `Live`                       | no copy acts; one lives and cannot follow, all others are gone or damaged | is back | waits; the one that lives leads |
 //! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
-//! | `Load`, older than a restore | none leads since                    | is away                          | waits: it may be a later copy    |
-//! | `Load`, was to replace one, or no replica has ever led | any         | any                              | removed                          |
-//! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new start       |
-//! | `Load`                       | has copies enough, or any, if its node is back without it | any        | removed                          |
+//! | `Load`, older than a restore | no replica has led since            | is away                          | waits: it may be a later copy    |
+//! | `Load`, replaces another one, or no replica ever led | any           | any                              | removed                          |
+//! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new incarnation |
+//! | `Load`                       | has enough copies                   | any                              | removed                          |
+//! | `Load`                       | any                                 | is back without its data         | removed                          |
 //! | `Unload`                     | the leader serves                   | any                              | removed                          |
 //! | `UnloadFinal`                | any                                 | any                              | removed                          |
 //! | a read replica, in `Load` or `Live` | any                          | any, not older than a restore    | removed: it is no copy           |
 //!
-//! Those that go on without a copy do so under a later epoch, which each of them has stored before the leader acknowledges
-//! anything under it.
+//! The other copies go on without one under a later epoch, which each of them stores before the leader acknowledges a write.
 //!
-//! A map that was restored may call a copy what others have gone on without since. Each copy says under which epoch it has
-//! served last; where that lies before the restore, only those with the latest epoch of all begin anew, once every node that
-//! the map names is back.
+//! A restored map may name a copy without which others went on after the backup. Each node reports the epoch under which its copy
+//! served last. When every node that the map names is back, only the copies with the latest epoch begin.
 //!
-//! A process that lives reports a copy as `Dropped` when the map was restored from before the copy was to go: the
-//! replica counts as none until it has loaded.
+//! If the backup is older than the removal of a copy, its process reports `Dropped`: the replica is no copy until it has loaded.
 //!
-//! A split or merge has no moment at which one replica has everything: a child that prepares copies from its parents, is
-//! not sent their writes, and is `Live` from the switch on. So until all replicas of a child serve, an acknowledged write
-//! is with the child's copies or with the parents', which are in `Unload`:
+//! In a split or merge no replica has everything at the switch: a child copies from its parents, which do not send it their
+//! writes, and is `Live` from the switch on. So until all replicas of a child serve, an acknowledged write may be only on the
+//! parents' copies, which are in `Unload`:
 //!
 //! | a closing parent's replica           | the children                     | its node                         | becomes |
 //! |--------------------------------------|----------------------------------|----------------------------------|---------|
 //! | its process ended                    | every copy of each serves        | any                              | removed |
-//! | `Unload`, its process ended          | one does not                     | is back and has it stored        | `Unload` under the new start: children fetch from it |
-//! | `Unload`, its process ended          | one does not                     | is back without it, or it is damaged | removed, if another replica of the parent lives |
+//! | `Unload`, its process ended          | one does not                     | is back and has it stored        | `Unload` under the new incarnation: children fetch from it |
+//! | `Unload`, its process ended          | one does not                     | is back without its data, or that is damaged | removed, if another replica of the parent lives |
 //! | `Unload`, its process ended          | one does not                     | any other                        | waits |
 //! | `UnloadFinal`, its process ended     | any                              | any                              | removed |
 //!
 //! The switch waits until every copy of the parents serves, so that each of them has everything
 //! ([`are_whole`]). The child's leader begins when a replica of each closing parent lives ([`last_writes_are_there`]), and
-//! fetches from it what the child's copies lack; its followers are let in after it, and fetch from it. So a follower that
-//! serves needs no parent to lead in its place.
+//! fetches from it what the child's copies lack; then its followers begin, and fetch from the leader. So a follower that serves
+//! can lead without a parent.
 //!
-//! What is removed stays on its disk until another table says that it may be deleted (`cluster/kept.rs`, D7).
+//! The data of a removed replica stays on its disk until `cluster/kept.rs` permits to delete it (D7).
 
 use super::{DiskState, ReplicaView, closing_parents, leader_serves, successor};
 use crate::base::id::{PlacementId, ShardId};
@@ -63,7 +60,7 @@ use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard, ShardMap, Stag
 use crate::node::exchange::Phase;
 
 /// Takes the steps of the table for the replicas of a serving shard. Returns whether there were any.
-pub(super) fn settle_ended(
+pub(super) fn reconcile_ended(
     edit: &mut Edit<'_>,
     id: ShardId,
     view: &dyn ReplicaView,
@@ -73,25 +70,25 @@ pub(super) fn settle_ended(
         return Ok(false);
     }
     let before = shard.clone();
-    settle_all(edit, id, view)?;
+    reconcile_all(edit, id, view)?;
     Ok(*edit.shard(id)? != before)
 }
 
-fn settle_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+fn reconcile_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     if !shard.had_data() {
         let ended = shard.replicas.iter().filter(|r| has_ended(r, view));
         let ended: Vec<_> = ended.map(|r| r.placement).collect();
         return ended.into_iter().try_for_each(|placement| edit.remove_replica(id, placement));
     }
-    settle_copies(edit, id, view)?;
+    reconcile_copies(edit, id, view)?;
     remove_read_replicas(edit, id, view)?;
     let shard = edit.shard(id)?;
     let ended: Vec<_> = shard.replicas.iter().filter(|r| has_ended(r, view)).cloned().collect();
     for replica in ended {
         let serves = leader_serves(edit.shard(id)?, view);
         match replica.state {
-            ReplicaState::Load => settle_behind(edit, id, &replica, view)?,
+            ReplicaState::Load => reconcile_load(edit, id, &replica, view)?,
             ReplicaState::Unload if serves => edit.remove_replica(id, replica.placement)?,
             ReplicaState::UnloadFinal => edit.remove_replica(id, replica.placement)?,
             ReplicaState::Live | ReplicaState::Unload => {}
@@ -100,7 +97,7 @@ fn settle_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Resul
     Ok(())
 }
 
-/// Read replicas that cannot act: no write waits for them. After a restore, one that is away may have become a member since.
+/// Removes read replicas that cannot act, as no write waits for them. After a restore, one that is away may be a member.
 fn remove_read_replicas(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     let is_out = |r: &&Replica| {
@@ -114,44 +111,42 @@ fn has_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
     view.has_ended(&replica.node, replica.incarnation)
 }
 
-/// Whether a process has said of a replica that it serves, and has not ended.
+/// Whether a process that has not ended reports that it serves a replica.
 fn serves(replica: &Replica, view: &dyn ReplicaView) -> bool {
     view.phase(replica.placement) == Some(&Phase::Serving) && !has_ended(replica, view)
 }
 
-/// Whether the process of a copy reports that it is none: the worker has dropped the data, or knows that others have gone
-/// on without it.
+/// Whether the process of a copy reports that it has none: it has dropped the data, or knows that others went on without it.
 pub(crate) fn is_reported_lost(replica: &Replica, reported: Option<&Phase>) -> bool {
     let is_copy = matches!(replica.state, ReplicaState::Live | ReplicaState::Unload);
     is_copy && reported == Some(&Phase::Dropped)
 }
 
-/// The same, of a process that has not ended.
+/// [`is_reported_lost`], by a process that has not ended.
 fn has_lost(replica: &Replica, view: &dyn ReplicaView) -> bool {
     !has_ended(replica, view) && is_reported_lost(replica, view.phase(replica.placement))
 }
 
-/// Whether no process can serve a replica, or hand it over, as things are.
+/// Whether no process can serve a replica or hand it over now.
 pub(super) fn cannot_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
     has_ended(replica, view) || has_lost(replica, view)
 }
 
-/// Whether a follower in `Live` is waited for no longer: its process lives, and its service cannot open it.
+/// Whether the coordinator waits no longer for a follower in `Live`, as its process lives and cannot open it.
 fn is_given_up(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let follows = replica.state == ReplicaState::Live && replica.role == Role::Follower;
     let never_begins = || view.is_overdue(replica.placement, ReplicaState::Live);
     follows && !has_ended(replica, view) && (super::has_failed_too_often(replica, view) || never_begins())
 }
 
-/// Whether the process of a replica, which lives, has found what it has stored damaged: it is of as little use as what a process
-/// that has ended had stored damaged.
+/// Whether a process that lives reports that its stored data is damaged.
 fn is_found_damaged(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let is_damaged = |phase: &Phase| matches!(phase, Phase::Failed(failure) if failure.damaged);
     !has_ended(replica, view) && view.phase(replica.placement).is_some_and(is_damaged)
 }
 
-/// The replicas in `Live`.
-fn settle_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
+/// Takes the steps of replicas in `Live`.
+fn reconcile_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let is_out = |r: &Replica| cannot_act(r, view) || is_given_up(r, view);
     let (ended, rest): (Vec<Replica>, Vec<Replica>) = edit.shard(id)?.copies().cloned().partition(is_out);
     if ended.is_empty() {
@@ -162,7 +157,7 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Re
         && ended.iter().any(|r| has_ended(r, view) && !view.was_heard_since(last, r))
         && !planted::is(Planted::UnheardCopy)
     {
-        // It may be gone, too, and not be missed yet: then no copy would be left.
+        // It may be gone, too, and not missed yet: then no copy would be left.
         return Ok(());
     }
     if acting.is_empty() {
@@ -189,14 +184,14 @@ fn settle_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Re
     Ok(())
 }
 
-/// No copy acts: those that are stored whole begin anew.
+/// No copy acts: the copies that are stored whole go on with the new processes of their nodes.
 fn begin_from_stored(
     edit: &mut Edit<'_>,
     id: ShardId,
     ended: &[Replica],
     view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
-    // All of them are looked at before the first begins: one that has begun makes those of its epoch look late.
+    // Look at all copies before the first one begins, as its later epoch makes the others look overtaken.
     let shard = edit.shard(id)?;
     let stored = |r: &Replica| match view.disk_state(shard, r) {
         DiskState::Intact(incarnation) => Some((r.placement, incarnation)),
@@ -206,7 +201,7 @@ fn begin_from_stored(
     let is_lost = |r: &Replica| {
         has_ended(r, view) && matches!(view.disk_state(shard, r), DiskState::Gone | DiskState::Damaged)
     };
-    // A follower may have opened nothing only because its leader does not answer: it leads when all others are lost.
+    // A follower may have opened nothing because its leader does not answer: it leads if all others are lost.
     let others_are_lost = ended.iter().all(is_lost);
     for (placement, incarnation) in &back {
         edit.begin_anew(id, *placement, *incarnation, ReplicaState::Live)?;
@@ -218,16 +213,13 @@ fn begin_from_stored(
     Ok(())
 }
 
-/// Whether a copy goes on without those whose processes have ended.
-///
-/// One that its service has not opened, or cannot serve any more, does not: it may be that nothing of it can be read.
-/// Should it serve in the same moment, it acknowledges nothing without the ended, as its orders name them while the map
-/// calls them copies.
+/// Whether a copy goes on without those whose processes have ended. A copy that its service has not opened does not, as its
+/// data may be unreadable.
 fn acts_without_the_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
     has_opened(replica, view) == Some(true) && could_act(replica, view)
 }
 
-/// Whether a copy acts so, or may, as far as is known.
+/// Whether a copy acts without the ended ones, or may do so as far as the coordinator knows.
 fn may_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let may_live = || !view.need_not_lead(&replica.node, replica.incarnation);
     has_opened(replica, view) != Some(false) && (may_live() || could_act(replica, view))
@@ -245,7 +237,7 @@ fn could_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
     sends_heartbeats && (may_acknowledge || may_lead(replica, view))
 }
 
-/// Whether its service has the data open, and goes on with it; none as long as the process has not said.
+/// Whether the service has the data of a replica open; none if the process has not reported it.
 fn has_opened(replica: &Replica, view: &dyn ReplicaView) -> Option<bool> {
     if view.is_overdue(replica.placement, ReplicaState::Live) {
         return Some(false);
@@ -256,14 +248,14 @@ fn has_opened(replica: &Replica, view: &dyn ReplicaView) -> Option<bool> {
     })
 }
 
-/// Whether it can lead: its process is heard, others reach it, and it gets a lease.
+/// Whether a replica can lead: its process sends heartbeats, others reach it, and it gets a lease.
 fn may_lead(replica: &Replica, view: &dyn ReplicaView) -> bool {
     view.sends_heartbeats(&replica.node, replica.incarnation)
         && !view.need_not_lead(&replica.node, replica.incarnation)
         && !has_lost(replica, view)
 }
 
-/// A replica that serves leads, or else one whose process is heard.
+/// Makes a replica that serves the leader, or else one whose process sends heartbeats.
 fn lead_by_survivor(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     if shard.leader().is_some_and(|leader| !cannot_act(leader, view)) {
@@ -274,8 +266,8 @@ fn lead_by_survivor(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) ->
     leads.map_or(Ok(()), |placement| edit.lead(id, placement))
 }
 
-/// A replica in `Load`.
-fn settle_behind(
+/// Takes the step of a replica in `Load`.
+fn reconcile_load(
     edit: &mut Edit<'_>,
     id: ShardId,
     replica: &Replica,
@@ -297,13 +289,13 @@ fn settle_behind(
     }
 }
 
-/// How many replicas in `Live` have a process that lives and has the data.
+/// How many copies have a process that lives and has the data.
 fn copies(shard: &Shard, view: &dyn ReplicaView) -> usize {
     shard.copies().filter(|r| !cannot_act(r, view)).count()
 }
 
-/// Whether all that the leader of a shard may lack is there: a replica of each parent that closes. A replica that serves
-/// lacks nothing: the first leader had fetched what the parents have, and let followers in after that.
+/// Whether the leader of a shard can fetch the last writes of its parents: a replica of each closing parent lives. A leader that
+/// serves has them already.
 pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool {
     if planted::is(Planted::LastWrites) {
         return true;
@@ -315,8 +307,8 @@ pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, view: &dyn Re
     closing_parents(shard, map).filter(|parent| has_last_writes(parent)).all(|p| handing_over(p).any(lives))
 }
 
-/// A follower that can begin to lead in the place of a leader that does not, where followers wait for their leader:
-/// it fetches what it lacks from the parents, as the leader would have.
+/// The follower to make the leader of a child if the present leader never begins, as followers wait for their leader. It
+/// fetches the last writes from the parents.
 pub(super) fn other_beginner(
     edit: &Edit<'_>,
     shard: &Shard,
@@ -332,24 +324,24 @@ pub(super) fn other_beginner(
     let can_begin = |r: &&Replica| {
         r.placement != leader.placement && may_lead(r, view) && !has_ended(r, view) && !never_begins(r)
     };
-    // One that has its data open before others; else each in its turn, as those before may fail again.
+    // First those that have opened their data; then in turn, as earlier ones may fail again.
     let rank =
         |r: &&Replica| (has_opened(r, view) != Some(true), r.placement <= leader.placement, r.placement);
     shard.copies().filter(can_begin).min_by_key(rank).map(|r| r.placement)
 }
 
-/// Whether a parent that closes may still have writes that its children lack.
+/// Whether a closing parent may still have writes that its children lack.
 pub(super) fn has_last_writes(parent: &Shard) -> bool {
     handing_over(parent).next().is_some()
 }
 
-/// The replicas of a closing parent that have everything that was acknowledged before the switch.
+/// The replicas of a closing parent that have every write acknowledged before the switch.
 pub(crate) fn handing_over(parent: &Shard) -> impl Iterator<Item = &Replica> {
     let closes = matches!(parent.stage(), Stage::Closing(_));
     parent.replicas.iter().filter(move |r| closes && r.state == ReplicaState::Unload && !r.is_read_replica())
 }
 
-/// Whether every copy of a shard serves: then it has fetched what it lacked when it was made one.
+/// Whether every copy of a shard serves, and so has fetched what it lacked.
 pub(super) fn is_whole(shard: &Shard, view: &dyn ReplicaView) -> bool {
     shard.live().all(|r| serves(r, view))
 }
@@ -360,7 +352,7 @@ pub(super) fn are_whole(edit: &Edit<'_>, parents: &[ShardId], view: &dyn Replica
 }
 
 /// Takes the steps of the table for the replicas of a closing parent.
-pub(super) fn settle_parent(
+pub(super) fn reconcile_parent(
     edit: &mut Edit<'_>,
     id: ShardId,
     handed_over: bool,

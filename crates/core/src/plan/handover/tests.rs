@@ -128,7 +128,7 @@ fn led_by_a() -> ShardMap {
 fn settled(seen: &Seen) -> (Vec<(ReplicaState, u64)>, Option<PlacementId>) {
     let mut map = led_by_a();
     for _ in 0..4 {
-        map = committed(&map, |edit| settle(edit, ShardId(1), seen).unwrap());
+        map = committed(&map, |edit| reconcile(edit, ShardId(1), seen).unwrap());
     }
     let shard = map.shard(ShardId(1)).unwrap();
     let states = shard.replicas.iter().map(|r| (r.state, r.incarnation.0)).collect();
@@ -251,7 +251,7 @@ fn in_sync() -> ShardMap {
 /// The in-sync set and the leader after what is ready is done, and by how much the configuration has grown.
 fn after_wish(seen: &Seen) -> (Vec<u64>, Option<u64>, u64) {
     let before = in_sync();
-    let step = |map: &ShardMap| committed(map, |edit| settle(edit, ShardId(1), seen).unwrap());
+    let step = |map: &ShardMap| committed(map, |edit| reconcile(edit, ShardId(1), seen).unwrap());
     // What has ended is seen to first, in a commit of its own.
     let map = step(&step(&before));
     let [before, now] = [&before, &map].map(|map| map.shard(ShardId(1)).unwrap());
@@ -305,7 +305,7 @@ fn d1_no_member_leaves_for_a_read_replica() {
         ..Seen::default()
     };
     let settled = |map: &ShardMap| {
-        let map = committed(map, |edit| settle(edit, ShardId(1), &ready).unwrap());
+        let map = committed(map, |edit| reconcile(edit, ShardId(1), &ready).unwrap());
         let shard = map.shard(ShardId(1)).unwrap();
         let states = [2, 5, 6].map(|placement| shard.replica(PlacementId(placement)).map(|r| r.state));
         (states, shard.in_sync().map(|r| r.placement.0).collect::<Vec<_>>())
@@ -326,7 +326,7 @@ fn d1_no_member_leaves_for_a_read_replica() {
 #[test]
 fn d1_who_is_asked_out_loads_and_the_epoch_tells() {
     let before = in_sync();
-    let map = committed(&before, |edit| settle(edit, ShardId(1), &asks(&[1])).unwrap());
+    let map = committed(&before, |edit| reconcile(edit, ShardId(1), &asks(&[1])).unwrap());
     let [before, now] = [&before, &map].map(|map| map.shard(ShardId(1)).unwrap());
     assert_eq!(now.replica(PlacementId(2)).unwrap().state, Load);
     assert!(now.epoch > before.epoch);

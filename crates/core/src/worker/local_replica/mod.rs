@@ -95,9 +95,9 @@ pub enum Task {
     Call(Callback),
     /// The callback has run out of time: stop waiting for it.
     Abandon(Callback),
-    /// The gate is shut: say [`LocalReplica::drained`] when no request is inside.
+    /// The gate is shut: say [`LocalReplica::requests_ended`] when no request is inside.
     AwaitRequests,
-    /// Requests that are still inside have run out of time: end them, then say [`LocalReplica::drained`].
+    /// Requests that are still inside have run out of time: end them, then say [`LocalReplica::requests_ended`].
     CancelRequests,
 }
 
@@ -460,7 +460,7 @@ impl LocalReplica {
     }
 
     /// No request is inside any more.
-    pub fn drained(&mut self, now: Millis) -> Option<Task> {
+    pub fn requests_ended(&mut self, now: Millis) -> Option<Task> {
         let At::Draining(_) = self.at else { return None };
         if self.wanted() == ReplicaState::Live && self.unhealthy.is_none() {
             // A leader that follows from now on.

@@ -109,7 +109,7 @@ impl Fixture {
             lease: Some(LeaseRenewal { sent_at: Millis(now), lease_ms: 1_000, spread_ms: 0 }),
             may_go: false,
         };
-        tasks(self.worker.ordered(Millis(now), orders))
+        tasks(self.worker.apply_orders(Millis(now), orders))
     }
 
     fn whole(&self, version: u64, changed: Vec<Order>, permissions: Vec<Permission>) -> Orders {
@@ -130,7 +130,7 @@ impl Fixture {
     fn permit(&mut self, now: u64, version: u64, epoch: u64) -> Vec<Task> {
         let permission =
             Permission { replica: replica(), reason: DropReason::Superseded, epoch: Epoch(epoch) };
-        tasks(self.worker.ordered(Millis(now), self.whole(version, vec![], vec![permission])))
+        tasks(self.worker.apply_orders(Millis(now), self.whole(version, vec![], vec![permission])))
     }
 
     fn done(&mut self, now: u64, callback: Callback) -> Vec<Task> {
@@ -200,7 +200,7 @@ fn o1_an_epoch_is_carried_out_only_when_the_last_request_and_unload_are_done() {
         matches!(fixture.judge(5, Access::Write), Verdict::Elsewhere { address, .. } if address == "other:1")
     );
     assert_eq!(fixture.reported(), (Phase::Unloading, Epoch(1)));
-    let actions = fixture.worker.drained(Millis(6), &replica());
+    let actions = fixture.worker.requests_ended(Millis(6), &replica());
     assert_eq!(tasks(actions), [Task::Call(Callback::Unload)]);
     assert_eq!(fixture.reported(), (Phase::Unloading, Epoch(1)));
     fixture.done(7, Callback::Unload);
@@ -213,7 +213,7 @@ fn a_leader_that_is_to_follow_stops_first_and_says_so_when_drained() {
     assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Follower, 2, true)), [Task::AwaitRequests]);
     assert_eq!(fixture.reported().1, Epoch(1));
     let serve = Callback::Serve(Role::Follower, Epoch(2));
-    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(serve)]);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(6), &replica())), [Task::Call(serve)]);
     assert_eq!(fixture.reported().1, Epoch(2));
     fixture.done(7, serve);
     assert!(
@@ -271,7 +271,7 @@ fn o6_an_ended_incarnation_serves_nothing_and_keeps_its_data() {
     let mut fixture = Fixture::leading(1);
     assert_eq!(tasks(fixture.worker.ended(Millis(1))), [Task::AwaitRequests]);
     assert!(!matches!(fixture.judge(1, Access::Read), Verdict::Serve(_)));
-    assert_eq!(tasks(fixture.worker.drained(Millis(1), &replica())), [Task::Call(Callback::Unload)]);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(1), &replica())), [Task::Call(Callback::Unload)]);
     assert_eq!(fixture.done(1, Callback::Unload), []);
     assert_eq!(fixture.worker.beat(Millis(1)), None);
 }
@@ -299,7 +299,7 @@ fn a_callback_that_fails_is_reported_and_called_again_later_and_later() {
 fn a_callback_that_hangs_is_abandoned_and_its_late_return_is_ignored() {
     let mut fixture = Fixture::leading(1);
     fixture.order(0, order(ReplicaState::Unload, Role::Follower, 2, true));
-    fixture.worker.drained(Millis(0), &replica());
+    fixture.worker.requests_ended(Millis(0), &replica());
     let wake = fixture.worker.wake_at();
     assert_eq!(tasks(fixture.worker.run(wake)), [Task::Abandon(Callback::Unload)]);
     assert_eq!(fixture.reported(), (Phase::Unloaded, Epoch(2)));
@@ -311,8 +311,8 @@ fn a_callback_that_hangs_is_abandoned_and_its_late_return_is_ignored() {
 fn d7_a_replica_that_no_order_names_is_unloaded_and_kept_until_there_is_a_permission() {
     let mut fixture = Fixture::leading(1);
     let orders = fixture.whole(9, vec![], vec![]);
-    assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), [Task::AwaitRequests]);
-    fixture.worker.drained(Millis(1), &replica());
+    assert_eq!(tasks(fixture.worker.apply_orders(Millis(1), orders)), [Task::AwaitRequests]);
+    fixture.worker.requests_ended(Millis(1), &replica());
     assert_eq!(fixture.done(1, Callback::Unload), []);
     assert_eq!(fixture.reported(), (Phase::Kept, Epoch(1)));
     assert_eq!(fixture.permit(2, 9, 0), [], "it knows of a later epoch than the coordinator");
@@ -330,7 +330,7 @@ fn d7_what_has_never_served_is_kept_under_no_epoch_and_goes_when_any_serves_its_
     assert_eq!(fixture.order(0, load), [Task::Call(Callback::Load)]);
     fixture.done(0, Callback::Load);
     let orders = fixture.whole(9, vec![], vec![]);
-    assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), [Task::Call(Callback::Unload)]);
+    assert_eq!(tasks(fixture.worker.apply_orders(Millis(1), orders)), [Task::Call(Callback::Unload)]);
     fixture.done(1, Callback::Unload);
     assert_eq!(fixture.reported(), (Phase::Kept, Epoch(0)));
     assert_eq!(fixture.permit(2, 9, 2), [Task::Call(Callback::Drop(DropReason::Superseded))]);
@@ -340,7 +340,7 @@ fn d7_what_has_never_served_is_kept_under_no_epoch_and_goes_when_any_serves_its_
 fn d7_an_ended_worker_keeps_its_data_names_it_and_takes_it_back_when_ordered() {
     let mut fixture = Fixture::leading(3);
     assert_eq!(tasks(fixture.worker.ended(Millis(1))), [Task::AwaitRequests]);
-    fixture.worker.drained(Millis(1), &replica());
+    fixture.worker.requests_ended(Millis(1), &replica());
     assert_eq!(fixture.done(1, Callback::Unload), []);
     let spec = NodeSpec::new(NodeId::new("a").unwrap(), "h:1");
     let registration = fixture.worker.registration(spec);
@@ -370,7 +370,7 @@ fn d11_a_coordinator_of_another_cluster_is_refused_and_nothing_is_touched() {
     );
     let mut orders = fixture.whole(9, vec![], vec![]);
     orders.cluster = ClusterId(2);
-    assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), []);
+    assert_eq!(tasks(fixture.worker.apply_orders(Millis(1), orders)), []);
     assert!(
         matches!(fixture.judge(1, Access::Write), Verdict::Serve(_)),
         "it serves until its lease is over"
@@ -454,7 +454,7 @@ fn o1_a_leader_that_missed_its_successors_stops_before_it_leads_again() {
     );
     assert_eq!(fixture.judge(5_000, Access::Write), Verdict::Soon);
     assert!(!fixture.worker.gates().still_holds(Millis(5_000), &before), "O7: not all along");
-    assert_eq!(tasks(fixture.worker.drained(Millis(5_001), &replica())), []);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(5_001), &replica())), []);
     assert_eq!(fixture.reported(), (Phase::Ready, Epoch(21)));
     let serve = Callback::Serve(Role::Leader, Epoch(21));
     assert_eq!(fixture.order(5_002, order(ReplicaState::Live, Role::Leader, 21, true)), [Task::Call(serve)]);
@@ -472,8 +472,8 @@ fn o1_a_lease_is_not_renewed_by_orders_that_are_not_taken_in() {
 fn b9_what_it_knows_of_keyspaces_that_it_has_left_is_bounded() {
     let mut fixture = Fixture::leading(1);
     let version = fixture.version + 1;
-    fixture.worker.ordered(Millis(0), fixture.whole(version, vec![], vec![]));
-    fixture.worker.drained(Millis(0), &replica());
+    fixture.worker.apply_orders(Millis(0), fixture.whole(version, vec![], vec![]));
+    fixture.worker.requests_ended(Millis(0), &replica());
     assert_eq!(fixture.done(0, Callback::Unload), []);
     let drop = Callback::Drop(DropReason::Superseded);
     assert_eq!(fixture.permit(0, version + 1, 1), [Task::Call(drop)]);
@@ -488,7 +488,7 @@ fn b9_what_it_knows_of_keyspaces_that_it_has_left_is_bounded() {
         let first_shard = ShardId(brief.first_shard.0 + later);
         let mut orders = fixture.whole(version + 1 + later, vec![], vec![]);
         orders.keyspaces = vec![KeyspaceBrief { name, first_shard, ..brief.clone() }];
-        fixture.worker.ordered(Millis(0), orders);
+        fixture.worker.apply_orders(Millis(0), orders);
     }
     fixture.worker.beat(Millis(0));
     let known = |name: &str| fixture.worker.keyspace(&KeyspaceName::new(name).unwrap()).is_some();
@@ -636,7 +636,7 @@ fn d10_what_an_earlier_process_stored_is_kept_and_opened_when_it_is_ordered() {
 fn d7_what_an_earlier_process_stored_is_deleted_on_a_permission_only() {
     let mut fixture = with_stored(false);
     let orders = fixture.whole(1, vec![], vec![]);
-    assert_eq!(tasks(fixture.worker.ordered(Millis(1), orders)), []);
+    assert_eq!(tasks(fixture.worker.apply_orders(Millis(1), orders)), []);
     assert_eq!(fixture.permit(2, 2, 2), [], "of an earlier epoch");
     assert_eq!(fixture.permit(3, 3, 3), [Task::Call(Callback::Drop(DropReason::Superseded))]);
 }
@@ -646,7 +646,7 @@ fn a_worker_that_ends_is_at_rest_when_its_requests_and_unload_have_ended() {
     let mut fixture = Fixture::leading(1);
     assert_eq!(tasks(fixture.worker.ended(Millis(5))), [Task::AwaitRequests]);
     assert!(!fixture.worker.is_at_rest());
-    fixture.worker.drained(Millis(6), &replica());
+    fixture.worker.requests_ended(Millis(6), &replica());
     assert!(!fixture.worker.is_at_rest());
     fixture.done(7, Callback::Unload);
     assert!(fixture.worker.is_at_rest());

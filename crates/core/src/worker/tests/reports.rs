@@ -34,7 +34,7 @@ fn b11_a_lead_that_is_laid_down_stays_down_until_an_order_names_another_leader()
     let mut fixture = leading_with_an_heir();
     assert_eq!(lay_down(&mut fixture, 6), Ok(vec![Task::AwaitRequests]));
     assert!(!matches!(fixture.judge(6, Access::Read), Verdict::Serve(_)), "nobody is let in");
-    assert_eq!(tasks(fixture.worker.drained(Millis(7), &replica())), [], "nothing is unloaded");
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(7), &replica())), [], "nothing is unloaded");
     assert!(says_why(&mut fixture));
     // The coordinator has not decided yet: the same order, whatever time passes, does not make it lead.
     assert_eq!(fixture.order(8, beside(Role::Leader, 17, peer(Role::Follower, ReplicaState::Live))), []);
@@ -70,7 +70,7 @@ fn b11_a_lead_without_an_heir_is_not_laid_down() {
 fn l1_who_laid_down_a_lead_leads_again_when_nobody_else_is_left() {
     let mut fixture = leading_with_an_heir();
     lay_down(&mut fixture, 6).unwrap();
-    fixture.worker.drained(Millis(7), &replica());
+    fixture.worker.requests_ended(Millis(7), &replica());
     let lead = Callback::Serve(Role::Leader, Epoch(18));
     assert_eq!(fixture.order(8, order(ReplicaState::Live, Role::Leader, 18, true)), [Task::Call(lead)]);
 }
@@ -80,7 +80,7 @@ fn a12_a_report_that_it_is_ill_counts_while_the_role_changes() {
     let mut fixture = Fixture::leading(17);
     assert_eq!(fixture.order(5, order(ReplicaState::Live, Role::Follower, 18, true)), [Task::AwaitRequests]);
     assert_eq!(tasks(fixture.worker.unhealthy(Millis(6), &replica(), "the disk is dead")), []);
-    assert_eq!(tasks(fixture.worker.drained(Millis(7), &replica())), [Task::Call(Callback::Unload)]);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(7), &replica())), [Task::Call(Callback::Unload)]);
     assert_eq!(fixture.done(8, Callback::Unload), [Task::Call(Callback::Load)]);
     assert_eq!(fixture.reported().0, Phase::failed(1, "the disk is dead".to_owned()));
 
@@ -88,13 +88,13 @@ fn a12_a_report_that_it_is_ill_counts_while_the_role_changes() {
     let mut fixture = Fixture::leading(17);
     let serve = Callback::Serve(Role::Follower, Epoch(18));
     fixture.order(5, order(ReplicaState::Live, Role::Follower, 18, true));
-    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(serve)]);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(6), &replica())), [Task::Call(serve)]);
     fixture.worker.returned(Millis(7), &replica(), serve, Err("no".to_owned()));
     assert_eq!(
         tasks(fixture.worker.unhealthy(Millis(8), &replica(), "the disk is dead")),
         [Task::AwaitRequests]
     );
-    assert_eq!(tasks(fixture.worker.drained(Millis(9), &replica())), [Task::Call(Callback::Unload)]);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(9), &replica())), [Task::Call(Callback::Unload)]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
     let mut fixture = Fixture::leading(17);
     assert_eq!(fixture.order(5, load()), [Task::AwaitRequests]);
     assert!(!matches!(fixture.judge(5, Access::Read), Verdict::Serve(_)));
-    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
     assert_eq!(fixture.done(7, Callback::Unload), [Task::Call(Callback::Load)]);
     fixture.done(8, Callback::Load);
     assert_eq!(fixture.reported(), (Phase::Ready, Epoch(100)));
@@ -21,7 +21,7 @@ fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
         fixture.order(5, order(ReplicaState::UnloadFinal, Role::Follower, 18, true)),
         [Task::AwaitRequests]
     );
-    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
     let delete = Callback::Drop(DropReason::Moved);
     assert_eq!(fixture.done(7, Callback::Unload), [Task::Call(delete)]);
     fixture.done(8, delete);
@@ -31,11 +31,11 @@ fn l1_d1_what_serves_and_is_to_load_is_unloaded_and_loads_anew() {
     let mut fixture = Fixture::leading(17);
     let serve = Callback::Serve(Role::Follower, Epoch(18));
     fixture.order(5, order(ReplicaState::Live, Role::Follower, 18, true));
-    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(serve)]);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(6), &replica())), [Task::Call(serve)]);
     let failed = fixture.worker.returned(Millis(7), &replica(), serve, Err("no".to_owned()));
     assert_eq!(tasks(failed), []);
     assert_eq!(fixture.order(8, load()), [Task::AwaitRequests]);
-    assert_eq!(tasks(fixture.worker.drained(Millis(9), &replica())), [Task::Call(Callback::Unload)]);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(9), &replica())), [Task::Call(Callback::Unload)]);
 }
 
 /// A set without a follower that is silent has a later epoch. Writes may wait for that follower, and it for a leader of that
@@ -71,7 +71,7 @@ fn a_replicated_follower_that_lags_loads_anew_as_it_is_and_unloads_only_to_leave
     let mut fixture = following();
     assert_eq!(fixture.order(5, load(18, false)), [Task::AwaitRequests]);
     assert!(!matches!(fixture.judge(5, Access::Read), Verdict::Serve(_)));
-    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), []);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(6), &replica())), []);
     assert_eq!(fixture.reported(), (Phase::Loading, Epoch(18)));
     // A later epoch of its leader ends nothing here.
     fixture.order(7, load(19, false));
@@ -83,7 +83,7 @@ fn a_replicated_follower_that_lags_loads_anew_as_it_is_and_unloads_only_to_leave
     for leaves in [ReplicaState::Unload, ReplicaState::UnloadFinal] {
         let mut fixture = following();
         fixture.order(5, load(18, false));
-        fixture.worker.drained(Millis(6), &replica());
+        fixture.worker.requests_ended(Millis(6), &replica());
         let tasks = fixture.order(7, order(leaves, Role::Follower, 18, true));
         assert_eq!(tasks, [Task::Call(Callback::Unload)], "the service has it open");
     }
@@ -91,7 +91,7 @@ fn a_replicated_follower_that_lags_loads_anew_as_it_is_and_unloads_only_to_leave
     let mut fixture = following();
     fixture.worker.unhealthy(Millis(5), &replica(), "its disk died");
     assert_eq!(fixture.order(6, load(18, true)), []);
-    let tasks = tasks(fixture.worker.drained(Millis(7), &replica()));
+    let tasks = tasks(fixture.worker.requests_ended(Millis(7), &replica()));
     assert_eq!(tasks, [Task::Call(Callback::Unload)]);
 }
 
@@ -103,7 +103,7 @@ fn d1_a_copy_that_is_deleted_is_reported_and_loads_when_it_is_ordered_to() {
     let deleted = |durable: bool| {
         let mut fixture = Fixture { durable, ..Fixture::leading(17) };
         fixture.order(5, order(ReplicaState::UnloadFinal, Role::Follower, 18, true));
-        fixture.worker.drained(Millis(6), &replica());
+        fixture.worker.requests_ended(Millis(6), &replica());
         let delete = Callback::Drop(DropReason::Moved);
         assert_eq!(fixture.done(7, Callback::Unload), [Task::Call(delete)]);
         fixture.done(8, delete);
@@ -148,7 +148,10 @@ fn d1_a_copy_that_had_to_leave_before_a_restore_is_none_after_it() {
             fixture.order(5, order(ReplicaState::Unload, Role::Follower, 3, false)),
             [Task::AwaitRequests]
         );
-        assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
+        assert_eq!(
+            tasks(fixture.worker.requests_ended(Millis(6), &replica())),
+            [Task::Call(Callback::Unload)]
+        );
         fixture.done(7, Callback::Unload);
         fixture
     };
@@ -163,7 +166,7 @@ fn d1_a_copy_that_had_to_leave_before_a_restore_is_none_after_it() {
     assert_eq!(fixture.reported(), (Phase::Dropped, Epoch(100)));
     // It is kept for a person to choose where no order names it, and loads what it lacks when it is ordered to.
     let version = fixture.version + 1;
-    fixture.worker.ordered(Millis(10), fixture.whole(version, vec![], vec![]));
+    fixture.worker.apply_orders(Millis(10), fixture.whole(version, vec![], vec![]));
     fixture.version = version;
     assert_eq!(fixture.reported().0, Phase::Kept);
     let from = order(ReplicaState::Unload, Role::Follower, 1, true).peers;
@@ -193,7 +196,7 @@ fn l1_d1_a_copy_that_has_loaded_and_is_told_so_again_is_one_after_a_restore() {
     fixture.done(6, Callback::Load);
     assert_eq!(fixture.order(7, load(2)), []);
     let version = fixture.version + 1;
-    fixture.worker.ordered(Millis(8), fixture.whole(version, vec![], vec![]));
+    fixture.worker.apply_orders(Millis(8), fixture.whole(version, vec![], vec![]));
     fixture.version = version;
     fixture.done(9, Callback::Unload);
     assert_eq!(fixture.reported().0, Phase::Kept);
@@ -209,8 +212,8 @@ fn l1_d1_a_copy_that_has_loaded_and_is_told_so_again_is_one_after_a_restore() {
 fn a12_what_is_taken_back_is_reported_again_though_nothing_has_changed() {
     let mut fixture = Fixture::leading(1);
     fixture.version += 1;
-    fixture.worker.ordered(Millis(1), fixture.whole(fixture.version, vec![], vec![]));
-    fixture.worker.drained(Millis(2), &replica());
+    fixture.worker.apply_orders(Millis(1), fixture.whole(fixture.version, vec![], vec![]));
+    fixture.worker.requests_ended(Millis(2), &replica());
     let said = |fixture: &mut Fixture| {
         let beat = fixture.worker.beat(Millis(3)).unwrap();
         beat.reports.into_iter().map(|report| report.phase).collect::<Vec<_>>()
@@ -242,14 +245,14 @@ fn l1_a_restored_cluster_is_obeyed_that_has_an_earlier_keyspace_of_a_name() {
     let later = KeyspaceBrief { first_shard: ShardId(50), ..brief.clone() };
     let version = fixture.version + 1;
     let orders = Orders { keyspaces: vec![later], ..fixture.whole(version, vec![], vec![]) };
-    fixture.worker.ordered(Millis(5), orders);
+    fixture.worker.apply_orders(Millis(5), orders);
     assert_eq!(fixture.worker.registration(NodeSpec::new(NodeId::new("a").unwrap(), "a:1")).known.len(), 1);
 
     let restored = Welcome { continues: vec![ClusterId(1)], ..welcome(2, 1) };
     fixture.worker.welcomed(&restored).unwrap();
     (fixture.cluster, fixture.version) = (2, 0);
     let orders = Orders { keyspaces: vec![brief], ..fixture.whole(1, vec![], vec![]) };
-    fixture.worker.ordered(Millis(6), orders);
+    fixture.worker.apply_orders(Millis(6), orders);
     assert_eq!(fixture.worker.refusal(), None);
 }
 
@@ -265,7 +268,7 @@ fn l1_d10_what_is_to_hand_over_and_was_deleted_is_reported() {
         fixture.order(5, order(ReplicaState::Unload, Role::Follower, 100, true)),
         [Task::AwaitRequests]
     );
-    assert_eq!(tasks(fixture.worker.drained(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
+    assert_eq!(tasks(fixture.worker.requests_ended(Millis(6), &replica())), [Task::Call(Callback::Unload)]);
     fixture.done(7, Callback::Unload);
     assert_eq!(fixture.reported(), (Phase::Unloaded, Epoch(100)));
 }

@@ -3,7 +3,7 @@
 //! [`AdminTestCluster::done`] runs every command as a dry run first and [`AdminTestCluster::refused`] looks at the whole state,
 //! so each test of a command is also a test that dry runs and refusals change nothing.
 
-mod foresight;
+mod dry_run;
 mod keyspaces;
 mod nodes;
 mod plans;

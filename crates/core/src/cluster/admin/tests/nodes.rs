@@ -328,12 +328,12 @@ fn people_are_told_when_a_drained_node_is_not_safe_to_stop_any_more() {
     test.put("users", 1, &["a"]);
     test.done(drain("b", None));
     test.rounds(1);
-    assert!(test.cluster.members.nodes[&node("b")].emptied_told);
+    assert!(test.cluster.members.nodes[&node("b")].safe_to_stop_told);
     let users = name("users");
     test.cluster.members.get_mut(&node("b")).unwrap().orders.recall(&users, &[ShardId(1)]);
     let at = test.at;
-    test.cluster.make::<SafeToStopNodes>(at);
-    test.cluster.make::<SafeToStopNodes>(at);
+    test.cluster.run_phase::<SafeToStopNodes>(at);
+    test.cluster.run_phase::<SafeToStopNodes>(at);
     let outbox = test.cluster.take_outbox();
     let told: Vec<_> =
         outbox.notices.iter().filter(|notice| notice.text.contains("not safe to stop")).collect();

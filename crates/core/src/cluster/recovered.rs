@@ -21,7 +21,7 @@ pub(super) struct Recovered {
     /// What was wrong with the stored state.
     pub(super) faults: StoredFaults,
     /// What workers were told that the stored state does not know; not stored.
-    pub(super) ahead: LaterMaps,
+    pub(super) later_maps: LaterMaps,
     /// It began with replicas of which it had heard nothing: those of a coordinator before it.
     pub(super) inherited: bool,
     /// From then on no lease runs that was granted before this coordinator led.
@@ -35,20 +35,20 @@ pub(super) struct Recovered {
 impl Recovered {
     /// Where leases of before may run until then.
     pub(super) fn new(leases_before: Millis) -> Recovered {
-        let (faults, ahead) = (StoredFaults::default(), LaterMaps::default());
-        Recovered { faults, ahead, inherited: false, leases_before, heard: Heard::NotAll, unheard: None }
+        let (faults, later_maps) = (StoredFaults::default(), LaterMaps::default());
+        Recovered { faults, later_maps, inherited: false, leases_before, heard: Heard::NotAll, unheard: None }
     }
 }
 
 /// What follows from a map.
-pub(super) struct Recalled {
+pub(super) struct FromMap {
     pub(super) hosted: Hosted,
     /// The shards that have something under way.
     pub(super) unsettled: BTreeSet<ShardId>,
 }
 
 /// The nodes of a cluster and their latest starts.
-pub(super) struct Starts {
+pub(super) struct LatestIncarnations {
     nodes: Numbered,
     latest: Vec<Incarnation>,
 }
@@ -67,18 +67,18 @@ struct ReplicasByNode {
     unsettled: BTreeSet<ShardId>,
 }
 
-impl Recalled {
+impl FromMap {
     /// Of a new map that few or no replicas are in.
-    pub(super) fn of_new(map: &ShardMap) -> Recalled {
+    pub(super) fn of_new(map: &ShardMap) -> FromMap {
         let unsettled = map.shards().filter(|shard| !shard.is_settled());
-        Recalled { hosted: Hosted::of(map), unsettled: unsettled.map(|shard| shard.id).collect() }
+        FromMap { hosted: Hosted::of(map), unsettled: unsettled.map(|shard| shard.id).collect() }
     }
 }
 
-impl Starts {
+impl LatestIncarnations {
     /// Of the nodes that a cluster has.
-    pub(super) fn of(members: &Members) -> Starts {
-        Starts {
+    pub(super) fn of(members: &Members) -> LatestIncarnations {
+        LatestIncarnations {
             nodes: members.nodes.keys().collect(),
             latest: members.nodes.values().map(|node| node.record.incarnation).collect(),
         }
@@ -90,13 +90,13 @@ impl Starts {
 }
 
 impl ReplicasByNode {
-    fn of(map: &ShardMap, starts: &Starts) -> ReplicasByNode {
-        let mut held = ReplicasByNode { nodes: starts.nodes.clone(), ..ReplicasByNode::default() };
+    fn of(map: &ShardMap, latest: &LatestIncarnations) -> ReplicasByNode {
+        let mut held = ReplicasByNode { nodes: latest.nodes.clone(), ..ReplicasByNode::default() };
         held.shards.resize_with(held.nodes.len(), Vec::new);
         held.of_latest.resize_with(held.nodes.len(), || None);
         for shard in map.shards() {
             for replica in &shard.replicas {
-                held.note(shard.id, &replica.node, replica.incarnation, starts);
+                held.note(shard.id, &replica.node, replica.incarnation, latest);
             }
             if !shard.is_settled() {
                 held.unsettled.insert(shard.id);
@@ -105,14 +105,14 @@ impl ReplicasByNode {
         held
     }
 
-    fn note(&mut self, shard: ShardId, node: &NodeId, incarnation: Incarnation, starts: &Starts) {
+    fn note(&mut self, shard: ShardId, node: &NodeId, incarnation: Incarnation, latest: &LatestIncarnations) {
         let number = self.nodes.add(node);
         let at = number as usize;
         if at >= self.shards.len() {
             self.shards.push(Vec::new());
             self.of_latest.push(None);
         }
-        match starts.latest(number) {
+        match latest.latest(number) {
             Some(latest) if latest == incarnation => {
                 if let Some(shards) = &mut self.of_latest[at] {
                     shards.push(shard);
@@ -137,11 +137,11 @@ impl Members {
     pub(super) fn recall(
         &mut self,
         map: &ShardMap,
-        starts: &Starts,
+        latest: &LatestIncarnations,
         (at, lease): (Moment, GrantedLease),
         outbox: &mut Outbox,
-    ) -> Recalled {
-        let mut held = ReplicasByNode::of(map, starts);
+    ) -> FromMap {
+        let mut held = ReplicasByNode::of(map, latest);
         for (number, incarnation) in std::mem::take(&mut held.former) {
             let node = held.nodes.name(number).and_then(|name| self.nodes.get_mut(name));
             if let Some(node) = node {
@@ -160,6 +160,6 @@ impl Members {
             }
         }
         let hosted = Hosted::from_lists(held.nodes.names().cloned().zip(held.shards));
-        Recalled { hosted, unsettled: held.unsettled }
+        FromMap { hosted, unsettled: held.unsettled }
     }
 }

@@ -1,12 +1,11 @@
-//! What stops moves and ends by itself: unrest, while many processes end and come back, and a brake under which
-//! every node is heard again.
+//! Unrest (many processes end and start again), and the brakes, where the coordinator releases them without a person.
 //!
 //! | seen                                                           | follows                                     |
 //! |----------------------------------------------------------------|---------------------------------------------|
-//! | more nodes ended or were started anew in the window than the brake bears | unrest: what has no replica is placed, nothing else moves |
-//! | fewer                                                          | it ends                                     |
-//! | the brake of a keyspace is on, and no load of it has failed for as long as a node is avoided | it is released, and what failed is tried again |
-//! | the brake is on, every node that was not given up is heard, and none that was lost in the window is missing, for `dead_after_ms` | the brake is released |
+//! | more nodes ended or started again in the window than the brake allows | unrest: shards without a replica are placed, nothing else moves |
+//! | fewer                                                          | unrest ends                                 |
+//! | the brake of a keyspace is on, and no load of it has failed for as long as a node is avoided | the coordinator releases it, and tries again what failed |
+//! | the brake is on, every node that was not declared dead is heard, and none that was lost in the window is missing, for `dead_after_ms` | the brake is released |
 //!
 //! A crash loop of a whole release is over when the next release is out, and no person should have to say so. What a
 //! shard explains ([`crate::plan::poison`]) counts as one node, as it does for the brake.
@@ -21,7 +20,7 @@ use crate::node::Health;
 use crate::plan::brake;
 
 impl Cluster {
-    /// Why nothing but repairs begins by itself.
+    /// Why only repairs begin by themselves.
     pub fn unrest(&self) -> Option<&str> {
         self.guard.unrest.as_deref()
     }
@@ -73,7 +72,7 @@ pub(super) struct ReleasedKeyspaceBrakes {
 
 impl Transition for ReleasedKeyspaceBrakes {
     fn find(cluster: &Cluster, at: Moment) -> ReleasedKeyspaceBrakes {
-        // What failed before this coordinator led is not known to it.
+        // This coordinator does not know what failed before it led.
         let earliest = cluster.times.started + limits::AVOID_MS;
         let mut found = ReleasedKeyspaceBrakes { keyspaces: Vec::new(), next: Millis::NEVER };
         for (name, keyspace) in cluster.keyspaces.by_name.iter().filter(|(_, k)| k.record.brake.is_some()) {
@@ -103,13 +102,13 @@ impl Transition for ReleasedKeyspaceBrakes {
     }
 }
 
-/// The brake of the cluster, when there is nothing left to decide about.
+/// Whether the brake of the cluster goes off without a person.
 pub(super) enum ReleasedBrake {
-    /// It is off, or a node is missing.
+    /// The brake is off, or a node is missing.
     NotYet,
-    /// Every node has been heard since then, which is not long enough.
-    Calm(Millis),
-    /// Every node has been heard for `dead_after_ms`: the brake goes off.
+    /// Every node has been heard since this time, for less than `dead_after_ms`.
+    NotLongEnough(Millis),
+    /// Every node has been heard for `dead_after_ms`.
     Now,
 }
 
@@ -118,19 +117,19 @@ impl Transition for ReleasedBrake {
         if cluster.record.brake.is_none() || !cluster.is_everybody_heard(at) {
             return ReleasedBrake::NotYet;
         }
-        let since = cluster.guard.calm_since.unwrap_or(at.now);
+        let since = cluster.guard.all_heard_since.unwrap_or(at.now);
         let is_long = since + cluster.settings.dead_after_ms <= at.now;
-        if is_long { ReleasedBrake::Now } else { ReleasedBrake::Calm(since) }
+        if is_long { ReleasedBrake::Now } else { ReleasedBrake::NotLongEnough(since) }
     }
 
     fn apply(self, cluster: &mut Cluster, at: Moment) -> Millis {
-        cluster.guard.calm_since = match self {
-            ReleasedBrake::Calm(since) => Some(since),
+        cluster.guard.all_heard_since = match self {
+            ReleasedBrake::NotLongEnough(since) => Some(since),
             ReleasedBrake::NotYet | ReleasedBrake::Now => None,
         };
         match self {
             ReleasedBrake::NotYet => Millis::NEVER,
-            ReleasedBrake::Calm(since) => since + cluster.settings.dead_after_ms,
+            ReleasedBrake::NotLongEnough(since) => since + cluster.settings.dead_after_ms,
             ReleasedBrake::Now => {
                 cluster.record.brake = None;
                 cluster.outbox.writes.push(Write::Cluster(cluster.record.clone()));

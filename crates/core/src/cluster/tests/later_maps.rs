@@ -4,7 +4,9 @@
 use super::super::ClusterRecord;
 use super::super::admin::{Command, Presplit};
 use super::super::serving::Serving;
-use super::super::{Cluster, LaterMap, LaterMaps, Moment, Records, RegisterError, StoredFaults, Write, note};
+use super::super::{
+    Cluster, LaterMap, LaterMaps, Moment, Records, RegisterError, StoredFaults, Write, note_later,
+};
 use super::disks::Disks;
 use super::test_cluster::{BEAT_MS, TestCluster, keyspace, name, node, settings, slots};
 use crate::base::id::{ClusterId, Epoch, Generation, PlacementId, ShardId, TransactionId};
@@ -66,7 +68,7 @@ fn started(test: &TestCluster, mut records: Records, mut ahead: LaterMaps) -> (C
 fn heard(all: &[Known]) -> LaterMaps {
     let mut ahead = LaterMaps::new();
     for known in all {
-        note(&mut ahead, LaterMap { who: "node n1".to_owned(), known: known.clone() });
+        note_later(&mut ahead, LaterMap { who: "node n1".to_owned(), known: known.clone() });
     }
     ahead
 }
@@ -82,16 +84,16 @@ fn d11_a_coordinator_with_older_maps_takes_nobody_in_who_was_told_of_later_ones(
     let of_before = Registration { cluster: Some(ClusterId(7)), ..fresh.clone() };
     assert!(cluster.register(test.at(), stranger).is_ok(), "who was never here can have been told nothing");
     assert!(matches!(cluster.register(test.at(), of_before), Err(RegisterError::OtherCluster { .. })));
-    assert!(cluster.ahead().is_empty());
+    assert!(cluster.later_maps().is_empty());
 
     let refused = cluster.register(test.at(), registration("n1", vec![known(&test)]));
     let ours = Some(before.keyspaces[0].1.generation());
     let theirs = test.map().generation();
     assert_eq!(refused, Err(RegisterError::Ahead { node: node("n1"), keyspace: name(), ours, theirs }));
-    assert_eq!(cluster.ahead()[&name()].known, known(&test));
+    assert_eq!(cluster.later_maps()[&name()].known, known(&test));
     let refused = cluster.register(test.at(), registration("n1", vec![late()]));
     assert!(matches!(refused, Err(RegisterError::Ahead { ours: None, .. })), "{refused:?}");
-    assert_eq!(cluster.ahead().len(), 2);
+    assert_eq!(cluster.later_maps().len(), 2);
     assert_eq!(cluster.records().keyspaces, before.keyspaces);
 }
 
@@ -182,7 +184,7 @@ fn d10_what_a_new_process_has_stored_tells_of_a_later_map() {
             ..registration("n0", vec![])
         };
         let answer = ours.register(test.at(), anew);
-        (answer, ours.ahead().clone())
+        (answer, ours.later_maps().clone())
     };
     let register = |records: &Records, stored: Stored, cluster: u128| {
         register_of(records, stored, cluster, Some(ClusterId(cluster)))
@@ -243,7 +245,7 @@ fn d10_stored_data_of_a_keyspace_without_a_record_is_no_later_than_the_newest_st
             stored: vec![stored],
             ..registration("n0", vec![])
         };
-        (ours.register(at(&test), anew), ours.ahead().clone())
+        (ours.register(at(&test), anew), ours.later_maps().clone())
     };
     let (answer, ahead) = register(stored(shard.id));
     assert!(matches!(answer, Err(RegisterError::Ahead { ours: None, .. })), "{answer:?}");
@@ -285,7 +287,7 @@ fn d10_d11_what_was_set_back_is_in_quarantine_until_the_newest_state_is_back() {
     assert!(cluster.keyspaces().is_empty());
     // Those who know more are taken in, and are ordered nothing of it.
     assert!(cluster.register(at(&test), registration("n1", vec![known(&test)])).is_ok());
-    assert!(cluster.ahead().is_empty());
+    assert!(cluster.later_maps().is_empty());
 
     let newest = Records { keyspaces: test.disk.keyspaces.clone(), ..test.disk.clone() };
     let (cluster, ahead) = started(&test, newest, ahead);

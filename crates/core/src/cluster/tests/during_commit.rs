@@ -43,7 +43,7 @@ fn l1_a_lease_is_renewed_while_a_commit_is_under_way_and_says_nothing_of_what_is
     let beat = test.next_beat(&some);
     let applied = beat.applied;
     let at = later(&test, settings().lease_ms - 1);
-    let orders = test.cluster.beat_meanwhile(at, beat, &pending).unwrap();
+    let orders = test.cluster.beat_during_commit(at, beat, &pending).unwrap();
     assert_eq!(orders.lease.unwrap().lease_ms, settings().lease_ms);
     assert_eq!((orders.base, orders.version), (applied, applied));
     assert!(orders.changed.is_empty() && orders.removed.is_empty() && orders.keyspaces.is_empty());
@@ -82,7 +82,7 @@ fn r6_a_node_that_is_silent_during_a_commit_is_declared_dead() {
         test.now += settings().heartbeat_ms;
         for id in ["a", "b"] {
             let beat = test.next_beat(&node(id));
-            test.cluster.beat_meanwhile(test.at(), beat, &UncommittedChanges::default()).unwrap();
+            test.cluster.beat_during_commit(test.at(), beat, &UncommittedChanges::default()).unwrap();
         }
         test.cluster.listen(test.at());
     }
@@ -96,7 +96,8 @@ fn a_node_whose_orders_stay_is_answered_as_ever() {
     let beat = test.next_beat(&node("c"));
     let at = later(&test, 10);
     let mut other = test.cluster.clone();
-    let meanwhile = test.cluster.beat_meanwhile(at, beat.clone(), &UncommittedChanges::default()).unwrap();
+    let meanwhile =
+        test.cluster.beat_during_commit(at, beat.clone(), &UncommittedChanges::default()).unwrap();
     assert_eq!(meanwhile, other.beat(at, beat).unwrap());
 }
 
@@ -113,7 +114,7 @@ fn m3_orders_of_before_come_with_the_generation_that_is_durable() {
     let durable = pending.maps[&name()];
     assert_ne!(durable, test.cluster.keyspaces()[&name()].map.generation());
     let at = later(&test, 10);
-    let orders = test.cluster.beat_meanwhile(at, beat, &pending).unwrap();
+    let orders = test.cluster.beat_during_commit(at, beat, &pending).unwrap();
     assert!(!orders.changed.is_empty());
     assert_eq!(orders.keyspaces.iter().map(|brief| brief.generation).collect::<Vec<_>>(), [durable]);
 }
@@ -144,7 +145,7 @@ fn o5_a_node_whose_lease_is_over_waits_for_the_end_of_the_commit() {
     let beat = test.next_beat(&some);
     let before = test.cluster.nodes()[&some].signs;
     for pending in [&pending, &UncommittedChanges::default()] {
-        assert_eq!(test.cluster.beat_meanwhile(over, beat.clone(), pending), Err(beat.clone()));
+        assert_eq!(test.cluster.beat_during_commit(over, beat.clone(), pending), Err(beat.clone()));
     }
     assert_eq!(test.cluster.nodes()[&some].signs, before, "a beat that waits leaves no trace");
 }
@@ -155,7 +156,7 @@ fn a_node_that_has_confirmed_nothing_waits_when_its_orders_change() {
     let (mut test, pending) = amid_a_commit();
     let mut beat = test.next_beat(pending.nodes.first().unwrap());
     beat.applied = 0;
-    assert_eq!(test.cluster.beat_meanwhile(later(&test, 10), beat.clone(), &pending), Err(beat));
+    assert_eq!(test.cluster.beat_during_commit(later(&test, 10), beat.clone(), &pending), Err(beat));
 }
 
 #[test]
@@ -163,10 +164,10 @@ fn a_beat_that_is_refused_waits_too() {
     let (mut test, pending) = amid_a_commit();
     let mut late = test.next_beat(&node("b"));
     late.sequence = 1;
-    assert_eq!(test.cluster.beat_meanwhile(later(&test, 10), late.clone(), &pending), Err(late));
+    assert_eq!(test.cluster.beat_during_commit(later(&test, 10), late.clone(), &pending), Err(late));
     let mut unknown = test.next_beat(&node("b"));
     unknown.node = node("z");
-    assert_eq!(test.cluster.beat_meanwhile(later(&test, 10), unknown.clone(), &pending), Err(unknown));
+    assert_eq!(test.cluster.beat_during_commit(later(&test, 10), unknown.clone(), &pending), Err(unknown));
 }
 
 /// A new leader's store is slow: who comes back with the incarnation that it has waits for nothing, and beats.
@@ -181,11 +182,11 @@ fn b10_a_worker_that_has_lost_its_leader_is_taken_back_during_a_commit() {
     let (id, known) = (node("b"), test.cluster.nodes()[&node("b")].record.clone());
     assert!(!test.cluster.nodes()[&id].registered);
     let back = Registration { incarnation: Some(known.incarnation), ..Registration::new(known.spec) };
-    let welcome = test.cluster.resume_meanwhile(at, back.clone()).unwrap();
+    let welcome = test.cluster.resume_during_commit(at, back.clone()).unwrap();
     assert_eq!(welcome.incarnation, known.incarnation);
     assert!(test.cluster.has_no_pending_writes(), "nothing that is stored has changed");
     let beat = test.next_beat(&id);
-    let orders = test.cluster.beat_meanwhile(at, beat, &UncommittedChanges::default()).unwrap();
+    let orders = test.cluster.beat_during_commit(at, beat, &UncommittedChanges::default()).unwrap();
     assert_eq!(orders.lease.unwrap().lease_ms, settings().lease_ms);
 
     // What would have to be stored, or is refused, waits, and leaves no trace.
@@ -199,7 +200,7 @@ fn b10_a_worker_that_has_lost_its_leader_is_taken_back_during_a_commit() {
         Registration { spec: NodeSpec::new(node("z"), "127.0.0.1:1"), ..back },
     ] {
         let before = test.cluster.nodes()[&id].record.clone();
-        assert_eq!(test.cluster.resume_meanwhile(at, waits.clone()), Err(Box::new(waits)));
+        assert_eq!(test.cluster.resume_during_commit(at, waits.clone()), Err(Box::new(waits)));
         assert_eq!(test.cluster.nodes()[&id].record, before);
         assert!(test.cluster.has_no_pending_writes());
     }

@@ -1,28 +1,28 @@
-//! Which shards of a keyspace the next decision looks at, and what they wait for. Nothing of it is stored: it follows from
-//! the map, and from what was heard since.
+//! The work queue of a keyspace: the shards that the next decision reconciles, and what other shards wait for. It is not stored,
+//! as it follows from the map and from the reports of workers.
 
 use super::counts::Counts;
 use crate::base::id::ShardId;
 use crate::keyspace::map::{Shard, Stage};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The shards of a keyspace that have a next step, by what they wait for; the decisions look at no others.
+/// The shards of a keyspace that have a next step. Decisions look at no others.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Settling {
-    /// Shards with something under way.
+pub(super) struct ShardQueue {
+    /// Shards with a move, load, split or merge under way.
     pub(super) unsettled: BTreeSet<ShardId>,
     /// What of `unsettled` the throttle counts.
     pub(super) under_way: Counts,
     /// Children that prepare, by their parents.
     pub(super) forming: BTreeMap<ShardId, BTreeSet<ShardId>>,
-    /// Shards that something was heard of since they were last looked at.
-    pub(super) awake: BTreeSet<ShardId>,
-    /// Those of them that wait for a grant, an announcement or their leader, and that [`super::Cluster::grant_at_once`] has
-    /// not looked at since.
+    /// Shards with news since a decision last reconciled them.
+    pub(super) queued: BTreeSet<ShardId>,
+    /// Those of `queued` in `ungranted`, `unannounced` or `unfollowed` that [`super::Cluster::grant_before_commit`] has not
+    /// looked at.
     pub(super) grantable: BTreeSet<ShardId>,
-    /// Where the next decision goes on, when there is more than one decision looks at.
-    looked_until: ShardId,
-    /// Led shards whose leader has not got its grant yet.
+    /// Where the next decision goes on, when `queued` has more than one decision takes.
+    taken_until: ShardId,
+    /// Shards whose leader is not granted to begin yet.
     pub(super) ungranted: BTreeSet<ShardId>,
     /// Durable shards with a replica in `Load` that their leader may not know of yet.
     pub(super) unannounced: BTreeSet<ShardId>,
@@ -32,19 +32,19 @@ pub(super) struct Settling {
     pub(super) half_ended: BTreeSet<ShardId>,
 }
 
-impl Settling {
-    /// Of these shards, of which nothing was heard and none was granted yet.
+impl ShardQueue {
+    /// Of a map that was just created or recovered.
     pub(super) fn of_new(
         all: BTreeSet<ShardId>,
         unsettled: BTreeSet<ShardId>,
         under_way: Counts,
-    ) -> Settling {
-        Settling { unsettled, under_way, awake: all.clone(), ungranted: all, ..Settling::default() }
+    ) -> ShardQueue {
+        ShardQueue { unsettled, under_way, queued: all.clone(), ungranted: all, ..ShardQueue::default() }
     }
 
-    /// Something was heard of one shard.
-    pub(super) fn note_news(&mut self, id: ShardId) {
-        self.awake.insert(id);
+    /// There is news of a shard: the next decision reconciles it.
+    pub(super) fn enqueue(&mut self, id: ShardId) {
+        self.queued.insert(id);
         if [&self.ungranted, &self.unannounced, &self.unfollowed].iter().any(|shards| shards.contains(&id)) {
             self.grantable.insert(id);
         }
@@ -71,20 +71,20 @@ impl Settling {
         }
     }
 
-    /// At most `most` of the shards that have news, going on behind those of the last time.
-    pub(super) fn take_awake(&mut self, most: usize) -> BTreeSet<ShardId> {
-        if self.awake.len() <= most {
+    /// Takes at most `most` shards, round robin.
+    pub(super) fn take_queued(&mut self, most: usize) -> BTreeSet<ShardId> {
+        if self.queued.len() <= most {
             self.grantable.clear();
-            return std::mem::take(&mut self.awake);
+            return std::mem::take(&mut self.queued);
         }
-        let behind = self.awake.range(self.looked_until..);
+        let behind = self.queued.range(self.taken_until..);
         let taken: Vec<ShardId> =
-            behind.chain(self.awake.range(..self.looked_until)).take(most).copied().collect();
+            behind.chain(self.queued.range(..self.taken_until)).take(most).copied().collect();
         for id in &taken {
-            self.awake.remove(id);
+            self.queued.remove(id);
             self.grantable.remove(id);
         }
-        self.looked_until = taken.last().map_or(ShardId(0), |last| last.next());
+        self.taken_until = taken.last().map_or(ShardId(0), |last| last.next());
         taken.into_iter().collect()
     }
 }

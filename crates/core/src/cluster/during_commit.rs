@@ -1,26 +1,25 @@
-//! Beats, and workers that come back, while the driver makes the last decisions durable.
+//! How the coordinator answers heartbeats (*beats*), and workers that come back, while the driver makes decisions durable.
 //!
-//! A commit may take seconds: a disk that is busy, a quorum that is slow. A worker's lease is often no longer than
-//! that, so the coordinator does not let a beat wait for the commit. The state in memory is ahead of the disk
-//! meanwhile, and an answer must say nothing that rests on what is not durable yet:
+//! A commit may take seconds, on a busy disk or with a slow quorum, and a lease is often no longer. So the coordinator answers
+//! heartbeats during the commit. As its state in memory is not durable yet, it answers only what does not rest on that:
 //!
-//! | the beat                                                    | its answer                                   |
+//! | a heartbeat                                                 | its answer                                   |
 //! |-------------------------------------------------------------|----------------------------------------------|
-//! | of a node whose orders the commit does not change           | as ever: lease and orders, which are durable, at the generation before the commit |
+//! | of a node whose orders the commit does not change           | lease and orders, which are durable, at the generation before the commit |
 //! | of a node whose orders the commit changes                   | the lease alone; the orders follow the commit |
-//! | of a node whose lease is over, or that gets none, or whose beat is refused | waits for the commit          |
-//! | of a node of which an earlier beat waits for the commit | waits, too: beats carry differences, so they are processed in order |
+//! | of a node whose lease is over, or that gets none, or one that is refused | waits for the commit            |
+//! | of a node of which an earlier one waits for the commit      | waits, too: they carry differences, so they are applied in order |
 //!
-//! A worker that has lost its leader comes back with the incarnation that it has, and only then beats. It is taken in
-//! at once, where its record stays as it is: an incarnation that a worker knows of is durable, and its return changes
-//! nothing that is stored. So a new leader with a slow store lets no lease run out. Every other registration waits.
+//! A worker whose coordinator was lost registers again with its incarnation before it sends heartbeats. If its record stays as it
+//! is, the coordinator answers the registration at once, as nothing that is stored changes: so no lease ends because a new
+//! coordinator's store is slow. Every other registration waits.
 //!
 //! The second row is safe: the lease of that node has not ended, so the commit cannot have given its shards to another
-//! node, and the answer renews exactly what the worker was told before. A node whose lease is over waits, as the commit may give
-//! away what it held. Reports are taken in at once; nothing of them is stored.
+//! node, and the answer renews only the worker's last orders. A node whose lease is over waits, as the commit may give its shards
+//! to others. Reports are applied at once, as they are not stored.
 
 use super::decide::Transition;
-use super::node_health::OwnSilence;
+use super::node_health::CoordinatorSleep;
 use super::{Cluster, Moment, NodeState, Outbox};
 use crate::base::id::Generation;
 use crate::base::name::{KeyspaceName, NodeId};
@@ -39,7 +38,7 @@ pub struct UncommittedChanges {
 }
 
 impl UncommittedChanges {
-    /// What becomes durable with that outbox.
+    /// The changes that become durable with an outbox.
     pub fn of(outbox: &Outbox) -> UncommittedChanges {
         let mut maps = BTreeMap::new();
         for diff in &outbox.maps {
@@ -51,11 +50,11 @@ impl UncommittedChanges {
 }
 
 impl Cluster {
-    /// Takes in a beat while a commit is under way; or gives it back, untouched, when it has to wait until the commit is over.
+    /// Answers a heartbeat while a commit is under way.
     ///
     /// # Errors
-    /// The beat itself, which has to wait.
-    pub fn beat_meanwhile(
+    /// The heartbeat itself, if it has to wait for the end of the commit.
+    pub fn beat_during_commit(
         &mut self,
         at: Moment,
         beat: Beat,
@@ -82,9 +81,9 @@ impl Cluster {
             lease,
             mut may_go,
         } = orders;
-        // What may be deleted follows from maps that are not durable yet: the next answer says it.
+        // Permissions to delete follow from maps that are not durable yet: the next answer has them.
         let permissions = Vec::new();
-        // A worker keeps the generation that it was told of: should the commit fail, there is no such map (M3).
+        // The worker keeps the generation that it reads here, and if the commit fails, there is no newer one (M3).
         for brief in &mut keyspaces {
             if let Some(durable) = pending.maps.get(&brief.name) {
                 brief.generation = *durable;
@@ -108,12 +107,11 @@ impl Cluster {
         })
     }
 
-    /// Takes a worker back whose record does not change, while a commit is under way; or returns its registration,
-    /// untouched, when that has to wait for the commit.
+    /// Answers the registration of a worker that comes back, and whose record does not change, while a commit is under way.
     ///
     /// # Errors
-    /// The registration itself, which has to wait.
-    pub fn resume_meanwhile(
+    /// The registration itself, if it has to wait for the end of the commit.
+    pub fn resume_during_commit(
         &mut self,
         at: Moment,
         registration: Registration,
@@ -130,8 +128,8 @@ impl Cluster {
         self.register(at, registration).map_err(|_| Box::new(again))
     }
 
-    /// Whether a beat that waits for the end of the commit will be taken in: it is of the node's present session, and
-    /// no later beat was.
+    /// Whether the cluster will accept a heartbeat that waits for the commit: it is of the node's present session, and no later
+    /// one has been applied.
     pub fn will_take(&self, beat: &Beat) -> bool {
         self.members.get(&beat.node).is_some_and(|node| {
             let is_current = node.record.incarnation == beat.incarnation && !node.record.ended;
@@ -154,29 +152,28 @@ impl Cluster {
         self.storage_problem = why;
     }
 
-    /// The driver waits for a commit, and takes in the beats that arrive. It calls this once in a heartbeat, and when
-    /// the commit is over: a call that comes later says for how long the process itself was asleep, or computed.
+    /// The driver calls this once in a heartbeat interval during a commit, and at its end. From a late call follows for how long
+    /// the coordinator's process slept, or computed: it extends the deadlines of nodes by that.
     ///
-    /// During the commit only nodes whose record does not change could register, so the wait is no silence of the
-    /// others.
+    /// Most nodes cannot register during a commit, so for those the whole commit is no silence.
     pub fn listen(&mut self, at: Moment) {
         let late_ms = at.now.since(self.times.listened + self.settings.heartbeat_ms);
-        OwnSilence::of(self, late_ms).apply(self, at);
-        let waited_ms = at.now.since(self.times.promised);
+        CoordinatorSleep::of(self, late_ms).apply(self, at);
+        let waited_ms = at.now.since(self.times.decision_due);
         let unregistered = self.members.nodes.values_mut().filter(|node| !node.registered);
-        unregistered.for_each(|node| node.signs.excuse(at.now, waited_ms));
+        unregistered.for_each(|node| node.signs.extend_by(at.now, waited_ms));
         self.has_listened(at);
     }
 
-    /// The driver has taken in beats until now, and decided nothing: it can store nothing.
+    /// The driver has answered heartbeats until now and decided nothing, as it can store nothing.
     pub fn has_listened(&mut self, at: Moment) {
-        self.times.promised = self.times.promised.max(at.now);
+        self.times.decision_due = self.times.decision_due.max(at.now);
         self.times.listened = at.now;
     }
 }
 
 impl NodeState {
-    /// Whether the beat is one of a process whose lease has not been over, and is to be renewed.
+    /// Whether a heartbeat comes from a process whose lease is not over and may be renewed.
     fn keeps_its_lease(&self, at: Moment, beat: &Beat) -> bool {
         let current = self.record.incarnation == beat.incarnation && !self.record.ended;
         let is_its = current && self.registered && self.is_session(beat.session);

@@ -3,7 +3,7 @@
 //! A worker says with its registration by which maps it was given orders. No commit is told before it is durable, so a
 //! coordinator that has older maps has not read what is durable now: it was deposed and does not know it yet, or
 //! somebody put an older state in the place of the newest. Either way it must give no orders by what it has. It refuses
-//! the worker, decides no more ([`Cluster::ahead`]), and the driver reads everything anew. What is
+//! the worker, decides no more ([`Cluster::later_maps`]), and the driver reads everything anew. What is
 //! older even then goes into quarantine ([`Records::refuse_older`]), and the numbers go on far beyond what may have
 //! been given out.
 //!
@@ -36,7 +36,7 @@ pub struct LaterMap {
 
 impl Cluster {
     /// What a worker knows that this cluster does not, each with the map that this cluster has of the keyspace.
-    pub(super) fn later_maps<'a>(
+    pub(super) fn later_maps_of<'a>(
         &'a self,
         at: Moment,
         registration: &'a Registration,
@@ -108,13 +108,13 @@ impl Cluster {
 
     /// What workers were told that this cluster does not know. The driver of a cluster that has any lets it decide
     /// nothing more, and reads everything anew.
-    pub fn ahead(&self) -> &LaterMaps {
-        &self.recovered.ahead
+    pub fn later_maps(&self) -> &LaterMaps {
+        &self.recovered.later_maps
     }
 }
 
 /// Adds a later map, if it is later than what is known.
-pub fn note(ahead: &mut LaterMaps, later_map: LaterMap) {
+pub fn note_later(ahead: &mut LaterMaps, later_map: LaterMap) {
     let is_news = match ahead.get(&later_map.known.keyspace) {
         // Which map it is says more than that it is another one.
         Some(before) if later_map.known.generation.transaction == TransactionId::OF_NONE => {
@@ -139,7 +139,7 @@ impl Records {
         }
         let stored = self.cluster.later_maps.clone();
         for known in &stored {
-            note(ahead, LaterMap { who: "an earlier coordinator".to_owned(), known: known.clone() });
+            note_later(ahead, LaterMap { who: "an earlier coordinator".to_owned(), known: known.clone() });
         }
         let mut older = Vec::new();
         self.keyspaces.retain(|(record, map)| {
