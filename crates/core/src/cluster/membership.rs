@@ -229,7 +229,7 @@ impl Cluster {
     fn admit(&mut self, at: Moment, record: NodeRecord, Registration { stored, from, .. }: Registration) {
         let (id, incarnation) = (record.spec.id.clone(), record.incarnation);
         let mut node = NodeState::recalled(record.clone(), at, GrantedLease::default());
-        node.signs.hear(at.now);
+        node.signs.note_heard(at.now);
         node.registered = true;
         let Cluster { settings, record: own_record, members, keyspaces, guard, outbox, .. } = self;
         members.registrations.registration_limiter.take(at.now, from.as_deref());
@@ -293,7 +293,7 @@ impl Cluster {
         node.sequence = beat.sequence;
         node.orders.confirm(beat.applied);
         let heard_before = node.signs.heard_at;
-        node.signs.beat(at.now);
+        node.signs.note_beat(at.now);
         if lease_ms > 0 {
             node.signs.lease.renew(at.now, lease_ms);
         }
@@ -378,7 +378,7 @@ impl Members {
                 node.record = record.clone();
                 outbox.writes.push(Write::Node(record));
             }
-            node.signs.hear(at.now);
+            node.signs.note_heard(at.now);
             node.registered = true;
         }
         self.take_stored(at, &id, stored, keyspaces);

@@ -1,8 +1,8 @@
-//! What each worker should hold: derived from the maps, numbered, sent as differences.
+//! The orders to each worker: computed from the maps, with a version, sent as differences.
 //!
-//! `OrderIndex` keeps no orders, only of which shards the node has a replica, and when that was last different where the
-//! worker has not confirmed it yet; the order itself is computed from the map when it is sent. So a coordinator of
-//! a million replicas holds a number for each, not a message.
+//! An [`OrderIndex`] has no orders, only the shards of which a node has a replica, and the version of each change that the
+//! worker has not confirmed yet. The coordinator computes an order from the map when it sends it. So it keeps a number for each
+//! of a million replicas, not a message.
 
 use super::keyspaces::Keyspaces;
 use super::members::Members;
@@ -24,25 +24,25 @@ use crate::node::exchange::{
 use crate::plan::handover::{self, DiskState, ReplicaView, TransferStep};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most removals remembered for a difference; a worker that is further behind gets everything.
+/// How many removals are kept for differences; a worker that is further behind gets whole orders.
 const REMOVALS: usize = 4_096;
 
 /// A replica of the current incarnation of a node, with its shard and keyspace.
 pub(super) type HostedReplica<'a> = (&'a KeyspaceState, &'a Shard, &'a Replica);
 
-/// What one node should hold, and when that was last different.
+/// Which replicas one node should have, and in which versions that changed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OrderIndex {
     version: u64,
-    /// Shards of which it has a replica; by keyspace, so that its name is held once and not for each of them.
+    /// The shards of which it has a replica; by keyspace, so that each name is kept once.
     held: BTreeMap<KeyspaceName, PackedMap<ShardId, ()>>,
-    /// The versions above the floor at which orders about held shards were last different.
+    /// For each shard whose orders changed after `floor`, the last version in which they did.
     changed: BTreeMap<(KeyspaceName, ShardId), u64>,
-    /// The versions above the floor at which replicas went.
+    /// For each replica that was withdrawn after `floor`, the version.
     removed: BTreeMap<ReplicaKey, u64>,
-    /// Differences can be given from this version on.
+    /// The oldest version on which a difference can build.
     floor: u64,
-    /// The worker has taken in this version.
+    /// The version that the worker has confirmed.
     confirmed: u64,
 }
 
@@ -53,14 +53,14 @@ impl OrderIndex {
         self.changed.insert((keyspace.clone(), shard), self.version);
     }
 
-    /// Shards of a keyspace, in order, that a coordinator before this one has ordered.
+    /// Adds the shards of a keyspace, in order, for which an earlier coordinator gave orders.
     pub(super) fn recall(&mut self, keyspace: &KeyspaceName, shards: &[ShardId]) {
         self.version += shards.len() as u64;
         self.floor = self.version;
         self.held.insert(keyspace.clone(), shards.iter().map(|id| (*id, ())).collect());
     }
 
-    /// A replica is gone; another of the same shard may still be there.
+    /// Withdraws a replica. `another_stays` if the node has another one of the same shard.
     fn remove(&mut self, key: ReplicaKey, another_stays: bool) {
         if let Some(held) = self.held.get_mut(&key.keyspace).filter(|_| !another_stays) {
             held.remove(&key.shard);
@@ -76,7 +76,7 @@ impl OrderIndex {
         }
     }
 
-    /// The worker has what was different up to `version`, and will not ask for it again.
+    /// Notes that the worker has applied `version`.
     pub(super) fn confirm(&mut self, version: u64) {
         if self.floor < version && version <= self.version {
             self.forget_until(version);
@@ -86,17 +86,17 @@ impl OrderIndex {
         }
     }
 
-    /// Whether the worker has taken in what was last different about a shard.
+    /// Whether the worker has applied the latest orders for a shard.
     pub(super) fn has_taken_in(&self, keyspace: &KeyspaceName, shard: ShardId) -> bool {
         self.confirmed >= self.floor && !self.changed.contains_key(&(keyspace.clone(), shard))
     }
 
-    /// Whether the worker has taken in all that was ever different.
+    /// Whether the worker has applied the latest version.
     pub(super) fn is_taken_in(&self) -> bool {
         self.confirmed == self.version
     }
 
-    /// From here on a worker that has an older version is given everything.
+    /// Forgets changes up to `version`: a worker with an older one gets whole orders.
     fn forget_until(&mut self, version: u64) {
         self.floor = version;
         self.changed.retain(|_, changed| *changed > version);
@@ -111,7 +111,7 @@ impl OrderIndex {
         self.held.is_empty()
     }
 
-    /// The base of a difference for `applied`: that version, or 0 for everything.
+    /// The base of a difference for a worker that has applied this version; 0 for whole orders.
     fn base(&self, applied: u64) -> u64 {
         if applied < self.floor || applied > self.version { 0 } else { applied }
     }
@@ -126,7 +126,7 @@ impl OrderIndex {
         self.held.iter().flat_map(|(keyspace, held)| held.keys().map(move |shard| (keyspace, *shard)))
     }
 
-    /// Those whose orders were different after `base`.
+    /// The shards whose orders have changed after `base`.
     fn changed_since(&self, base: u64) -> Vec<(&KeyspaceName, ShardId)> {
         if base == 0 {
             return self.shards().collect();
@@ -135,7 +135,7 @@ impl OrderIndex {
         fresh.map(|((keyspace, shard), _)| (keyspace, *shard)).collect()
     }
 
-    /// Of how many shards it has a replica.
+    /// How many shards have a replica on the node.
     pub(super) fn len(&self) -> usize {
         self.held.values().map(|held| held.len()).sum()
     }
@@ -274,8 +274,8 @@ impl KeyspaceState {
         KeyspaceView { keyspace: self, nodes, settings, now }
     }
 
-    /// Whether followers of a durable shard begin later: after its leader, as that has to fetch what they lack, or when it
-    /// is known that they are copies.
+    /// Whether followers of a durable shard have to wait: for the leader, which has to fetch their missing writes first, or for
+    /// the comparison of copies after a restore.
     pub(super) fn follows_later(&self, shard: &Shard, (nodes, settings): (&Nodes, &Settings)) -> bool {
         let view = || self.view((nodes, Millis(0), settings));
         self.restored.awaits_comparison(shard.id)
@@ -284,12 +284,12 @@ impl KeyspaceState {
 }
 
 impl Keyspaces {
-    /// The replicas that a node should hold.
+    /// The replicas that a node should have.
     pub(super) fn held<'a>(&'a self, node: &'a NodeState) -> impl Iterator<Item = HostedReplica<'a>> {
         node.orders.shards().flat_map(|(keyspace, shard)| self.held_of(node, keyspace, shard))
     }
 
-    /// Those of one shard: more than one when the node gets a shard back before it has dropped its old copy.
+    /// Those of one shard; two if the node gets a shard again before it has dropped the old replica.
     fn held_of<'a>(
         &'a self,
         node: &'a NodeState,
@@ -307,7 +307,7 @@ impl Keyspaces {
 }
 
 impl Members {
-    /// Notes that orders about `shards`, and about what is split from or merged into them, may differ.
+    /// Notes that the orders for `shards`, and for their parents and children, may have changed.
     pub(super) fn refresh_orders(
         &mut self,
         keyspace: &KeyspaceState,
@@ -335,7 +335,7 @@ impl Members {
         }
     }
 
-    /// Notes that a replica is in no map any more. `shard` is its shard in the present map, if that is there still.
+    /// Withdraws the order for a replica that the map no longer names. `shard` is its shard, if that is still in the map.
     pub(super) fn withdraw_order(
         &mut self,
         key: ReplicaKey,
@@ -358,7 +358,7 @@ impl Cluster {
         keyspace.view((&self.members.nodes, now, &self.settings))
     }
 
-    /// What `node` should hold, as a difference to the version it has `applied`, or whole.
+    /// The orders to `node`: a difference to the version that it has `applied`, or whole.
     pub fn orders_since(&self, node: &NodeId, applied: u64, lease: Option<LeaseRenewal>) -> Option<Orders> {
         let state = self.members.get(node)?;
         let index = &state.orders;

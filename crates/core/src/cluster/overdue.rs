@@ -1,13 +1,13 @@
-//! Overdue steps: replicas whose worker was asked for a step and does not take it (A12, L1, L4).
+//! Overdue steps: steps that a worker has not taken within their time limits (A12, L1, L4).
 //!
-//! Each replica that is not as it should be owes its next step from the moment at which it could have been taken. A worker
-//! that fails once and rests, or sends the same news again, still owes it. A report of progress gives a load its time anew, and
-//! [`limits::LOAD_STRETCH`] times as much in all; no other report prolongs anything.
+//! A worker owes the next step of a replica from the moment at which it can take it. It still owes the step after a failure, or
+//! when it reports the same state again. A report of progress restarts the time limit of a load, up to
+//! [`limits::LOAD_STRETCH`] times the limit in all; no other report extends it.
 //!
-//! | state         | owes       | within                | after that                                          |
+//! | state         | owed step  | within                | after that                                          |
 //! |---------------|------------|-----------------------|-----------------------------------------------------|
-//! | `Load`        | any word   | `handover_ms`         | given up there and tried elsewhere                  |
-//! | `Load`        | `Ready`    | `load_ms` (keyspace) since it got on | given up there and tried elsewhere   |
+//! | `Load`        | any report | `handover_ms`         | the coordinator tries another node                  |
+//! | `Load`        | `Ready`    | `load_ms` (keyspace) since the last progress | the coordinator tries another node |
 //! | `Live`, granted | `Serving` | `handover_ms`       | a follower that serves leads; it moves elsewhere, now or when another node can take it |
 //! | `Unload`      | `Unloaded` | `handover_ms`         | eventual and replicated: it may be deleted. Exclusive: see [`super::revoked_leases`] |
 //! | `UnloadFinal` | `Dropped`  | `handover_ms`         | the map forgets it                                  |
@@ -15,8 +15,8 @@
 //! A change of a plan whose step is late holds up no other change: after [`limits::SLOW_MS`] the planner rebalances
 //! around it ([`HeldUp`]), and when the step is overdue the change is over (L4).
 //!
-//! Nothing of this is stored: a new coordinator begins to count anew. Nor is time counted in which the node did not
-//! answer, as [`crate::node::health`] judges that, or in which the coordinator itself was asleep.
+//! This is not stored: a new coordinator counts from its start. Time does not count while the node is silent, as
+//! [`crate::node::health`] handles that, or while the coordinator itself is asleep.
 
 use super::decide::Transition;
 use super::keyspaces::Keyspaces;
@@ -43,9 +43,9 @@ pub(super) struct Avoided {
     pub(super) until: Millis,
     /// A part of a sentence: "n1 has been loading it for 300 s".
     pub(super) why: String,
-    /// It did not even say that it failed.
+    /// Its worker did not even report a failure.
     pub(super) hung: bool,
-    /// What a shard was to take over from that is given up with it: a child of a split or merge.
+    /// The parents of the shard, if it was a child of a split or merge, which is given up with it.
     pub(super) parents: Vec<ShardId>,
 }
 

@@ -1,15 +1,15 @@
-//! Which nodes can be reached at the address that they announced (A11), and what follows when one cannot.
+//! Nodes that are unreachable at the address that they announced (A11).
 //!
-//! A node that beats is alive; only one that also answers at its address can serve. [`crate::node::health`] gives
-//! nothing to a node before its address has answered. A node whose address answers no longer is unreachable after
-//! `failed_checks` failed checks. `dead_after_ms` later its followers lead, and what it holds moves off it as in a
-//! drain: the old replica serves until the new one is ready, for clients that still reach it.
+//! A node that sends heartbeats is alive; it can serve only if its address answers, too. Before that the coordinator places
+//! nothing on it ([`crate::node::health`]). If the address stops to answer, the node is unreachable after `failed_checks` failed
+//! checks. `dead_after_ms` later its followers lead, and its replicas move to other nodes as in a drain: the old replica serves
+//! until the new one is ready, for clients that still reach it.
 //!
-//! | seen                                                            | follows                                |
+//! | if                                                              | then                                   |
 //! |-----------------------------------------------------------------|----------------------------------------|
 //! | the address has not answered since the node registered          | nothing is placed there                |
 //! | it is unreachable for `dead_after_ms`                           | its followers lead, its replicas move  |
-//! | the same, with more nodes than the brake bears, or with most    | nothing moves: the coordinator, or the |
+//! | the same, for more nodes than the brake allows, or for most     | nothing moves: the coordinator, or the |
 //! | of the nodes                                                    | network, is at fault                   |
 //! | its address answers again                                       | it keeps what has not moved yet        |
 //!
@@ -33,7 +33,7 @@ use std::collections::BTreeSet;
 impl NodeState {
     /// Whether no map has named this incarnation since this coordinator leads, nor had it ended before. Anybody can register as
     /// many of those as they like, so they count neither as nodes that should answer nor as ones that were lost, and are soon
-    /// forgotten (Z2). They can be placed on once they have beaten, and their address has answered.
+    /// forgotten (Z2). They get shards once they have sent a heartbeat and their address has answered.
     pub(super) fn has_never_held(&self) -> bool {
         !self.has_held
     }

@@ -1,6 +1,6 @@
-//! Failure detection: from beats, call-backs and leases to one word about a node.
+//! Failure detection: the health of a node, from its heartbeats (*beats*), checks of its address (*check-backs*) and its lease.
 //!
-//! | from \ event  | beat   | check-back failed | beat missed | silent and lease over | gone for good |
+//! | from \ event  | beat   | check-back failed | beat missed | silent and lease over | has left      |
 //! |---------------|--------|-------------------|-------------|-----------------------|---------------|
 //! | `Unknown`     | `Up`²  | `Unreachable`     | `Suspect`   | `Down`                | `Left`        |
 //! | `Up`          | –      | `Unreachable`     | `Suspect`   | `Down`                | `Left`        |
@@ -8,15 +8,14 @@
 //! | `Unreachable` | –¹     | –                 | `Suspect`   | `Down`                | `Left`        |
 //! | `Down`        | `Up`²  | –                 | –           | –                     | `Left`        |
 //! | `Left`        | for ever, for this incarnation (O6)                                          |
-//! | declared dead | for ever, likewise: the coordinator declares a `Down` node dead as soon as the brake lets it       |
+//! | declared dead | `Down` for ever, for this incarnation: the coordinator declares a `Down` node dead when the brake permits it |
 //!
 //! ¹ until a check-back succeeds again.
-//! ² once its announced address has answered, too; until then `Unknown`. So a worker that can call the coordinator
-//! and that the coordinator cannot call is given nothing (A11). The order of the two does not matter, and a registration is
-//! no beat.
+//! ² once its announced address has answered, too; until then `Unknown`. So a worker that the coordinator cannot call gets no
+//! shard (A11). The order of the two does not matter. A registration is no beat.
 //!
-//! "Silent" is `dead_after_ms` without a beat, counted from the coordinator's own start when it has not
-//! heard the node yet (R6). The word is computed, not kept: there is no transition to forget.
+//! A node is silent after `dead_after_ms` without a beat, counted from the coordinator's own start if it has not
+//! heard the node yet (R6). The health is computed, not stored, so no transition can be missed.
 
 use crate::base::count::counted;
 use crate::base::planted::{self, Planted};
@@ -25,33 +24,33 @@ use crate::base::time::Millis;
 use crate::node::Health;
 use crate::node::lease::GrantedLease;
 
-/// What is known of one incarnation of a node.
+/// What the coordinator has heard of one incarnation of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signs {
-    /// When this coordinator began to listen for it: its own start, or the registration.
+    /// When this coordinator began to listen for it: at its own start, or at the registration.
     pub since: Millis,
-    /// The last beat heard by this coordinator, later by the time for which the coordinator could not hear.
+    /// When this coordinator heard it last, plus the time for which the coordinator itself was asleep.
     pub last_beat: Option<Millis>,
-    /// When its last beat, or its registration, was heard in fact.
+    /// When this coordinator heard it last.
     pub heard_at: Option<Millis>,
-    /// Until when it may act.
+    /// Until when its worker may believe its orders.
     pub lease: GrantedLease,
-    /// It has beaten since it registered with this coordinator.
+    /// Whether it has sent a heartbeat since it registered with this coordinator.
     pub heard_beat: bool,
     /// Its announced address has answered this coordinator.
     pub answered: bool,
-    /// Check-backs failed in a row.
+    /// How many check-backs in a row have failed.
     pub failed_checks: u32,
-    /// Since when so many have failed that it is unreachable.
+    /// Since when it is unreachable.
     pub unreachable_since: Option<Millis>,
     /// It sent `leave`: the coordinator has ended its lease, whatever it still held.
     pub left: bool,
-    /// It was declared dead; nothing changes that.
+    /// The coordinator has declared it dead.
     pub ended: bool,
 }
 
 impl Signs {
-    /// Of an incarnation first heard of, or recalled from the records, at `now`.
+    /// Of an incarnation that has registered, or was recovered from the records, at `now`.
     pub fn new(now: Millis, lease: GrantedLease) -> Signs {
         Signs {
             since: now,
@@ -67,7 +66,7 @@ impl Signs {
         }
     }
 
-    /// The coordinator could not hear for `ms` until `now`: that silence does not count.
+    /// Extends the deadlines by `ms`, for which the coordinator could not hear until `now`.
     pub fn extend_by(&mut self, now: Millis, ms: u64) {
         self.since = (self.since + ms).min(now);
         self.last_beat = self.last_beat.map(|heard| (heard + ms).min(now));
@@ -110,20 +109,20 @@ impl Signs {
         })
     }
 
-    /// The coordinator has heard it: it has registered, or beaten.
-    pub fn hear(&mut self, now: Millis) {
+    /// Notes that it has registered or sent a heartbeat.
+    pub fn note_heard(&mut self, now: Millis) {
         self.last_beat = Some(now);
         self.heard_at = Some(now);
     }
 
-    /// A heartbeat has come. A registration alone does not make a node [`Health::Up`].
-    pub fn beat(&mut self, now: Millis) {
-        self.hear(now);
+    /// Notes a heartbeat. A registration alone does not make a node [`Health::Up`].
+    pub fn note_beat(&mut self, now: Millis) {
+        self.note_heard(now);
         self.heard_beat = true;
     }
 
-    /// Its announced address has answered, or has not. A service that has just started may not listen yet: until
-    /// its address has answered once, nothing counts as failed for as long as [`Settings::failed_checks`] checks take.
+    /// Notes a check-back. A service that has just started may not listen yet: before the first answer, checks do not count as
+    /// failed for as long as [`Settings::failed_checks`] of them take.
     pub fn checked(&mut self, now: Millis, has_answered: bool, settings: &Settings) {
         if has_answered {
             (self.answered, self.failed_checks, self.unreachable_since) = (true, 0, None);
@@ -135,7 +134,7 @@ impl Signs {
         }
     }
 
-    /// Whether its address has not answered yet and need not have.
+    /// Whether its address has not answered yet, and need not.
     pub fn is_starting(&self, now: Millis, settings: &Settings) -> bool {
         let start_ms = settings.check_back_ms.saturating_mul(u64::from(settings.failed_checks));
         !self.answered && now.since(self.since) < start_ms
@@ -169,7 +168,7 @@ mod tests {
     fn silence_makes_suspect_then_down_and_never_before_the_lease_is_over() {
         let mut signs = Signs::new(Millis(0), GrantedLease::default());
         signs.checked(Millis(0), true, &settings());
-        signs.beat(Millis(0));
+        signs.note_beat(Millis(0));
         signs.lease.renew(Millis(0), 5_000);
         assert_eq!(signs.health(Millis(100), &settings()), Health::Up);
         assert_eq!(signs.health(Millis(1_500), &settings()), Health::Suspect);
@@ -196,7 +195,7 @@ mod tests {
     #[test]
     fn d10_a_silence_that_is_excused_is_no_sign_of_life() {
         let mut signs = Signs::new(Millis(0), GrantedLease::default());
-        signs.beat(Millis(10));
+        signs.note_beat(Millis(10));
         signs.extend_by(Millis(5_010), 5_000);
         assert_eq!((signs.last_beat, signs.heard_at), (Some(Millis(5_010)), Some(Millis(10))));
     }
@@ -222,11 +221,11 @@ mod tests {
             if check_first {
                 signs.checked(Millis(1), true, &settings())
             } else {
-                signs.beat(Millis(1))
+                signs.note_beat(Millis(1))
             };
             assert_eq!(signs.health(Millis(1), &settings()), Health::Unknown);
             if check_first {
-                signs.beat(Millis(1))
+                signs.note_beat(Millis(1))
             } else {
                 signs.checked(Millis(1), true, &settings())
             };
@@ -238,7 +237,7 @@ mod tests {
     fn a11_a_service_that_starts_has_time_to_listen_and_no_more() {
         let settings = Settings { check_back_ms: 100, ..settings() };
         let mut signs = Signs::new(Millis(0), GrantedLease::default());
-        signs.beat(Millis(0));
+        signs.note_beat(Millis(0));
         (0..100).for_each(|_| signs.checked(Millis(199), false, &settings));
         assert_eq!(signs.health(Millis(199), &settings), Health::Unknown);
         signs.checked(Millis(200), false, &settings);
@@ -259,15 +258,15 @@ mod tests {
             assert!(told.contains(part), "{part}: {told}");
         };
         is_of(&signs, 10, "no heartbeat since this coordinator leads");
-        signs.hear(Millis(10));
+        signs.note_heard(Millis(10));
         is_of(&signs, 10, "has registered, and sent no heartbeat yet");
-        signs.beat(Millis(20));
+        signs.note_beat(Millis(20));
         is_of(&signs, 20, check);
         signs.checked(Millis(20), true, &settings());
         assert_eq!(reason(&signs, 20), None, "it is up");
         is_of(&signs, 1_000, "no heartbeat for 980 ms");
         is_of(&signs, 2_000, "its lease is over");
-        signs.beat(Millis(2_000));
+        signs.note_beat(Millis(2_000));
         (0..2).for_each(|_| signs.checked(Millis(2_000), false, &settings()));
         is_of(&signs, 2_000, "the last 2 checks of GET http://10.0.0.7:7411/health failed");
         is_of(&Signs { ended: true, ..signs }, 2_000, "declared this process dead");
@@ -278,7 +277,7 @@ mod tests {
     fn an_address_that_does_not_answer_makes_it_unreachable() {
         let mut signs = Signs::new(Millis(0), GrantedLease::default());
         signs.checked(Millis(0), true, &settings());
-        signs.beat(Millis(0));
+        signs.note_beat(Millis(0));
         signs.failed_checks = 1;
         assert_eq!(signs.health(Millis(1), &settings()), Health::Up);
         signs.failed_checks = 2;

@@ -3,11 +3,11 @@
 //! ```text
 //!  connection to the coordinator ─┐                  ┌─ publish gates      (always first)
 //!  events: callbacks, ...        ─┼─► one step of ───┼─ begin callbacks, wait until replicas are empty
-//!  time                          ─┘   the machine    └─ beat, when one is due or there is news
+//!  time                          ─┘   the machine    └─ send a heartbeat, if one is due or there is news
 //! ```
 //!
-//! Nothing here decides about shards; what the machine says is done in that order. Gates are out before a
-//! replica is waited for, so that no request comes in behind the last one ([`crate::in_flight`]).
+//! The driver carries out the actions of the machine in that order. It publishes gates before it waits until a replica is
+//! empty, so that no request comes in behind the last one ([`crate::in_flight`]).
 
 mod leaving;
 
@@ -64,11 +64,11 @@ pub enum Event {
     },
     /// No request is in flight in that replica.
     Emptied(ReplicaKey),
-    /// Loads of replicas, newly measured, for the next beat.
+    /// Newly measured loads of replicas, for the next heartbeat.
     Measured(Vec<(ReplicaKey, Load)>),
     /// The service wants to leave; answered when it may end.
     Leave(oneshot::Sender<()>),
-    /// It wants to stay after all; answered when that is on its way.
+    /// The service wants to stay after all; answered when that is on its way.
     Stay(oneshot::Sender<()>),
     /// The service cannot serve what it has of that shard, for that reason.
     Unhealthy(KeyspaceName, ShardId, String),
@@ -117,7 +117,7 @@ pub struct Driver {
 #[derive(Default)]
 pub struct State {
     in_flight: BTreeMap<ReplicaKey, Arc<InFlight>>,
-    /// What the present coordinator has answered to the registration; none while there is no such coordinator.
+    /// The present coordinator's answer to the registration; none without such a coordinator.
     welcome: Option<Welcome>,
     /// Proves that this is the process that registered; given by the first welcome of an incarnation.
     token: String,
@@ -129,9 +129,9 @@ pub struct State {
     /// Only the lease or the connection differs from what is published.
     renewed: bool,
     beat_now: bool,
-    /// When it was last logged that no coordinator has us; none once one has.
+    /// When the driver last logged that it is not registered, and why; none once it is.
     warned: Option<(Millis, &'static str)>,
-    /// Why a coordinator was refused, and when that was said.
+    /// Why the worker refused a coordinator, and when the driver logged it.
     refused: Option<(String, Millis)>,
     leavers: Vec<oneshot::Sender<()>>,
 }
@@ -140,7 +140,7 @@ impl Driver {
     /// Runs until it gets the order to stop, may leave, or the last handle of the worker is gone.
     pub async fn run(mut self) {
         while self.step().await == Flow::On {}
-        // Requests in flight find that this is not the owner any more; no other is let in.
+        // Requests in flight find that this node is no owner any more; no new one begins.
         self.shared.publish(Published { lapses: u64::MAX, ..Published::default() }, true);
         self.state.in_flight.values().for_each(|in_flight| in_flight.evict());
     }
@@ -165,7 +165,7 @@ impl Driver {
         }
         match flow {
             Flow::On => {}
-            // What came before it in the same batch is done all the same.
+            // Actions of earlier events in the same batch still run.
             Flow::Stop => {
                 self.stop(actions).await;
                 return flow;
@@ -177,8 +177,8 @@ impl Driver {
         self.publish();
         self.tell_starter();
         actions.into_iter().for_each(|action| self.carry_out(action));
-        self.beat();
-        // What was dropped is forgotten once it has been said.
+        self.send_beat_if_due();
+        // The machine forgets dropped replicas once it has reported them.
         if self.machine.local_replicas().len() != self.state.in_flight.len() {
             self.state.dirty = true;
             self.publish();
@@ -190,7 +190,7 @@ impl Driver {
         Flow::On
     }
 
-    /// After the registration is published: the starter may ask the worker at once.
+    /// Answers the starter after the registration is published, as it may use the worker at once.
     fn tell_starter(&mut self) {
         if self.state.welcome.is_some()
             && let Some(starter) = self.starter.take()
@@ -210,7 +210,7 @@ impl Driver {
         self.machine.wake_at().min(beat.unwrap_or(Millis::NEVER))
     }
 
-    /// Takes in an event and what waits behind it, so that a burst costs one publication and one beat.
+    /// Handles an event and those that wait behind it, so that a burst costs one publication and one heartbeat.
     fn events(&mut self, first: Event, actions: &mut Vec<Action>) -> Flow {
         let mut next = Some(first);
         for _ in 0..limits::BATCH {
@@ -392,7 +392,7 @@ impl Driver {
         }
     }
 
-    /// The service hears what was ordered for replicas of replicated keyspaces.
+    /// Passes orders for replicas of replicated keyspaces to the service.
     fn pass_on(&self, changed: &[ReplicaKey]) {
         let Some(incarnation) = self.machine.incarnation() else { return };
         for replica in changed {
@@ -405,8 +405,8 @@ impl Driver {
         }
     }
 
-    /// A coordinator of another cluster, or of a state that was set back: all data is kept, and the next one asked.
-    /// Said at once, and again now and then: it needs a person.
+    /// Leaves a coordinator of another cluster, or of an older state, for the next one, and keeps all data. Logs it at once and
+    /// again now and then, as a person has to act.
     fn refuse_coordinator(&mut self, why: &str) {
         let now = self.now();
         let is_said = |(said, at): &(String, Millis)| said == why && now.since(*at) < limits::WARN_AGAIN_MS;
@@ -417,7 +417,7 @@ impl Driver {
         self.give_up_connection(NO_CONNECTION, why);
     }
 
-    /// A registration, a beat or a leave was refused.
+    /// The coordinator refused a registration, a heartbeat or a leave.
     fn refused(&mut self, refusal: Refusal, actions: &mut Vec<Action>) -> Flow {
         let starting = self.starter.is_some();
         match refusal.retry {
@@ -473,8 +473,8 @@ impl Driver {
         self.state.renewed = true;
     }
 
-    /// Beats when that is due or there is news; gives up a connection on which beats go unanswered.
-    fn beat(&mut self) {
+    /// Sends a heartbeat if one is due or there is news; leaves a coordinator that does not answer heartbeats.
+    fn send_beat_if_due(&mut self) {
         let Some(Welcome { heartbeat_ms, lease_ms, .. }) = self.state.welcome.clone() else { return };
         let now = self.now();
         let due = now.since(self.state.last_beat) >= heartbeat_ms;
@@ -484,7 +484,7 @@ impl Driver {
         let patience_ms = (limits::SILENT_BEATS * heartbeat_ms).max(lease_ms / 2);
         if now.since(self.state.last_answer) > patience_ms {
             self.connection.said_nothing();
-            self.give_up_connection(NO_CONNECTION, "it does not answer beats");
+            self.give_up_connection(NO_CONNECTION, "it does not answer heartbeats");
             return;
         }
         self.state.last_beat = now;
@@ -518,7 +518,7 @@ impl Driver {
                     }
                 });
             }
-            // A callback that waits for the replica to be empty waits on: the next owner may not begin before.
+            // The callback still waits until the replica is empty: the next owner may not begin before.
             Task::CancelRequests => {
                 if let Some(in_flight) = self.state.in_flight.get(&replica) {
                     let (shard, count) = (replica.shard, in_flight.count());
@@ -535,7 +535,7 @@ impl Driver {
         Some(Assignment::new(local, self.machine.keyspace(&replica.keyspace), self.machine.cluster()))
     }
 
-    /// Shows requests what has changed.
+    /// Publishes what has changed to the threads that answer requests.
     fn publish(&mut self) {
         let (dirty, renewed) =
             (std::mem::take(&mut self.state.dirty), std::mem::take(&mut self.state.renewed));

@@ -61,9 +61,9 @@ struct WorkerStream {
     out: mpsc::Sender<Result<ToWorker, Status>>,
     from: Option<Peer>,
     incarnation: Option<Incarnation>,
-    /// Of the process that has registered on this stream: what comes on it speaks for that one, and for no other (Z1).
+    /// The session of the process that has registered on this stream; every message on it counts as of that process (Z1).
     session: SessionDigest,
-    /// The version of the orders sent last. The stream is in order, so it counts as taken in.
+    /// The version of the orders sent last. As the stream is in order, the worker applies them before the next answer.
     sent: u64,
 }
 
@@ -83,7 +83,7 @@ impl WorkerStream {
                     Some(Err(_)) | None => return,
                 },
                 orders = next_orders => match orders {
-                    Some(orders) => self.push(orders).await,
+                    Some(orders) => self.push_orders(orders).await,
                     None => return,
                 },
             };
@@ -107,7 +107,7 @@ impl WorkerStream {
                 Err(malformed) => self.refuse(&Refusal::from(&malformed)).await,
             },
             Some(from_worker::Message::Beat(form)) => match Beat::try_from(form) {
-                Ok(beat) => self.beat(beat).await,
+                Ok(beat) => self.answer_beat(beat).await,
                 Err(malformed) => self.refuse(&Refusal::from(&malformed)).await,
             },
             Some(from_worker::Message::Leave(form)) => match NodeId::new(&form.node) {
@@ -142,11 +142,11 @@ impl WorkerStream {
         }
     }
 
-    async fn beat(&mut self, mut beat: Beat) -> Result<(), StreamClosed> {
+    async fn answer_beat(&mut self, mut beat: Beat) -> Result<(), StreamClosed> {
         beat.session = self.session;
         beat.sent = self.sent;
         match self.decision_loop.beat(beat).await? {
-            Ok(orders) => self.orders(orders).await,
+            Ok(orders) => self.send_orders(orders).await,
             Err(error) => self.refuse(&Refusal::from(&error)).await,
         }
     }
@@ -165,17 +165,16 @@ impl WorkerStream {
         }
     }
 
-    /// Orders that are sent unasked, because they have changed.
-    async fn push(&mut self, orders: Orders) -> Result<(), StreamClosed> {
-        // A later process of that name has registered: this one hears so when it beats. And what was sent
-        // before the last answer to a beat says nothing new.
+    /// Sends orders that have changed since the last answer.
+    async fn push_orders(&mut self, orders: Orders) -> Result<(), StreamClosed> {
+        // Orders of a later process are not for this one, and those up to `sent` are not new.
         if self.incarnation != Some(orders.incarnation) || orders.version <= self.sent {
             return Ok(());
         }
-        self.orders(orders).await
+        self.send_orders(orders).await
     }
 
-    async fn orders(&mut self, orders: Orders) -> Result<(), StreamClosed> {
+    async fn send_orders(&mut self, orders: Orders) -> Result<(), StreamClosed> {
         self.sent = orders.version;
         self.send(to_worker::Message::Orders((&orders).into())).await
     }

@@ -1,9 +1,9 @@
 //! The worker protocol over plain HTTP, for any language (A14); `docs/src/protocols/worker-http.md` is its
 //! document.
 //!
-//! Behind it stands the same state machine as behind the gRPC stream. What the stream does by pushing, a
-//! heartbeat does here by waiting: with `wait_ms` it is answered when there is news, or when the wait is
-//! over. A worker that asks for `text/plain` gets one order a line, for shells ([`partage_wire::worker::lines`]).
+//! The state machine is the same as for the gRPC stream. Instead of a push of new orders there is a long poll: the coordinator
+//! answers a heartbeat with `wait_ms` when there are new orders, or when that time is over. A worker that asks for `text/plain`
+//! gets one order a line, for shells ([`partage_wire::worker::lines`]).
 //!
 //! | refusal                                   | status | what to do               |
 //! |-------------------------------------------|--------|--------------------------|
@@ -114,7 +114,7 @@ async fn beat(state: &ApiState, patience: json::Patience, form: json::Beat) -> R
     }
     let beat = Beat::try_from(form)?;
     let (node, incarnation, applied) = (beat.node.clone(), beat.incarnation, beat.applied);
-    // Before the beat is taken in, so that nothing is missed.
+    // Subscribes before the cluster applies the heartbeat, so that it misses no orders.
     let mut receiver = state.decision_loop.subscribe_orders(&node, applied);
     let orders = state.decision_loop.beat(beat).await??;
     if wait_ms == 0 || is_news(&orders, applied) {
@@ -123,11 +123,11 @@ async fn beat(state: &ApiState, patience: json::Patience, form: json::Beat) -> R
     let lease_ms = orders.lease.map_or(0, |lease| lease.lease_ms);
     let wait = Duration::from_millis(wait_ms.min(lease_ms / 3));
     match timeout(wait, receiver.next()).await {
-        // The wait is over: what is true is still true.
+        // No orders changed in that time.
         Err(_) => Ok(orders),
         // The decision loop is gone.
         Ok(None) => Err(LoopStopped.into()),
-        // The lease is that of the beat: it counts from when the worker sent it, not from now.
+        // The lease counts from when the worker sent the heartbeat, not from now.
         Ok(Some(later)) if later.incarnation == incarnation => {
             Ok(Orders { lease: orders.lease, permissions: orders.permissions, ..later })
         }
