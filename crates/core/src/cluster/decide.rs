@@ -5,7 +5,7 @@
 //!
 //! | phase                    | what it changes                                      | why it stands there                     |
 //! |--------------------------|------------------------------------------------------|-----------------------------------------|
-//! | `CoordinatorSleep`             | nodes get the time in which this process slept       | before any node is judged               |
+//! | `CoordinatorSleep`       | nodes get the time in which this process slept       | before any node is judged               |
 //! | `LongestLease`           | the longest lease, which is stored: the next coordinator waits for it | anywhere |
 //! | `LossJudgement`          | the brake; whether `NodeHealth` may declare dead the nodes that are down | before `NodeHealth` |
 //! | `LongUnreachableNodes`   | unreachable nodes whose replicas are to move to other nodes | after `LossJudgement`, which may set the brake |
