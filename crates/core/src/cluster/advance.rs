@@ -21,86 +21,6 @@ use crate::plan::handover;
 use crate::plan::{Origin, Plan, Progress, Status};
 use std::collections::BTreeSet;
 
-impl KeyspaceState {
-    /// The next decision reconciles these shards, their parents and their children.
-    pub(super) fn enqueue(&mut self, shards: impl IntoIterator<Item = ShardId>) {
-        for id in shards {
-            self.queue.enqueue(id);
-            // Children that prepare wait for news of their parents too.
-            for child in self.queue.children(id).collect::<Vec<_>>() {
-                self.queue.enqueue(child);
-            }
-            let Some(shard) = self.map.shard(id) else { continue };
-            let parents = shard.parents().iter().filter(|parent| self.map.shard(**parent).is_some());
-            let relatives: &[ShardId] = match shard.stage() {
-                Stage::Forming(relatives) | Stage::Closing(relatives) => relatives,
-                Stage::Serving | Stage::Removing => &[],
-            };
-            let others: Vec<ShardId> = parents.chain(relatives).copied().collect();
-            others.into_iter().for_each(|other| self.queue.enqueue(other));
-        }
-    }
-
-    /// Notes on which nodes the shard could not be loaded, so that the planner tries others. Returns whether there was one.
-    fn note_failed_loads(&mut self, at: Moment, old: &Shard, settings: &Settings) -> bool {
-        let state = |r: &Replica| self.map.shard(old.id)?.replica(r.placement).map(|r| r.state);
-        let is_given_up =
-            |r: &&Replica| r.state == ReplicaState::Load && state(r).is_some_and(|state| !state.is_staying());
-        let given_up: Vec<&Replica> = old.replicas.iter().filter(is_given_up).collect();
-        let mut failed = false;
-        for replica in given_up {
-            let parents = old.parents().to_vec();
-            if self.overdue.pending_steps.is_overdue(replica.placement, ReplicaState::Load) {
-                self.avoid_hung(at, replica, (old.id, parents), settings);
-                failed = true;
-            } else if let Some(Phase::Failed(failure)) =
-                self.observed.get(&replica.placement).map(|seen| seen.phase())
-                && failure.attempts > self.overdue.excused_attempts(replica.placement, at.now)
-            {
-                // The worker deletes what was damaged, and the next replica there begins with nothing.
-                let avoid_ms = if failure.damaged { limits::AVOID_DAMAGED_MS } else { limits::AVOID_MS };
-                let (until, why) = (at.now + avoid_ms, failure.reason.clone());
-                let avoided = Avoided { until, why, hung: false, parents };
-                self.overdue.avoid.insert((old.id, replica.node.clone()), avoided);
-                self.plan_again(at);
-                failed = true;
-            }
-        }
-        failed
-    }
-
-    /// After a change of a shard that was `old`: under a new epoch its leader needs a new grant.
-    fn note_epoch(&mut self, at: Moment, id: ShardId, old: Option<&Shard>) {
-        match self.map.shard(id) {
-            Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
-                self.since.insert(id, at.wall_ms);
-                self.queue.ungranted.insert(id);
-            }
-            Some(_) => {}
-            None => {
-                self.since.remove(id);
-                self.queue.ungranted.remove(&id);
-                // Its parents no longer wait for it: a person has put another shard in its place (seed 402228).
-                old.into_iter().flat_map(|old| old.parents()).for_each(|parent| self.queue.enqueue(*parent));
-            }
-        }
-    }
-
-    /// What a shard is being split or merged into: the children that prepare, or that have just opened.
-    pub(super) fn children_under_way(&self, id: ShardId) -> Vec<ShardId> {
-        let forming = self.queue.children(id);
-        match self.map.shard(id).map(|shard| shard.stage()) {
-            Some(Stage::Closing(children)) => forming.chain(children.iter().copied()).collect(),
-            _ => forming.collect(),
-        }
-    }
-
-    /// Shards with something under way.
-    pub fn unsettled(&self) -> &BTreeSet<ShardId> {
-        &self.queue.unsettled
-    }
-}
-
 /// The next map of a keyspace, and what else follows from making it.
 struct NextMap {
     /// The shards that were reconciled.
@@ -115,6 +35,175 @@ struct NextMap {
     transfers: Vec<(ShardId, PlacementId)>,
     /// None if the map stays as it is.
     diff: Option<MapDiff>,
+}
+
+impl Cluster {
+    /// Makes the next map of each keyspace, with everything that is ready. Returns whether more is ready at once.
+    pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
+        let names = self.keyspaces_in_turn();
+        let (begun_with, most) =
+            (self.budget.reconciled, self.share_beside_planning(limits::SHARDS_RECONCILED));
+        let mut again = false;
+        self.budget.next_in_turn = None;
+        for name in names {
+            let looked_at = (self.budget.reconciled - begun_with) as usize;
+            if looked_at >= most {
+                self.budget.next_in_turn = Some(name);
+                return true;
+            }
+            again |= self.advance_keyspace(at, transaction, &name, most - looked_at);
+        }
+        again
+    }
+
+    /// Makes the next map of one keyspace, for `most` of the queued shards. Returns whether more is ready at once.
+    fn advance_keyspace(
+        &mut self,
+        at: Moment,
+        transaction: TransactionId,
+        name: &KeyspaceName,
+        most: usize,
+    ) -> bool {
+        let plans = self.plans_in_turn(name);
+        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
+        if keyspace.queue.queued.is_empty() && plans.is_empty() {
+            keyspace.execution.copies_due = Millis::NEVER;
+            return false;
+        }
+        let queued = keyspace.queue.take_queued(most);
+        let more = !keyspace.queue.queued.is_empty();
+        let changes = std::mem::take(&mut keyspace.execution.change_queue);
+        let Some(next) = self.next_map(at, transaction, name, (queued, plans, changes)) else { return false };
+        next.apply(self, at, name) || more
+    }
+
+    /// Reads what is ready: steps of the queued shards first, then changes of these plans.
+    fn next_map(
+        &self,
+        at: Moment,
+        transaction: TransactionId,
+        name: &KeyspaceName,
+        (queued, plans, mut change_queue): (BTreeSet<ShardId>, Vec<PlanId>, ChangeQueue),
+    ) -> Option<NextMap> {
+        let keyspace = self.keyspaces.get(name)?;
+        let mut edit = keyspace.map.edit();
+        let refusals = self.reconcile_queued(keyspace, &mut edit, &queued, at);
+        let mut transfers = self.transfers_to_newcomers(keyspace, &edit, &queued, at);
+        let mut begun_changes =
+            self.begin_changes(keyspace, &mut edit, (&plans, &mut change_queue, !queued.is_empty()), at);
+        transfers.append(&mut begun_changes.transfers);
+        let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
+        Some(NextMap { queued, change_queue, refusals, begun_changes, transfers, diff })
+    }
+
+    fn reconcile_queued(
+        &self,
+        keyspace: &KeyspaceState,
+        edit: &mut Edit<'_>,
+        queued: &BTreeSet<ShardId>,
+        at: Moment,
+    ) -> Vec<EditError> {
+        let view = self.view(keyspace, at.now);
+        // The step of another shard may have removed this one: that is no refusal.
+        let there = |edit: &Edit<'_>, id| edit.shard(id).is_ok();
+        queued
+            .iter()
+            .filter_map(|id| there(edit, *id).then(|| handover::reconcile(edit, *id, &view).err()).flatten())
+            .collect()
+    }
+
+    /// Approved plans, the most urgent first, then by age. While the brake is on, automatic plans wait; in unrest, rebalances.
+    fn plans_in_turn(&self, name: &KeyspaceName) -> Vec<PlanId> {
+        let braked = self.keyspaces.get(name).is_some_and(|keyspace| self.brake_on(keyspace).is_some());
+        let approved =
+            self.plans.by_id.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
+        let unrest = self.unrest().is_some();
+        let waits = |plan: &Plan| {
+            (braked && plan.origin.is_automatic()) || (unrest && plan.origin == Origin::Rebalance)
+        };
+        let mut plans: Vec<_> = approved.filter(|plan| !waits(plan)).collect();
+        plans.sort_by_key(|plan| (plan.origin.urgency(), plan.id));
+        plans.into_iter().map(|plan| plan.id).collect()
+    }
+
+    /// Sends the grants that reports have made possible since the last call, at most [`limits::SHARDS_GRANTED`]; the next
+    /// decisions send the rest. Returns the nodes whose orders have changed. A grant changes nothing that is stored, so it need
+    /// not wait for the next commit, in which the shard would be without an owner. While writes wait, this grants nothing.
+    pub fn grant_before_commit(&mut self, at: Moment) -> BTreeSet<NodeId> {
+        if !self.outbox.writes.is_empty() {
+            return BTreeSet::new();
+        }
+        let mut most = limits::SHARDS_GRANTED;
+        let Cluster { settings, members, keyspaces, outbox, .. } = self;
+        let heard = |keyspace: &&mut KeyspaceState| !keyspace.queue.grantable.is_empty();
+        for keyspace in keyspaces.by_name.values_mut().filter(heard) {
+            let first = (0..most).map_while(|_| keyspace.queue.grantable.pop_first());
+            let shards: BTreeSet<ShardId> = first.collect();
+            most -= shards.len();
+            keyspace.grant(at, &shards, settings, members, outbox);
+        }
+        std::mem::take(&mut outbox.changed_orders)
+    }
+
+    /// When the throttle lets the next change begin that waits only for bytes.
+    pub(super) fn next_copy_due(&self) -> Millis {
+        self.keyspaces
+            .by_name
+            .values()
+            .map(|keyspace| keyspace.execution.copies_due)
+            .min()
+            .unwrap_or(Millis::NEVER)
+    }
+}
+
+impl NextMap {
+    /// Puts the map into its keyspace, and everything that follows from it into the cluster. Returns whether more is ready.
+    fn apply(self, cluster: &mut Cluster, at: Moment, name: &KeyspaceName) -> bool {
+        let NextMap { queued, change_queue, refusals, begun_changes, mut transfers, diff } = self;
+        let BegunChanges { progress, meter, due, is_cut_short, .. } = begun_changes;
+        let Cluster { settings, members, keyspaces, plans, budget, outbox, .. } = cluster;
+        let Some(keyspace) = keyspaces.get_mut(name) else { return false };
+        for refusal in refusals {
+            outbox.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
+        }
+        let (events_before, has_diff) = (outbox.events.len(), diff.is_some());
+        let changed: BTreeSet<ShardId> =
+            diff.iter().flat_map(|diff| &diff.changed).map(|shard| shard.id).collect();
+        let applied =
+            diff.is_some_and(|diff| keyspace.apply_map(at, (diff, None), settings, members, outbox));
+        let is_refused = has_diff && !applied;
+        // These shards have changed since the transfers were found: the next decision finds them again.
+        transfers.retain(|(id, _)| !(applied && changed.contains(id)));
+        keyspace.grant(at, &queued, settings, members, outbox);
+        keyspace.begin_transfers(at, &transfers, settings, members, outbox);
+        queued.iter().for_each(|id| keyspace.note_pending_steps(at, *id, settings));
+        if keyspace.record.keyspace.durable {
+            keyspace.note_resting(&members.nodes, queued.iter().copied());
+        }
+        keyspace.execution.change_queue = change_queue;
+        if !is_refused {
+            keyspace.execution.meter = meter;
+        }
+        keyspace.execution.copies_due = due;
+        budget.reconciled += (queued.len() + progress.len()) as u64;
+        let has_begun = !progress.is_empty();
+        let mut begun = Vec::new();
+        for (plan, index, mut progress) in progress {
+            // A refused map begins no change; tried again, the check would refuse it again.
+            if is_refused && progress == Progress::Started {
+                progress = Progress::Dropped("the check refused the next map".to_owned());
+            }
+            if let Some(plan) = plans.by_id.get_mut(&plan) {
+                plan.changes[index].progress = progress;
+                begun.extend(of_change(plan, index));
+            }
+        }
+        // Events on plans come before those on shards, as the first are the reason for the second.
+        outbox.events.splice(events_before..events_before, first_of_shards(name, begun));
+        let has_news = applied || has_begun || !queued.is_empty();
+        let untracked = plans.track(at, (keyspace, has_news), settings, outbox);
+        applied || is_cut_short || untracked
+    }
 }
 
 impl KeyspaceState {
@@ -305,172 +394,83 @@ impl KeyspaceState {
     }
 }
 
-impl NextMap {
-    /// Puts the map into its keyspace, and everything that follows from it into the cluster. Returns whether more is ready.
-    fn apply(self, cluster: &mut Cluster, at: Moment, name: &KeyspaceName) -> bool {
-        let NextMap { queued, change_queue, refusals, begun_changes, mut transfers, diff } = self;
-        let BegunChanges { progress, meter, due, is_cut_short, .. } = begun_changes;
-        let Cluster { settings, members, keyspaces, plans, budget, outbox, .. } = cluster;
-        let Some(keyspace) = keyspaces.get_mut(name) else { return false };
-        for refusal in refusals {
-            outbox.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {refusal}"));
-        }
-        let (events_before, has_diff) = (outbox.events.len(), diff.is_some());
-        let changed: BTreeSet<ShardId> =
-            diff.iter().flat_map(|diff| &diff.changed).map(|shard| shard.id).collect();
-        let applied =
-            diff.is_some_and(|diff| keyspace.apply_map(at, (diff, None), settings, members, outbox));
-        let is_refused = has_diff && !applied;
-        // These shards have changed since the transfers were found: the next decision finds them again.
-        transfers.retain(|(id, _)| !(applied && changed.contains(id)));
-        keyspace.grant(at, &queued, settings, members, outbox);
-        keyspace.begin_transfers(at, &transfers, settings, members, outbox);
-        queued.iter().for_each(|id| keyspace.note_pending_steps(at, *id, settings));
-        if keyspace.record.keyspace.durable {
-            keyspace.note_resting(&members.nodes, queued.iter().copied());
-        }
-        keyspace.execution.change_queue = change_queue;
-        if !is_refused {
-            keyspace.execution.meter = meter;
-        }
-        keyspace.execution.copies_due = due;
-        budget.reconciled += (queued.len() + progress.len()) as u64;
-        let has_begun = !progress.is_empty();
-        let mut begun = Vec::new();
-        for (plan, index, mut progress) in progress {
-            // A refused map begins no change; tried again, the check would refuse it again.
-            if is_refused && progress == Progress::Started {
-                progress = Progress::Dropped("the check refused the next map".to_owned());
+impl KeyspaceState {
+    /// The next decision reconciles these shards, their parents and their children.
+    pub(super) fn enqueue(&mut self, shards: impl IntoIterator<Item = ShardId>) {
+        for id in shards {
+            self.queue.enqueue(id);
+            // Children that prepare wait for news of their parents too.
+            for child in self.queue.children(id).collect::<Vec<_>>() {
+                self.queue.enqueue(child);
             }
-            if let Some(plan) = plans.by_id.get_mut(&plan) {
-                plan.changes[index].progress = progress;
-                begun.extend(of_change(plan, index));
+            let Some(shard) = self.map.shard(id) else { continue };
+            let parents = shard.parents().iter().filter(|parent| self.map.shard(**parent).is_some());
+            let relatives: &[ShardId] = match shard.stage() {
+                Stage::Forming(relatives) | Stage::Closing(relatives) => relatives,
+                Stage::Serving | Stage::Removing => &[],
+            };
+            let others: Vec<ShardId> = parents.chain(relatives).copied().collect();
+            others.into_iter().for_each(|other| self.queue.enqueue(other));
+        }
+    }
+
+    /// Notes on which nodes the shard could not be loaded, so that the planner tries others. Returns whether there was one.
+    fn note_failed_loads(&mut self, at: Moment, old: &Shard, settings: &Settings) -> bool {
+        let state = |r: &Replica| self.map.shard(old.id)?.replica(r.placement).map(|r| r.state);
+        let is_given_up =
+            |r: &&Replica| r.state == ReplicaState::Load && state(r).is_some_and(|state| !state.is_staying());
+        let given_up: Vec<&Replica> = old.replicas.iter().filter(is_given_up).collect();
+        let mut failed = false;
+        for replica in given_up {
+            let parents = old.parents().to_vec();
+            if self.overdue.pending_steps.is_overdue(replica.placement, ReplicaState::Load) {
+                self.avoid_hung(at, replica, (old.id, parents), settings);
+                failed = true;
+            } else if let Some(Phase::Failed(failure)) =
+                self.observed.get(&replica.placement).map(|seen| seen.phase())
+                && failure.attempts > self.overdue.excused_attempts(replica.placement, at.now)
+            {
+                // The worker deletes what was damaged, and the next replica there begins with nothing.
+                let avoid_ms = if failure.damaged { limits::AVOID_DAMAGED_MS } else { limits::AVOID_MS };
+                let (until, why) = (at.now + avoid_ms, failure.reason.clone());
+                let avoided = Avoided { until, why, hung: false, parents };
+                self.overdue.avoid.insert((old.id, replica.node.clone()), avoided);
+                self.plan_again(at);
+                failed = true;
             }
         }
-        // Events on plans come before those on shards, as the first are the reason for the second.
-        outbox.events.splice(events_before..events_before, first_of_shards(name, begun));
-        let has_news = applied || has_begun || !queued.is_empty();
-        let untracked = plans.track(at, (keyspace, has_news), settings, outbox);
-        applied || is_cut_short || untracked
-    }
-}
-
-impl Cluster {
-    /// When the throttle lets the next change begin that waits only for bytes.
-    pub(super) fn next_copy_due(&self) -> Millis {
-        self.keyspaces
-            .by_name
-            .values()
-            .map(|keyspace| keyspace.execution.copies_due)
-            .min()
-            .unwrap_or(Millis::NEVER)
+        failed
     }
 
-    /// Makes the next map of each keyspace, with everything that is ready. Returns whether more is ready at once.
-    pub(super) fn advance(&mut self, at: Moment, transaction: TransactionId) -> bool {
-        let names = self.keyspaces_in_turn();
-        let (begun_with, most) =
-            (self.budget.reconciled, self.share_beside_planning(limits::SHARDS_RECONCILED));
-        let mut again = false;
-        self.budget.next_in_turn = None;
-        for name in names {
-            let looked_at = (self.budget.reconciled - begun_with) as usize;
-            if looked_at >= most {
-                self.budget.next_in_turn = Some(name);
-                return true;
+    /// After a change of a shard that was `old`: under a new epoch its leader needs a new grant.
+    fn note_epoch(&mut self, at: Moment, id: ShardId, old: Option<&Shard>) {
+        match self.map.shard(id) {
+            Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
+                self.since.insert(id, at.wall_ms);
+                self.queue.ungranted.insert(id);
             }
-            again |= self.advance_keyspace(at, transaction, &name, most - looked_at);
+            Some(_) => {}
+            None => {
+                self.since.remove(id);
+                self.queue.ungranted.remove(&id);
+                // Its parents no longer wait for it: a person has put another shard in its place (seed 402228).
+                old.into_iter().flat_map(|old| old.parents()).for_each(|parent| self.queue.enqueue(*parent));
+            }
         }
-        again
     }
 
-    /// Makes the next map of one keyspace, for `most` of the queued shards. Returns whether more is ready at once.
-    fn advance_keyspace(
-        &mut self,
-        at: Moment,
-        transaction: TransactionId,
-        name: &KeyspaceName,
-        most: usize,
-    ) -> bool {
-        let plans = self.plans_in_turn(name);
-        let Some(keyspace) = self.keyspaces.get_mut(name) else { return false };
-        if keyspace.queue.queued.is_empty() && plans.is_empty() {
-            keyspace.execution.copies_due = Millis::NEVER;
-            return false;
+    /// What a shard is being split or merged into: the children that prepare, or that have just opened.
+    pub(super) fn children_under_way(&self, id: ShardId) -> Vec<ShardId> {
+        let forming = self.queue.children(id);
+        match self.map.shard(id).map(|shard| shard.stage()) {
+            Some(Stage::Closing(children)) => forming.chain(children.iter().copied()).collect(),
+            _ => forming.collect(),
         }
-        let queued = keyspace.queue.take_queued(most);
-        let more = !keyspace.queue.queued.is_empty();
-        let changes = std::mem::take(&mut keyspace.execution.change_queue);
-        let Some(next) = self.next_map(at, transaction, name, (queued, plans, changes)) else { return false };
-        next.apply(self, at, name) || more
     }
 
-    /// Reads what is ready: steps of the queued shards first, then changes of these plans.
-    fn next_map(
-        &self,
-        at: Moment,
-        transaction: TransactionId,
-        name: &KeyspaceName,
-        (queued, plans, mut change_queue): (BTreeSet<ShardId>, Vec<PlanId>, ChangeQueue),
-    ) -> Option<NextMap> {
-        let keyspace = self.keyspaces.get(name)?;
-        let mut edit = keyspace.map.edit();
-        let refusals = self.reconcile_queued(keyspace, &mut edit, &queued, at);
-        let mut transfers = self.transfers_to_newcomers(keyspace, &edit, &queued, at);
-        let mut begun_changes =
-            self.begin_changes(keyspace, &mut edit, (&plans, &mut change_queue, !queued.is_empty()), at);
-        transfers.append(&mut begun_changes.transfers);
-        let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
-        Some(NextMap { queued, change_queue, refusals, begun_changes, transfers, diff })
-    }
-
-    /// Approved plans, the most urgent first, then by age. While the brake is on, automatic plans wait; in unrest, rebalances.
-    fn plans_in_turn(&self, name: &KeyspaceName) -> Vec<PlanId> {
-        let braked = self.keyspaces.get(name).is_some_and(|keyspace| self.brake_on(keyspace).is_some());
-        let approved =
-            self.plans.by_id.values().filter(|p| p.keyspace == *name && p.status == Status::Approved);
-        let unrest = self.unrest().is_some();
-        let waits = |plan: &Plan| {
-            (braked && plan.origin.is_automatic()) || (unrest && plan.origin == Origin::Rebalance)
-        };
-        let mut plans: Vec<_> = approved.filter(|plan| !waits(plan)).collect();
-        plans.sort_by_key(|plan| (plan.origin.urgency(), plan.id));
-        plans.into_iter().map(|plan| plan.id).collect()
-    }
-
-    fn reconcile_queued(
-        &self,
-        keyspace: &KeyspaceState,
-        edit: &mut Edit<'_>,
-        queued: &BTreeSet<ShardId>,
-        at: Moment,
-    ) -> Vec<EditError> {
-        let view = self.view(keyspace, at.now);
-        // The step of another shard may have removed this one: that is no refusal.
-        let there = |edit: &Edit<'_>, id| edit.shard(id).is_ok();
-        queued
-            .iter()
-            .filter_map(|id| there(edit, *id).then(|| handover::reconcile(edit, *id, &view).err()).flatten())
-            .collect()
-    }
-
-    /// Sends the grants that reports have made possible since the last call, at most [`limits::SHARDS_GRANTED`]; the next
-    /// decisions send the rest. Returns the nodes whose orders have changed. A grant changes nothing that is stored, so it need
-    /// not wait for the next commit, in which the shard would be without an owner. While writes wait, this grants nothing.
-    pub fn grant_before_commit(&mut self, at: Moment) -> BTreeSet<NodeId> {
-        if !self.outbox.writes.is_empty() {
-            return BTreeSet::new();
-        }
-        let mut most = limits::SHARDS_GRANTED;
-        let Cluster { settings, members, keyspaces, outbox, .. } = self;
-        let heard = |keyspace: &&mut KeyspaceState| !keyspace.queue.grantable.is_empty();
-        for keyspace in keyspaces.by_name.values_mut().filter(heard) {
-            let first = (0..most).map_while(|_| keyspace.queue.grantable.pop_first());
-            let shards: BTreeSet<ShardId> = first.collect();
-            most -= shards.len();
-            keyspace.grant(at, &shards, settings, members, outbox);
-        }
-        std::mem::take(&mut outbox.changed_orders)
+    /// Shards with something under way.
+    pub fn unsettled(&self) -> &BTreeSet<ShardId> {
+        &self.queue.unsettled
     }
 }
 

@@ -33,70 +33,6 @@ use crate::node::reconnect;
 use crate::node::{Health, NodeSpec};
 use std::collections::BTreeSet;
 
-impl NodeState {
-    /// Whether that incarnation certainly has no lease any more.
-    pub(super) fn lease_is_over(&self, incarnation: Incarnation, now: Millis) -> bool {
-        if incarnation == self.record.incarnation {
-            self.record.ended || self.signs.lease.is_over(now)
-        } else {
-            self.former.get(&incarnation).is_none_or(|signs| signs.lease.is_over(now))
-        }
-    }
-
-    /// Whether that incarnation was declared dead, or has left, or a later one has followed and its lease is over.
-    pub(super) fn has_ended(&self, incarnation: Incarnation) -> bool {
-        if incarnation == self.record.incarnation {
-            self.record.ended
-        } else {
-            !self.former.contains_key(&incarnation)
-        }
-    }
-
-    /// Whether the node was refused further leases, and its last one is over: it serves no exclusive shard.
-    pub(super) fn gets_no_lease(&self, now: Millis) -> bool {
-        self.revoked && self.signs.lease.is_over(now)
-    }
-
-    /// Whether a replica is of the node's current incarnation.
-    pub(super) fn runs_replica(&self, replica: &Replica) -> bool {
-        (&replica.node, replica.incarnation) == (&self.record.spec.id, self.record.incarnation)
-    }
-
-    /// Whether the node was `Down` at the last decision, and its lease is over.
-    pub(super) fn is_silent(&self, now: Millis) -> bool {
-        self.reported_health == Health::Down && self.signs.lease.is_over(now)
-    }
-
-    /// Whether new replicas may be placed on the node (M7).
-    pub fn accepts(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
-        self.stays_up(now, settings) && self.disk.takes_replicas()
-    }
-
-    /// Whether the node is up, and its replicas need not move off.
-    pub(super) fn stays_up(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
-        let stays = self.record.drain.is_none() && !self.leaving && !self.revoked;
-        stays && self.signs.health(now, settings) == Health::Up
-    }
-
-    /// Whether its replicas have to move off: a drain has begun, or it wants to leave. A queued drain moves nothing (A19).
-    pub fn is_to_be_emptied(&self) -> bool {
-        self.leaving || self.record.drain.as_ref().is_some_and(super::Drain::has_begun)
-    }
-
-    fn check_leave(&self, now: Millis, session: SessionDigest) -> Result<(), BeatError> {
-        self.check_token(session)?;
-        match self.is_on_trust && self.held() > 0 && !self.signs.lease.is_over(now) {
-            true => Err(BeatError::OnTrust(self.record.spec.id.clone())),
-            false => Ok(()),
-        }
-    }
-
-    /// How many shards have a replica on the node by its orders.
-    pub fn held(&self) -> usize {
-        self.orders.len()
-    }
-}
-
 impl Cluster {
     /// Registers a worker: a new process, or one that comes back.
     pub fn register(&mut self, at: Moment, registration: Registration) -> Result<Welcome, RegisterError> {
@@ -446,5 +382,69 @@ impl Members {
         if let BeatError::WrongToken(wrong) = refusal {
             self.note_wrong_token(at, wrong, outbox);
         }
+    }
+}
+
+impl NodeState {
+    /// Whether that incarnation certainly has no lease any more.
+    pub(super) fn lease_is_over(&self, incarnation: Incarnation, now: Millis) -> bool {
+        if incarnation == self.record.incarnation {
+            self.record.ended || self.signs.lease.is_over(now)
+        } else {
+            self.former.get(&incarnation).is_none_or(|signs| signs.lease.is_over(now))
+        }
+    }
+
+    /// Whether that incarnation was declared dead, or has left, or a later one has followed and its lease is over.
+    pub(super) fn has_ended(&self, incarnation: Incarnation) -> bool {
+        if incarnation == self.record.incarnation {
+            self.record.ended
+        } else {
+            !self.former.contains_key(&incarnation)
+        }
+    }
+
+    /// Whether the node was refused further leases, and its last one is over: it serves no exclusive shard.
+    pub(super) fn gets_no_lease(&self, now: Millis) -> bool {
+        self.revoked && self.signs.lease.is_over(now)
+    }
+
+    /// Whether a replica is of the node's current incarnation.
+    pub(super) fn runs_replica(&self, replica: &Replica) -> bool {
+        (&replica.node, replica.incarnation) == (&self.record.spec.id, self.record.incarnation)
+    }
+
+    /// Whether the node was `Down` at the last decision, and its lease is over.
+    pub(super) fn is_silent(&self, now: Millis) -> bool {
+        self.reported_health == Health::Down && self.signs.lease.is_over(now)
+    }
+
+    /// Whether new replicas may be placed on the node (M7).
+    pub fn accepts(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
+        self.stays_up(now, settings) && self.disk.takes_replicas()
+    }
+
+    /// Whether the node is up, and its replicas need not move off.
+    pub(super) fn stays_up(&self, now: Millis, settings: &crate::base::settings::Settings) -> bool {
+        let stays = self.record.drain.is_none() && !self.leaving && !self.revoked;
+        stays && self.signs.health(now, settings) == Health::Up
+    }
+
+    /// Whether its replicas have to move off: a drain has begun, or it wants to leave. A queued drain moves nothing (A19).
+    pub fn is_to_be_emptied(&self) -> bool {
+        self.leaving || self.record.drain.as_ref().is_some_and(super::Drain::has_begun)
+    }
+
+    fn check_leave(&self, now: Millis, session: SessionDigest) -> Result<(), BeatError> {
+        self.check_token(session)?;
+        match self.is_on_trust && self.held() > 0 && !self.signs.lease.is_over(now) {
+            true => Err(BeatError::OnTrust(self.record.spec.id.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// How many shards have a replica on the node by its orders.
+    pub fn held(&self) -> usize {
+        self.orders.len()
     }
 }

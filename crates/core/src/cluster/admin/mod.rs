@@ -128,28 +128,6 @@ impl Cluster {
         Ok(answer)
     }
 
-    fn carry_out(&mut self, at: Moment, by: &str, intent: Intent) -> Answer {
-        let Intent { summary, warnings, effects, drains } = intent;
-        let made = effects.into_iter().filter_map(|effect| self.apply(at, by, effect)).last();
-        self.run_phase::<BegunDrains>(at);
-        Answer {
-            plan: made.and_then(|id| self.shown_plan(id)),
-            drains: drains.iter().filter_map(|node| self.drain_status(at, node).ok()).collect(),
-            summary,
-            warnings,
-            follows: vec![],
-            shares: vec![],
-            dry_run: false,
-        }
-    }
-
-    /// A plan that is kept, with the nodes of the replicas that it names.
-    pub fn shown_plan(&self, id: PlanId) -> Option<ShownPlan> {
-        let plan = self.plans.get(&id)?;
-        let keyspace = self.keyspaces.get(&plan.keyspace);
-        Some(ShownPlan::of(plan.clone(), keyspace.map(|keyspace| &keyspace.map)))
-    }
-
     fn prepare(
         &self,
         at: Moment,
@@ -212,6 +190,21 @@ impl Cluster {
             Command::ApprovePlan { plan } => self.approve_plan(at, by, plan),
             Command::RejectPlan { plan } => self.reject_plan(by, plan),
             Command::EditPlan { plan, drop } => self.edit_plan(at, by, plan, &drop),
+        }
+    }
+
+    fn carry_out(&mut self, at: Moment, by: &str, intent: Intent) -> Answer {
+        let Intent { summary, warnings, effects, drains } = intent;
+        let made = effects.into_iter().filter_map(|effect| self.apply(at, by, effect)).last();
+        self.run_phase::<BegunDrains>(at);
+        Answer {
+            plan: made.and_then(|id| self.shown_plan(id)),
+            drains: drains.iter().filter_map(|node| self.drain_status(at, node).ok()).collect(),
+            summary,
+            warnings,
+            follows: vec![],
+            shares: vec![],
+            dry_run: false,
         }
     }
 
@@ -278,6 +271,13 @@ impl Cluster {
             }
         }
         None
+    }
+
+    /// A plan that is kept, with the nodes of the replicas that it names.
+    pub fn shown_plan(&self, id: PlanId) -> Option<ShownPlan> {
+        let plan = self.plans.get(&id)?;
+        let keyspace = self.keyspaces.get(&plan.keyspace);
+        Some(ShownPlan::of(plan.clone(), keyspace.map(|keyspace| &keyspace.map)))
     }
 
     /// The keyspace of that name, or which one may have been meant.
