@@ -105,7 +105,7 @@ impl ApiClient {
             match self.ask_one(coordinator, &method, path, body.clone()).await? {
                 Ok((status, bytes)) if status.is_success() => return Ok((coordinator, bytes)),
                 Ok((status, bytes)) => {
-                    let other = self.somebody_else(coordinator).await;
+                    let other = self.other_program(coordinator).await;
                     return Err(other.unwrap_or_else(|| refusal(status, &bytes)));
                 }
                 Err(error) if error.sent && method != Method::GET => {
@@ -125,7 +125,7 @@ impl ApiClient {
 
     async fn not_understood(&self, coordinator: &str, path: &str, error: &serde_json::Error) -> Failure {
         let what = format!("the answer of {path} is not understood: {error}");
-        self.somebody_else(coordinator).await.unwrap_or(Failure::failed(what))
+        self.other_program(coordinator).await.unwrap_or(Failure::failed(what))
     }
 
     async fn ask_one(
@@ -166,7 +166,7 @@ impl ApiClient {
     }
 
     /// What program answers at a coordinator's address, if it is no coordinator.
-    async fn somebody_else(&self, address: &str) -> Option<Failure> {
+    async fn other_program(&self, address: &str) -> Option<Failure> {
         let what =
             [("/partage/health", "connected", "a router"), ("/-/health", "datasets", "a dataset node")];
         for (path, field, what) in what {
