@@ -28,7 +28,7 @@ use partage_core::keyspace::sharding::Bounds;
 use partage_engine::replica::{Chunk, SharedBytes, Snapshot, Store, TreeSnapshot, limits};
 use partage_service::table::copy::deadline::{CopyProgress, Urgency};
 use partage_service::table::copy::resume;
-use partage_service::table::replication::{Copied as CopiedTo, LogPosition};
+use partage_service::table::replication::{LogPosition, SnapshotProgress};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -94,9 +94,9 @@ impl Outgoing {
     }
 
     /// How far it is, if it is sent to a follower.
-    fn copied(&self, is_whole: bool) -> Option<CopiedTo> {
+    fn copied(&self, is_whole: bool) -> Option<SnapshotProgress> {
         let progress = CopyProgress { copied: self.copied, size: self.size };
-        self.child.is_none().then_some(CopiedTo { position: self.position, progress, is_whole })
+        self.child.is_none().then_some(SnapshotProgress { position: self.position, progress, is_whole })
     }
 }
 

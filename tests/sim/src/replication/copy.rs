@@ -5,7 +5,7 @@ use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
 use partage_service::table::copy::deadline::CopyProgress;
 use partage_service::table::copy::resume;
-use partage_service::table::replication::{Copied, LogPosition};
+use partage_service::table::replication::{LogPosition, SnapshotProgress};
 use std::collections::BTreeMap;
 
 /// A part of a snapshot.
@@ -76,9 +76,9 @@ impl Outgoing {
     }
 
     /// How far it is.
-    pub fn copied(&self, is_whole: bool) -> Copied {
+    pub fn copied(&self, is_whole: bool) -> SnapshotProgress {
         let progress = CopyProgress { copied: self.copied, size: self.engine.keys.len() as u64 };
-        Copied { position: self.engine.at, progress, is_whole }
+        SnapshotProgress { position: self.engine.at, progress, is_whole }
     }
 }
 

@@ -58,7 +58,7 @@ impl Weather {
             catch_up_log_bytes: draw.between(300, 6_000) as usize,
             snapshot_repeat_ms: 1_000,
             // All are in sync again soon after the last fault.
-            follower_rest_ms: 8_000,
+            longest_rejoin_delay_ms: 8_000,
             reads_waiting: 16,
             write_wait_ms: 4_000,
             ..Settings::default()

@@ -56,7 +56,7 @@ const SLOW_SYNCS: u64 = 10;
 const FLUSHES: u64 = 50;
 
 /// The longest rest of a follower that comes and goes: short, so that all are in sync again within a run.
-const FOLLOWER_REST_MS: u64 = 8_000;
+const LONGEST_REJOIN_DELAY_MS: u64 = 8_000;
 
 /// How often a leader moves the clock of its shard on at most.
 const CLOCK: True = 100 * MS;
@@ -139,9 +139,12 @@ impl Node {
         let min_in_sync = space.map_or(1, |space| space.keyspace.min_in_sync as usize);
         let Some(process) = &mut self.process else { return };
         let Some(incarnation) = process.worker.incarnation() else { return };
-        let follower_rest_ms = FOLLOWER_REST_MS;
-        let settings =
-            replication::Settings { min_in_sync, follower_rest_ms, ..replication::Settings::default() };
+        let longest_rejoin_delay_ms = LONGEST_REJOIN_DELAY_MS;
+        let settings = replication::Settings {
+            min_in_sync,
+            longest_rejoin_delay_ms,
+            ..replication::Settings::default()
+        };
         let me = (order.replica.placement, incarnation);
         let local = Local {
             machine: Replica::recover(me, settings, stored, now, is_new),

@@ -36,8 +36,8 @@ const LIMPS: True = 60 * SECOND;
 const LIMPING_WRITES: True = 500 * MS;
 
 /// How often members of a shard may leave its in-sync set in that time to catch up, and once more for each node that is taken for
-/// dead: without a rest, for each doubling of the rest to [`FOLLOWER_REST_MS`](super::FOLLOWER_REST_MS), and for each of the
-/// longest ones.
+/// dead: without a rest, for each doubling of the rest to [`LONGEST_REJOIN_DELAY_MS`](super::LONGEST_REJOIN_DELAY_MS), and for
+/// each of the longest ones.
 const LIMPING_LEAVES: u64 = 12;
 
 /// The shards of a table that a trial looks at, each with a key of its own.

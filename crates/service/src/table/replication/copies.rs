@@ -1,19 +1,19 @@
-//! What the log of a leader keeps for the followers to which rows are copied (rule 9).
+//! How much log a leader keeps for followers to which it copies rows (rule 8).
 //!
-//! A follower to which the log does not reach back gets a snapshot, and goes on behind it by the log. If the log did not reach
-//! back to the snapshot when that is whole, the next one would be in no better case, as clients write on: the follower would be
-//! copied to for ever. So from the beginning of a copy until its follower has all, the log is kept from the snapshot on:
+//! A follower to which the log does not reach back gets a snapshot, and then the log behind it. If the leader trimmed its log
+//! beyond the snapshot meanwhile, the follower would need another one, and so on for ever while clients write. So the leader
+//! keeps its log from the snapshot on until the follower has caught up:
 //!
 //! | a copy | the log behind its snapshot | clients |
 //! |---|---|---|
 //! | goes on | is kept, up to `copy_log_bytes` | wait for it when that would be used up (`copy/deadline.rs`) |
 //! | is whole, and its follower stores the log | the same, behind what it has stored | the same |
 //! | was not heard of for `copy_slows_ms` | is kept | do not wait for it |
-//! | was not heard of for `copy_patience_ms`, or more than `copy_log_bytes` is kept | is let go of as usual | the same |
+//! | was not heard of for `copy_patience_ms`, or more than `copy_log_bytes` is kept | is trimmed as usual | the same |
 //! | is given up, or its follower has all, is in sync, or is no peer any more | the same | the same |
 //!
-//! The driver copies, and says how far it is. A leader that goes on under a later epoch keeps the log on; the next leader begins
-//! with copies of its own.
+//! The driver copies, and reports its progress. A leader that goes on under a later epoch keeps the log; another leader begins
+//! copies of its own.
 
 use super::{LogPosition, Replica};
 use crate::table::copy::deadline::{self, CopyProgress, Urgency};
@@ -21,38 +21,38 @@ use partage_core::base::id::PlacementId;
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 
-/// How far a snapshot is that is sent to a follower.
+/// The progress of a snapshot that the driver sends to a follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Copied {
+pub struct SnapshotProgress {
     /// The position of the snapshot.
     pub position: LogPosition,
-    /// What of it the follower has stored.
+    /// How much of it the follower has stored.
     pub progress: CopyProgress,
-    /// It has stored the last row.
+    /// The follower has stored the last row.
     pub is_whole: bool,
 }
 
-/// What the log keeps for one follower.
+/// The part of the log that the leader keeps for one follower.
 #[derive(Debug, Clone)]
-pub(super) struct KeptFor {
+pub(super) struct LogRetention {
     position: LogPosition,
     progress: CopyProgress,
     /// Entries behind this index are kept.
     behind: u64,
-    /// When the copy, or then its follower, was last heard to go on.
+    /// When the copy last made progress, or its follower behind it.
     heard: Millis,
-    /// Bytes of all entries up to the snapshot.
+    /// Bytes ever logged up to the snapshot.
     before: u64,
-    /// Since all rows are copied: bytes of all entries until then, and of those that the follower has stored since.
+    /// Set when all rows are copied: bytes logged until then, and bytes of entries that the follower has stored since.
     whole: Option<(u64, u64)>,
 }
 
-impl KeptFor {
+impl LogRetention {
     fn goes_on(&self, now: Millis, ms: u64) -> bool {
         now.since(self.heard) < ms
     }
 
-    /// Bytes that may still be logged, when so many ever were.
+    /// Bytes that may still be logged, after `appended` bytes ever.
     fn room(&self, appended: u64, most: u64) -> u64 {
         let (may, logged) = match self.whole {
             None => (deadline::may_be_logged(self.progress, most), appended - self.before.min(appended)),
@@ -65,18 +65,18 @@ impl KeptFor {
 }
 
 impl Replica {
-    /// The driver sends a snapshot to a follower, and this is how far it is; none: it sends it no more, and has not come to its
-    /// end. To be said when a snapshot begins, and whenever the follower has stored a part.
-    pub fn copies_to(&mut self, now: Millis, to: PlacementId, copied: Option<Copied>) {
+    /// The driver reports the progress of a snapshot: when it begins, and whenever the follower has stored a part; none: the
+    /// driver gave it up.
+    pub fn copies_to(&mut self, now: Millis, to: PlacementId, copied: Option<SnapshotProgress>) {
         let (log, Some(lead)) = (&self.log, &mut self.lead) else { return };
         let is_peer = lead.followers.contains_key(&to);
-        let reaches_back = |copied: &Copied| is_peer && copied.position.index >= log.base().index;
+        let reaches_back = |copied: &SnapshotProgress| is_peer && copied.position.index >= log.base().index;
         let Some(copied) = copied.filter(reaches_back) else {
             lead.copies.remove(&to);
             return;
         };
-        let Copied { position, progress, is_whole } = copied;
-        let begins = || KeptFor {
+        let SnapshotProgress { position, progress, is_whole } = copied;
+        let begins = || LogRetention {
             position,
             progress,
             behind: position.index,
@@ -94,7 +94,7 @@ impl Replica {
         }
     }
 
-    /// No log is kept for copies any more: the disk has no room for it, or the replica is closed.
+    /// Keeps no log for copies any more: the disk has no room for it, or the replica is closed.
     pub fn end_copies(&mut self) {
         self.lead.iter_mut().for_each(|lead| lead.copies.clear());
     }
@@ -108,7 +108,7 @@ impl Replica {
         })
     }
 
-    /// So many bytes of entries may be logged now, so that no copy is overrun that goes on; none: there is none.
+    /// How many bytes of entries may be logged now without overrunning a copy; none: no copy goes on.
     pub fn write_room(&self, now: Millis) -> Option<u64> {
         let (most, slows) = (self.settings.copy_log_bytes as u64, self.settings.copy_slows_ms);
         let copies = self.lead.as_ref()?.copies.values();
@@ -130,13 +130,13 @@ impl Replica {
         copies.filter(|kept| kept.goes_on(now, patience)).map(|kept| kept.behind).min()
     }
 
-    /// The log does not reach back any more to some of what was kept.
+    /// Forgets copies to whose snapshots the log does not reach back any more.
     pub(super) fn forget_outrun_copies(&mut self) {
         let base = self.log.base().index;
         self.lead.iter_mut().for_each(|lead| lead.copies.retain(|_, kept| kept.behind >= base));
     }
 
-    /// A follower has replied: what it has of the log behind its snapshot is kept for it no more.
+    /// A follower has replied: the log drops what it has of the entries behind its snapshot.
     pub(super) fn copy_follows(&mut self, now: Millis, from: PlacementId) {
         let committed = self.committed;
         let (log, Some(lead)) = (&self.log, &mut self.lead) else { return };

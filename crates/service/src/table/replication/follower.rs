@@ -1,4 +1,4 @@
-//! What a replica does with what its leader sends: rule 3, the promise of rule 6, and the report of rule 7.
+//! How a follower handles the appends of its leader: rule 3, the promise of rule 6, and the report of rule 7.
 
 use super::log::Matching;
 use super::message::{Append, Echo, Message, Reply};
@@ -7,36 +7,36 @@ use partage_core::base::id::{Epoch, PlacementId};
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 
-/// What is known of the leader of one epoch.
+/// The state of a follower under one epoch.
 #[derive(Debug, Clone)]
-pub(super) struct Following {
+pub(super) struct FollowerState {
     epoch: Epoch,
     leader: Option<PlacementId>,
-    /// When it was last heard, or named.
+    /// When the leader was last heard, or an order named it.
     pub(super) heard: Millis,
-    /// When its silence was last reported.
+    /// When this replica last reported that the leader is silent.
     reported: Option<Millis>,
-    /// The latest of its clocks that came with an append.
+    /// The latest time of the leader's clock that came with an append.
     sent: Millis,
-    /// Up to this index the log is the leader's, on disk or not.
+    /// The last index up to which the log is the leader's, on disk or not.
     matched: u64,
-    /// What was replied last of that, and when.
+    /// How much of that the last reply acknowledged, and when.
     replied: u64,
     replied_at: Millis,
-    /// Up to this index what is committed is on as many replicas as a write needs.
-    pub(super) enough: u64,
-    /// A reply that waits for the fence to be on disk, with what it says of an append that did not fit.
-    owes: Option<Option<u64>>,
-    /// All that was acknowledged before this time of the own clock is applied.
+    /// Committed entries up to this index are on `min_in_sync` replicas: their writes may be acknowledged.
+    pub(super) acknowledgeable: u64,
+    /// A reply that waits until the fence is on disk, with its `ends`.
+    delayed_reply: Option<Option<u64>>,
+    /// All writes acknowledged before this time of the own clock are applied.
     pub(super) fresh: Option<Millis>,
     /// The same, when that index is applied.
     becomes_fresh: Option<(u64, Millis)>,
 }
 
-impl Following {
-    /// Nothing is known of the leader of that epoch.
-    pub(super) fn begin(epoch: Epoch, now: Millis) -> Following {
-        Following {
+impl FollowerState {
+    /// A follower that has heard nothing from the leader of that epoch.
+    pub(super) fn begin(epoch: Epoch, now: Millis) -> FollowerState {
+        FollowerState {
             epoch,
             leader: None,
             heard: now,
@@ -45,8 +45,8 @@ impl Following {
             matched: 0,
             replied: 0,
             replied_at: Millis(0),
-            enough: 0,
-            owes: None,
+            acknowledgeable: 0,
+            delayed_reply: None,
             fresh: None,
             becomes_fresh: None,
         }
@@ -70,7 +70,7 @@ impl Replica {
         }
         if self.following.epoch != append.epoch {
             let (fresh, heard) = (self.following.fresh, now);
-            self.following = Following { fresh, ..Following::begin(append.epoch, heard) };
+            self.following = FollowerState { fresh, ..FollowerState::begin(append.epoch, heard) };
         }
         self.following.heard = now;
         self.following.leader = Some(from);
@@ -94,12 +94,11 @@ impl Replica {
                 None
             }
         };
-        // New entries are replied to when they are on disk: two replies to each write cost a leader more than the write. But a
-        // leader that has heard nothing for a while must hear of the append, which may wait for a slow disk; half of `append_ms`,
-        // so that it hears something in each.
+        // The follower replies to new entries when they are on disk: two replies to each write cost a leader more than the write.
+        // But a slow disk must not make it silent, so it replies at once after half of `append_ms` without a reply.
         let has_replied = now < self.following.replied_at + self.settings.append_ms / 2;
         if !self.durable.has_fence() {
-            self.following.owes = Some(ends);
+            self.following.delayed_reply = Some(ends);
         } else if !(waits_for_sync && has_replied) {
             self.send_reply(from, Reply { ends, ..self.reply(now, append.epoch, append.sent) });
         }
@@ -110,8 +109,7 @@ impl Replica {
         self.effects.push(Effect::Send(leader, Message::Reply(reply)));
     }
 
-    /// Cuts what differs from the leader's log. Never what is committed: a leader has all of that, so one that has not is
-    /// none, or this replica is damaged.
+    /// Cuts what differs from the leader's log. A leader has all that is committed: if that differs, this replica is damaged.
     fn cut(&mut self, cut: Option<u64>, append: &Append) -> bool {
         let Some(after) = cut else { return true };
         if after < self.committed && !planted::is(Planted::CutCommitted) {
@@ -129,8 +127,7 @@ impl Replica {
         true
     }
 
-    /// Appends what is not there, and knows the log to be the leader's up to the last of it. Says whether there was something
-    /// new.
+    /// Appends the entries that are not here, and notes up to where the log is the leader's. Returns whether there were any.
     fn take_in(&mut self, before: u64, entries: Vec<Entry>, known: usize) -> bool {
         let matched = entries.last().map_or(before, |last| last.position.index);
         let new: Vec<_> = entries.into_iter().skip(known).collect();
@@ -144,12 +141,12 @@ impl Replica {
         is_new
     }
 
-    /// What the leader knows to be committed is so here as far as the logs are known to be alike.
+    /// Commits what the leader has committed, as far as the logs are known to be alike.
     fn take_commit(&mut self, committed: u64, is_enough: bool, echo: Option<Echo>) {
         let known = committed.min(self.following.matched);
         self.commit_to(known);
         if is_enough {
-            self.following.enough = self.following.enough.max(known);
+            self.following.acknowledgeable = self.following.acknowledgeable.max(known);
         }
         let echo = echo.filter(|echo| echo.incarnation == self.incarnation);
         if let Some(echo) = echo
@@ -177,7 +174,7 @@ impl Replica {
         Reply { epoch, fence, incarnation: self.incarnation, sent, clock: now, matched, ends: None }
     }
 
-    /// Something is on disk: the leader waits to hear of it.
+    /// Something has reached the disk, and the leader waits for the reply.
     pub(super) fn reply_to_sync(&mut self, now: Millis) {
         self.freshen();
         let Some(leader) = self.following.leader else { return };
@@ -186,8 +183,8 @@ impl Replica {
             return;
         }
         let reply = self.reply(now, epoch, self.following.sent);
-        if self.following.owes.is_some() || reply.matched > self.following.replied {
-            let ends = self.following.owes.take().flatten();
+        if self.following.delayed_reply.is_some() || reply.matched > self.following.replied {
+            let ends = self.following.delayed_reply.take().flatten();
             self.send_reply(leader, Reply { ends, ..reply });
         }
     }
@@ -196,7 +193,7 @@ impl Replica {
         self.order.as_ref().is_some_and(|order| order.leader != self.me && order.in_sync.contains(&self.me))
     }
 
-    /// When the silence of the leader is to be reported.
+    /// When to report that the leader is silent.
     pub(super) fn silence_at(&self) -> Millis {
         if !self.is_in_sync_follower() {
             return Millis::NEVER;

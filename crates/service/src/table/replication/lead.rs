@@ -1,17 +1,17 @@
-//! What a leader knows, and how it begins: rules 1 and 4.
+//! The state of a leader, and how it begins: rules 1 and 4.
 //!
 //! | phase | what it waits for | what it does |
 //! |---|---|---|
-//! | waiting | its fence to be on disk, and its promise to be over | nothing, then appends `Begin` |
+//! | waiting | its fence to be on disk, and its own promise to end | nothing, then appends `Begin` |
 //! | beginning | `Begin` to be committed | asks silent followers out |
 //! | leading | | admits, answers, asks for newcomers |
 //! | closed | | admits nothing any more: the shard was split or merged |
 //! | handing over | the heir to have all, and then for the coordinator | admits nothing; goes back to leading in the end |
 
 use super::commit;
-use super::copies::KeptFor;
-use super::sending::Follower;
-use super::wishes::Asked;
+use super::copies::LogRetention;
+use super::sending::FollowerProgress;
+use super::wishes::PendingWish;
 use super::writes::Uncommitted;
 use super::{Effect, EntryKind, Order, Replica};
 use partage_core::base::id::{Configuration, Epoch, PlacementId};
@@ -19,10 +19,10 @@ use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How far a leader is.
+/// What a leader may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The leader waits for its promise to end.
+    /// The leader waits for its own promise to end.
     Waiting,
     /// The leader waits for its first entry to be committed.
     Beginning,
@@ -34,43 +34,43 @@ pub(super) enum Phase {
     HandingOver { heir: PlacementId, until: Millis, is_ready: bool },
 }
 
-/// What a leader knows under one epoch.
+/// The state of a leader under one epoch.
 #[derive(Debug, Clone)]
-pub(super) struct Lead {
+pub(super) struct LeaderState {
     pub(super) epoch: Epoch,
     pub(super) phase: Phase,
     /// The index of its first entry; 0 when it has appended none.
     pub(super) begin: u64,
-    pub(super) followers: BTreeMap<PlacementId, Follower>,
-    /// The configuration that it last heard of.
+    pub(super) followers: BTreeMap<PlacementId, FollowerProgress>,
+    /// The configuration of its last order.
     configuration: Configuration,
-    /// All that were in a set that was asked for under this configuration. A wish that was sent may be taken at any time
-    /// until the configuration changes, refused or not: a copy of it may be under way.
+    /// The replicas of all sets that the leader asked for under this configuration. The coordinator may take any of these wishes
+    /// until the configuration changes, refused or not: a copy may be under way.
     pub(super) asked: BTreeSet<PlacementId>,
-    pub(super) wish: Option<Asked>,
+    pub(super) wish: Option<PendingWish>,
     pub(super) uncommitted: VecDeque<Uncommitted>,
     pub(super) uncommitted_bytes: usize,
     /// When the leader sends something to all followers next.
     pub(super) append_at: Millis,
     /// The followers to which rows are copied, and what the log keeps for each.
-    pub(super) copies: BTreeMap<PlacementId, KeptFor>,
-    /// The heir of the hand-over that has begun by the order, though its time may be over: one begins once for each time that
-    /// orders ask. None when they have asked for another since, and when the heir left the set meanwhile.
+    pub(super) copies: BTreeMap<PlacementId, LogRetention>,
+    /// The heir of the hand-over that the order asked for and that has begun, also when it has timed out, so that it begins once.
+    /// None when orders ask for another one, and when the heir has left the set.
     pub(super) handed_over_to: Option<PlacementId>,
 }
 
-impl Lead {
-    /// It has just heard that it leads. Where it led before, under `former`, the coordinator has only counted on: the set is
-    /// smaller, or the shard has other bounds. Another that had led in between would have asked this replica for a reply, or have
-    /// had it taken out of the set, and in either case it would have let go. So the clients of its writes go on waiting.
-    /// What it knows of the followers' logs is asked for anew.
-    pub(super) fn begin(epoch: Epoch, former: Option<Lead>, now: Millis) -> Lead {
+impl LeaderState {
+    /// The replica has just heard that it leads. If it led before, as `former`, the coordinator has only raised the epoch: the
+    /// set is smaller, or the shard has other bounds. No other replica has led in between: that one would have appended here, or
+    /// had this replica taken out of the set, and in either case this one would have stepped down. So the clients of its writes
+    /// go on waiting. It asks the followers anew how far their logs are.
+    pub(super) fn begin(epoch: Epoch, former: Option<LeaderState>, now: Millis) -> LeaderState {
         let (mut followers, copies, uncommitted, uncommitted_bytes) = former
             .map_or_else(Default::default, |former| {
                 (former.followers, former.copies, former.uncommitted, former.uncommitted_bytes)
             });
         followers.values_mut().for_each(|follower| follower.restart(1, now));
-        Lead {
+        LeaderState {
             epoch,
             phase: Phase::Waiting,
             begin: 0,
@@ -91,7 +91,7 @@ impl Lead {
         matches!(self.phase, Phase::Leading | Phase::HandingOver { .. })
     }
 
-    /// The heir that has all that there is, while nothing is admitted.
+    /// The heir that has all entries, while the leader admits none.
     pub(super) fn heir_ready(&self) -> Option<PlacementId> {
         match self.phase {
             Phase::HandingOver { heir, is_ready: true, .. } => Some(heir),
@@ -99,7 +99,7 @@ impl Lead {
         }
     }
 
-    /// Up to which index every peer has the log, and the own disk.
+    /// The last index that every peer and the own disk have.
     pub(super) fn all_have(&self, synced: u64) -> u64 {
         self.followers.values().map(|follower| follower.matched).fold(synced, u64::min)
     }
@@ -121,8 +121,8 @@ impl Lead {
 }
 
 impl Replica {
-    /// The replicas that must have an entry before it is committed, without this one: the in-sync set as it was last heard, and
-    /// all that were asked for since (rule 1).
+    /// The other replicas that must have an entry before it is committed: the in-sync set of the last order, and all that the
+    /// leader has asked for since (rule 1).
     pub(super) fn required(&self) -> impl Iterator<Item = PlacementId> {
         static NONE: BTreeSet<PlacementId> = BTreeSet::new();
         let (ordered, asked) = match (&self.order, &self.lead) {
@@ -135,7 +135,7 @@ impl Replica {
         ordered.union(asked).copied().filter(|placement| *placement != self.me)
     }
 
-    /// Set and peers are those of the order.
+    /// Takes over set and peers of the order.
     pub(super) fn take_up_configuration(&mut self, now: Millis) {
         let (Some(order), Some(lead)) = (&self.order, &mut self.lead) else { return };
         if lead.configuration < order.configuration {
@@ -143,7 +143,7 @@ impl Replica {
             let asked = lead.wish.take().map(|asked| asked.in_sync).unwrap_or_default();
             for placement in asked.difference(&order.in_sync) {
                 if let Some(follower) = lead.followers.get(placement) {
-                    self.rests.on_untaken(*placement, follower.incarnation, &self.settings, now);
+                    self.rejoin_delays.on_declined(*placement, follower.incarnation, &self.settings, now);
                 }
             }
             lead.asked.clear();
@@ -152,17 +152,17 @@ impl Replica {
         let mut former = std::mem::take(&mut lead.followers);
         for peer in order.peers.iter().filter(|peer| peer.placement != self.me) {
             let known = former.remove(&peer.placement).filter(|known| known.incarnation == peer.incarnation);
-            let mut follower = known.unwrap_or_else(|| Follower::begin(peer.incarnation, next, now));
+            let mut follower = known.unwrap_or_else(|| FollowerProgress::begin(peer.incarnation, next, now));
             follower.may_join = peer.may_join;
             lead.followers.insert(peer.placement, follower);
         }
         let (followers, in_sync) = (&lead.followers, &order.in_sync);
         lead.copies.retain(|of, _| followers.contains_key(of) && !in_sync.contains(of));
-        self.end_transfer_to_who_left();
+        self.end_transfer_to_former_member();
         self.advance(now);
     }
 
-    /// Whether an order is one that this replica leads by.
+    /// Whether this replica leads under the epoch of the order.
     pub(super) fn leads_by(&self, order: &Order) -> bool {
         self.lead.as_ref().is_some_and(|lead| lead.epoch == order.epoch)
     }
@@ -186,7 +186,7 @@ impl Replica {
         self.send_to_all(now);
     }
 
-    /// Something may be committed now, or a read be answered.
+    /// Commits and answers what has become possible.
     pub(super) fn advance(&mut self, now: Millis) {
         let Some(lead) = &self.lead else { return };
         let matched = |placement: PlacementId| lead.followers.get(&placement).map_or(0, |one| one.matched);
@@ -202,9 +202,9 @@ impl Replica {
         let (begin, epoch) = (lead.begin, lead.epoch);
         if let Some(index) = commit::committed(&have, begin, self.is_enough()) {
             self.commit_to(index);
-            self.settle_outliving(now);
+            self.settle_former_writes(now);
         }
-        // Replies may be late: without promises another may lead, and nothing is acknowledged under an earlier epoch then.
+        // Replies may be late: without promises another replica may lead, so this one acknowledges nothing.
         if self.committed >= begin && begin > 0 && self.promised_until().is_some_and(|until| now < until) {
             self.answer_committed();
             let closes = self.closes();

@@ -1,9 +1,10 @@
 //! Replication: how the replicas of one shard of a table keep one log, and who may write and read.
 //!
 //! The map of the keyspace is the configuration (vertical Paxos, Lamport et al. 2009; PacificA, Lin et al. 2008; Kafka's
-//! in-sync replicas): the coordinator alone says who leads, under which epoch, and which replicas are the *in-sync set*. The
-//! replicas hold no votes. The leader appends entries, and an entry is *committed* when every in-sync replica has it on
-//! disk. So each of them can lead without losing anything, and the coordinator makes no other replica the leader.
+//! in-sync replicas): the coordinator alone says which replica leads, under which epoch, and which replicas are the *in-sync
+//! set*. The replicas hold no votes. The leader appends entries, and an entry is *committed* when every in-sync replica has it
+//! on disk. So each of them can lead without losing anything, and the coordinator makes no other replica the leader. A leader
+//! asks for another set by a *wish*; an *order* is what the coordinator tells a replica.
 //!
 //! ```text
 //!            order: epoch, configuration, leader, in-sync set
@@ -15,42 +16,38 @@
 //!
 //! | rule | where |
 //! |---|---|
-//! | 1. The leader counts on the set that it last heard of and on all that it has asked for since, until an order of a later configuration comes | `lead.rs`: `required` |
-//! | 2. An entry is committed when all of these have it on disk. While fewer than `min_in_sync` are in the set, writes are refused before they enter the log, and of what is in it only the first entry of the epoch, and what is before that, is committed | `commit.rs`; `writes.rs` |
-//! | 3. A follower compares the entry before; what differs is cut, never what it knows to be committed; an epoch below its *fence* is refused, a higher one raises the fence on disk before the follower replies | `follower.rs`, `log.rs` |
-//! | 4. A new leader raises its fence, waits for its promise (6), appends `Begin`, and acknowledges, reads and asks for newcomers when that is committed | `lead.rs` |
-//! | 5. One wish at a time, on an epoch and configuration; a newcomer has all that is committed when it is asked for, and rests if it has left again and again | `wishes.rs`, `rest.rs` |
+//! | 1. The leader *requires* the replicas of the set in its last order, and all that it has asked for since, until an order of a later configuration comes | `lead.rs`: `required` |
+//! | 2. An entry is committed when all required replicas have it on disk. While fewer than `min_in_sync` are in the set, the leader refuses writes, and commits only the first entry of its epoch and what is before that | `commit.rs`; `writes.rs` |
+//! | 3. A follower compares the entry before the appended ones, and cuts its log where that differs, but never what it knows to be committed. It refuses an epoch below its *fence*, the highest epoch that it has seen; for a higher one it raises the fence on disk before it replies | `follower.rs`, `log.rs` |
+//! | 4. A new leader raises its fence, waits until its own promise (6) has ended, and appends `Begin`. When that is committed, it acknowledges, reads, and asks for newcomers | `lead.rs` |
+//! | 4a. The *closer* of a shard that was split or merged does the same with `Close`, the last entry of the log, and admits nothing | `closing.rs` |
+//! | 5. A leader has one wish at a time, on an epoch and configuration. It asks for a newcomer that has all that is committed, later and later for one that leaves again and again | `wishes.rs`, `rejoin_delay.rs` |
 //! | 6. A reply is a promise to lead under no later epoch for `promise_ms`; linearizable reads and acknowledgements rest on the promises of all required replicas | `promise.rs`, `reads.rs`, `lead.rs`: `advance` |
-//! | 7. A follower reports that its leader is silent | `follower.rs`: `report_silence` |
-//! | 9. A follower that is behind gets entries; one for which the log does not reach back gets a snapshot, and the log is kept from there until it has all | `sending.rs`, `copies.rs` |
-//! | 4a. The *closer* of a shard that was split or merged begins with `Close` instead of `Begin`: that is the last entry of the log, admits nothing, and is committed as any | `closing.rs` |
-//! | 10. A leader that is to hand over stops admitting until the heir has all; a former leader tells the next one that it has let go, which takes the place of the wait for the promise | `transfer.rs` |
+//! | 7. A follower reports to the coordinator that its leader is silent | `follower.rs`: `report_silence` |
+//! | 8. A leader sends entries to a follower that is behind, or a snapshot where its log does not reach back, and keeps the log from there until the follower has caught up | `sending.rs`, `copies.rs` |
+//! | 9. A leader that hands over admits nothing until its *heir*, the replica that is to lead next, has all entries. A former leader tells the next one that it has let go ([`Message::LetGo`]), so that this one need not wait for its promise | `transfer.rs` |
 //!
-//! A write that its leader has admitted and that is not committed when it stops to lead is answered by that replica all the same,
-//! when it learns what became of the entry (`outliving.rs`).
+//! A former leader answers the writes that it had admitted when it learns what became of their entries (`unsettled.rs`).
 //!
-//! The driver, in numbered sentences:
-//! 1. It begins with [`Replica::recover`], with what the disk has. Each process has an incarnation of its own.
-//! 2. It reads the clock after it has received what it hands in, and carries out the effects in their order.
-//! 3. It carries out the [`Effect::Write`]s in their order, and says [`Event::Synced`] with the number of the last one that is
-//!    on disk. If a sync fails, it ends the process.
-//! 4. It calls with [`Event::Tick`] at [`Replica::wake_at`].
-//! 5. It hands in orders in the order of the maps that they are made from; those that later ones have overtaken it drops.
-//! 6. It reads for an [`Answer::Read`] from the state to which all that was to be applied before has been applied.
-//! 7. It says when the coordinator gives the process another incarnation ([`Replica::renamed`]), before it hands in orders to
-//!    that.
-//! 8. It stores the position of what it has flushed with what it has flushed, atomically ([`Stored::flushed`]).
-//! 9. When the disk wants room for its log, it says [`Event::Trim`] after [`Event::Flushed`].
-//!    The log keeps what copies of rows need all the same, until their driver ends them ([`Replica::end_copies`]), as it must
-//!    when the disk has no room at all.
-//! 10. It says how far the snapshots are that it sends to followers ([`Replica::copies_to`]), and holds writes back while there
-//!     is no room for them ([`Replica::write_room`]).
-//! 11. What [`Effect::Apply`] gives it also gives to the children of the shard, and keeps the replica open while the shard
-//!     closes: see [`super::split`].
+//! The driver:
+//! 1. begins with [`Replica::recover`], with what the disk has. Each process has an incarnation of its own;
+//! 2. reads the clock after it has received an event, and carries out the effects in their order;
+//! 3. hands in [`Event::Synced`] with the number of the last [`Effect::Write`] that is on disk. If a sync fails, it ends the
+//!    process;
+//! 4. hands in [`Event::Tick`] at [`Replica::wake_at`];
+//! 5. hands in orders in the order of their maps, and drops those that a later one has overtaken;
+//! 6. reads for an [`Answer::Read`] after it has applied all entries that came in earlier effects;
+//! 7. calls [`Replica::renamed`] when the coordinator gives the process another incarnation, before orders to that;
+//! 8. stores the position of what it flushes with it, atomically ([`Stored::flushed`]);
+//! 9. hands in [`Event::Trim`] after [`Event::Flushed`] when the disk wants room for its log. The log keeps what copies of rows
+//!    need until the driver calls [`Replica::end_copies`], as it must when the disk has no room at all;
+//! 10. reports how far the snapshots to followers are ([`Replica::copies_to`]), and holds writes back while there is no room
+//!     for them ([`Replica::write_room`]);
+//! 11. also gives what it applies to the children of the shard, and keeps the replica open while the shard closes
+//!     ([`super::split`]).
 //!
-//! What was not done: entries are not written to followers before the leader's own disk has them, nor applied before they
-//! are on the own disk, though both could be, for a shorter latency. A leader gives nothing up by itself when its own disk is
-//! slow.
+//! What was not done: a replica applies no entry before its own disk has it, though it could, for a shorter latency. A leader
+//! does not step down by itself when its own disk is slow.
 
 use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};
 use partage_core::base::name::NodeId;
@@ -66,18 +63,18 @@ mod follower;
 mod lead;
 mod log;
 pub mod message;
-mod outliving;
 mod promise;
 mod reads;
+mod rejoin_delay;
 mod replica;
-mod rest;
 mod sending;
 pub mod settings;
 mod transfer;
+mod unsettled;
 mod wishes;
 mod writes;
 
-pub use copies::Copied;
+pub use copies::SnapshotProgress;
 pub use message::Message;
 pub use replica::{Replica, Status};
 pub use settings::Settings;
@@ -110,11 +107,11 @@ pub enum EntryKind {
     Begin,
     /// A write of a client.
     Write(Payload),
-    /// The first entry of an epoch under which the shard closes. Behind one there are only others.
+    /// The first entry of an epoch under which the shard closes. Only such entries follow it.
     Close,
 }
 
-/// What an entry counts against limits beside its payload.
+/// Bytes that an entry counts against limits, beside its payload.
 pub const ENTRY_AROUND_BYTES: usize = 48;
 
 /// One entry of the log.
@@ -127,7 +124,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What it counts against limits, in bytes: its payload, and what stands around it.
+    /// Bytes that it counts against limits: its payload and [`ENTRY_AROUND_BYTES`].
     pub fn bytes(&self) -> usize {
         match &self.kind {
             EntryKind::Begin | EntryKind::Close => ENTRY_AROUND_BYTES,
@@ -145,11 +142,11 @@ pub struct Peer {
     pub node: NodeId,
     /// The process that has it. The leader ignores replies of others.
     pub incarnation: Incarnation,
-    /// Whether the leader may ask it into the in-sync set: not so for replicas that are there to be read from.
+    /// Whether the leader may ask it into the in-sync set: not so for read replicas.
     pub may_join: bool,
 }
 
-/// What the coordinator says of the shard, from one map.
+/// What the coordinator tells a replica of its shard, from one map.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     /// The epoch under which the leader leads.
@@ -164,7 +161,7 @@ pub struct Order {
     pub peers: Vec<Peer>,
     /// The shard was split or merged: the leader is its closer.
     pub closes: bool,
-    /// The replica that the leader is to hand the lead over to; it says in [`Status::heir_ready`] when it has come to that.
+    /// The heir that the leader is to hand over to; [`Status::heir_ready`] says when the heir is ready.
     pub hand_over_to: Option<PlacementId>,
 }
 
@@ -178,7 +175,7 @@ pub struct Wish {
     pub epoch: Epoch,
     /// The configuration that it knows.
     pub configuration: Configuration,
-    /// The set. Where it is the present one, a later epoch is asked for.
+    /// The set. If it is the present one, the leader asks for a later epoch.
     pub in_sync: BTreeSet<PlacementId>,
 }
 
@@ -202,9 +199,9 @@ pub struct Stored {
     pub entries: Vec<Entry>,
     /// The highest epoch that was seen.
     pub fence: Epoch,
-    /// Up to which index entries are noted to be committed. May lag.
+    /// The last index that is noted as committed. May lag.
     pub committed: u64,
-    /// Up to where what was applied is stored: entries behind it are applied again.
+    /// The applied state is stored up to here: later entries are applied again.
     pub flushed: LogPosition,
 }
 
@@ -262,7 +259,7 @@ pub enum LogWrite {
 pub enum Event {
     /// An order of the coordinator.
     Order(Order),
-    /// The coordinator does not take the wish that was made on this epoch and configuration.
+    /// The coordinator refuses the wish on this epoch and configuration.
     WishRefused(Epoch, Configuration),
     /// A message of another replica.
     Message(PlacementId, Message),
@@ -274,10 +271,10 @@ pub enum Event {
     Read(Request, Consistency, u64),
     /// What was applied up to there is stored.
     Flushed(LogPosition),
-    /// A snapshot up to there, which [`Replica::takes_snapshot`] has said to be of use, is stored and is now what was applied.
+    /// A snapshot up to there, for which [`Replica::takes_snapshot`] was true, is stored and is now the applied state.
     Installed(LogPosition),
-    /// The disk wants room: entries that are applied and flushed are let go of, also those that a follower which is behind
-    /// would need. It gets a snapshot.
+    /// The disk wants room: the log drops entries that are applied and flushed, also those that a follower which is behind
+    /// needs, which gets a snapshot then.
     Trim,
     /// Time has passed: [`Replica::wake_at`] says when to call.
     Tick,
@@ -290,12 +287,12 @@ pub enum Effect {
     Write(u64, LogWrite),
     /// Send this to another replica. Messages may be lost, late, doubled, and overtake each other.
     Send(PlacementId, Message),
-    /// Apply these entries, which are committed and on the own disk. That they are committed may be noted there
-    /// ([`Stored::committed`]): of no others, as what is not on disk yet may replace others that still are.
+    /// Apply these entries, which are committed and on the own disk. Only of these the driver may note there that they are
+    /// committed ([`Stored::committed`]): entries not on disk yet may replace others that still are.
     Apply(Vec<Entry>),
     /// Give the client of that request its answer.
     Answer(Request, Result<Answer, Failed>),
-    /// Tell the coordinator what set is wished for.
+    /// Send the wish to the coordinator.
     Wish(Wish),
     /// Tell the coordinator that the leader of that epoch is silent.
     LeaderSilent(Epoch),
@@ -303,11 +300,11 @@ pub enum Effect {
     Began(Epoch),
     /// The closing entry of that epoch is committed: the log of the shard has come to its end.
     Closed(Epoch),
-    /// The follower needs what was applied as a snapshot: send it one, if none is under way.
+    /// The follower needs a snapshot of the applied state: send it one, if none is under way.
     Snapshot(PlacementId),
-    /// The heir has all that there is, and nothing is admitted meanwhile: [`Status::heir_ready`] says so to the coordinator.
+    /// The heir has all entries, and the leader admits none meanwhile: [`Status::heir_ready`] tells the coordinator.
     HeirIsReady(PlacementId),
-    /// The heir did not get ready in time, or the coordinator did not go on or took its order back: the replica admits again.
+    /// The hand-over to this heir ended without a change of leader: the leader admits writes again.
     TransferEnded(PlacementId),
     /// The replica takes part in nothing any more: tell the coordinator.
     Damaged(Damage),

@@ -5,7 +5,7 @@
 //! leader sends clocks back only while it may rely on its promises; a follower of a leader that was replaced would else take what
 //! it has for fresh.
 
-use super::lead::{Lead, Phase};
+use super::lead::{LeaderState, Phase};
 use super::promise::relied_on;
 use super::{Answer, Consistency, Effect, Failed, Replica, Request};
 use partage_core::base::planted::{self, Planted};
@@ -22,7 +22,7 @@ pub(super) struct WaitingRead {
 impl Replica {
     /// Until when this leader knows that no other replica leads; none if it never knew, or has not begun.
     pub fn relies_until(&self) -> Option<Millis> {
-        if self.lead.as_ref().is_some_and(Lead::has_begun) { self.promised_until() } else { None }
+        if self.lead.as_ref().is_some_and(LeaderState::has_begun) { self.promised_until() } else { None }
     }
 
     /// Until when what is applied here may be read as a linearizable read, without asking this machine again; none: not at all.
@@ -43,8 +43,8 @@ impl Replica {
         let lead = self.lead.as_ref()?;
         let promise_ms = self.settings.promise_ms;
         let mut ends = self.required().map(|placement| {
-            let replied_to = lead.followers.get(&placement).and_then(|follower| follower.replied_to);
-            replied_to.map(|sent| relied_on(sent, promise_ms))
+            let acked_sent = lead.followers.get(&placement).and_then(|follower| follower.acked_sent);
+            acked_sent.map(|sent| relied_on(sent, promise_ms))
         });
         ends.try_fold(Millis::NEVER, |soonest, end| Some(soonest.min(end?)))
     }

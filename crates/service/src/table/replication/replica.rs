@@ -2,9 +2,9 @@
 //!
 //! | event | while it follows, or has no order | while it leads |
 //! |---|---|---|
-//! | an order under which it leads | raises its fence, waits for its promise, appends `Begin` | the same epoch: takes up set and peers, and hands over if the order says so; a later one: begins again, and what is in flight stays so |
+//! | an order under which it leads | raises its fence, waits for its own promise to end, appends `Begin` | the same epoch: takes over set and peers, and hands over if the order says so; a later one: begins again, and writes in flight stay so |
 //! | an order under which it closes | the same, with `Close` for `Begin` | begins again so |
-//! | an order under which another leads | takes it up | lets go, says so to the next leader, and follows |
+//! | an order under which another leads | keeps it | steps down, tells the next leader ([`Message::LetGo`]), and follows |
 //! | an append of its fence's epoch | compares, appends, replies | (cannot be: an epoch has one leader) |
 //! | an append of a higher epoch | raises its fence, then as above | steps down, then as above |
 //! | an append of a lower epoch | refuses | refuses |
@@ -16,12 +16,12 @@
 //! | a damage | takes part in nothing any more | the same |
 
 use super::durable::Durable;
-use super::follower::Following;
-use super::lead::{Lead, Phase};
+use super::follower::FollowerState;
+use super::lead::{LeaderState, Phase};
 use super::log::Log;
 use super::promise::Promise;
 use super::reads::WaitingRead;
-use super::rest::Rests;
+use super::rejoin_delay::RejoinDelays;
 use super::writes::Uncommitted;
 use super::{Damage, Effect, Event, Failed, LogPosition, LogWrite, Message, Order, Settings, Stored, Wish};
 use partage_core::base::id::{Configuration, Epoch, Incarnation, PlacementId};
@@ -38,27 +38,26 @@ pub struct Replica {
     pub(super) log: Log,
     pub(super) durable: Durable,
     pub(super) committed: u64,
-    /// Up to which index entries were given out to be applied.
+    /// The last index that the driver was told to apply.
     pub(super) applied: u64,
-    /// Up to which index what was applied is stored.
+    /// Entries up to this index are applied and stored.
     pub(super) flushed: u64,
     pub(super) promise: Promise,
     pub(super) order: Option<Order>,
-    pub(super) rests: Rests,
-    pub(super) lead: Option<Lead>,
-    /// The last epoch under which this process led and leads no more, if the next leader has not been told.
+    pub(super) rejoin_delays: RejoinDelays,
+    pub(super) lead: Option<LeaderState>,
+    /// The last epoch under which this process led, until it tells the next leader that it has let go.
     pub(super) let_go: Option<Epoch>,
-    /// Writes that this replica admitted as a leader, and that were not committed when it stopped to lead: see `outliving.rs`.
-    pub(super) outliving: VecDeque<Uncommitted>,
-    pub(super) following: Following,
+    /// Writes that this replica admitted as a leader, and that were not committed when it stepped down (`unsettled.rs`).
+    pub(super) unsettled: VecDeque<Uncommitted>,
+    pub(super) following: FollowerState,
     pub(super) reads: VecDeque<WaitingRead>,
     pub(super) damage: Option<Damage>,
     pub(super) effects: Vec<Effect>,
-    /// When it was called last.
-    called: Millis,
+    last_called: Millis,
 }
 
-/// What there is to say of a replica, in reports and to people.
+/// The state of a replica, for reports and for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The highest epoch that it has seen.
@@ -79,13 +78,12 @@ pub struct Status {
     pub applied: u64,
     /// Bytes of the entries that its log keeps, in memory.
     pub log_bytes: usize,
-    /// The replica that has all that there is, while the leader admits nothing, as it hands over.
+    /// The heir that has all entries, while this leader hands over and admits none.
     pub heir_ready: Option<PlacementId>,
 }
 
 impl Replica {
-    /// A process starts with what its disk has. `is_new`: no process had this placement before. What is to be done comes with
-    /// the first event.
+    /// Starts from what the disk has. `is_new`: no process had this placement before. The first event returns the first effects.
     pub fn recover(
         (me, incarnation): (PlacementId, Incarnation),
         settings: Settings,
@@ -98,8 +96,7 @@ impl Replica {
         let mut log = Log::new(base, entries);
         let mut durable = Durable::recovered(fence, log.end().index);
         let mut effects = Vec::new();
-        // What came as a snapshot was stored, and the log was not begun anew any more. It is now, before anything else is
-        // written.
+        // The former process stored a snapshot, and ended before it restarted the log: this one restarts it first.
         if damage.is_none() && log.position(flushed.index) != Some(flushed) {
             log.restart(flushed);
             let number = durable.restart(flushed.index);
@@ -122,15 +119,15 @@ impl Replica {
             log,
             promise,
             order: None,
-            rests: Rests::default(),
+            rejoin_delays: RejoinDelays::default(),
             lead: None,
             let_go: None,
-            outliving: VecDeque::new(),
-            following: Following::begin(Epoch(0), now),
+            unsettled: VecDeque::new(),
+            following: FollowerState::begin(Epoch(0), now),
             reads: VecDeque::new(),
             damage: None,
             effects,
-            called: now,
+            last_called: now,
         };
         if let Some(damage) = damage {
             replica.damaged(damage);
@@ -138,7 +135,7 @@ impl Replica {
         replica
     }
 
-    /// Takes in an event at `now`, and says what to do.
+    /// Handles an event at `now`, and returns what the driver must do.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         if self.damage.is_some() {
             self.refuse_all(event);
@@ -177,30 +174,30 @@ impl Replica {
         let other = match &self.lead {
             Some(lead) => lead.wake_at(self),
             None if self.silence_at() == Millis::NEVER => Millis::NEVER,
-            // So often at least, to know by that whether it was called in time.
-            None => self.silence_at().min(self.called + self.called_every()),
+            // Often enough to notice when it was called late.
+            None => self.silence_at().min(self.last_called + self.call_interval_ms()),
         };
-        reads.min(other).min(self.outliving_until())
+        reads.min(other).min(self.unsettled_until())
     }
 
-    /// What there is to say of it.
+    /// Its state.
     pub fn status(&self) -> Status {
         Status {
             fence: self.durable.fence(),
             configuration: self.order.as_ref().map_or(Configuration(0), |order| order.configuration),
             leads: self.lead.as_ref().map(|lead| lead.epoch),
-            has_begun: self.lead.as_ref().is_some_and(Lead::has_begun),
+            has_begun: self.lead.as_ref().is_some_and(LeaderState::has_begun),
             end: self.log.end(),
             synced: self.durable.synced(),
             committed: self.committed,
             applied: self.applied,
             log_bytes: self.log.bytes(),
-            heir_ready: self.lead.as_ref().and_then(Lead::heir_ready),
+            heir_ready: self.lead.as_ref().and_then(LeaderState::heir_ready),
         }
     }
 
-    /// What the disk has when all writes that were given out are on it, so that the replica can be closed and recovered while
-    /// its process goes on. `flushed` is the position up to which its rows are stored.
+    /// What the disk has when all its writes are on it: a process closes the replica and recovers it from this. `flushed` is the
+    /// position up to which its rows are stored.
     pub fn stored(&self, flushed: LogPosition) -> Stored {
         let (base, end) = (self.log.base(), self.log.end().index);
         Stored {
@@ -212,64 +209,65 @@ impl Replica {
         }
     }
 
-    /// Why it takes part in nothing any more.
+    /// Why it has stopped.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
     }
 
     fn on_time(&mut self, now: Millis) {
-        self.excuse_others(now);
+        self.allow_for_own_delay(now);
         self.try_begin(now);
         self.lead_on(now);
         self.report_silence(now);
-        self.settle_outliving(now);
+        self.settle_former_writes(now);
         self.end_waiting_reads(now);
     }
 
-    /// How often it asks to be called, at least, while it leads, or waits for its leader as a member.
-    fn called_every(&self) -> u64 {
-        // A follower is called with each append: where these come, it asks for nothing more.
+    /// The longest time between two calls while it leads, or follows as a member.
+    fn call_interval_ms(&self) -> u64 {
+        // A follower is called with each append as well.
         if self.lead.is_some() { self.settings.append_ms } else { 2 * self.settings.append_ms }
     }
 
-    /// A replica whose own machine is so busy that it was not called in time learns nothing from the silence until then: what
-    /// others have said may be there, and come in next. Without this a leader would ask out followers that wait for it, and a
-    /// follower would report a leader that leads.
-    fn excuse_others(&mut self, now: Millis) {
-        let late = now.since(self.called).saturating_sub(self.called_every());
-        self.called = now;
+    /// Adds the time by which this replica was called late to the patience with the others, since their messages may wait for its
+    /// own busy machine. Without this a leader would ask out followers that wait for it, and a follower would report a live
+    /// leader.
+    fn allow_for_own_delay(&mut self, now: Millis) {
+        let late = now.since(self.last_called).saturating_sub(self.call_interval_ms());
+        self.last_called = now;
         if late == 0 {
             return;
         }
         self.following.heard = (self.following.heard + late).min(now);
         let followers = self.lead.iter_mut().flat_map(|lead| lead.followers.values_mut());
-        followers.for_each(|follower| follower.excuse(late, now));
+        followers.for_each(|follower| follower.allow_for_delay(late, now));
     }
 
     fn on_order(&mut self, now: Millis, order: Order) {
         let known = self.order.as_ref().map(|order| (order.epoch, order.configuration));
         let names_me = |peer: &super::Peer| peer.placement == self.me && peer.incarnation == self.incarnation;
         let is_overtaken = known.is_some_and(|known| (order.epoch, order.configuration) < known);
-        // An order that names another process of this replica is for that one, or was.
+        // An order that names another process of this replica is for that process.
         if is_overtaken || !order.peers.iter().any(names_me) {
             return;
         }
         let (epoch, leader) = (order.epoch, order.leader);
         if known.is_none_or(|(known, _)| known < epoch) {
-            // The next leader has as long as the last one had.
+            // The patience with the next leader begins now.
             self.following.heard = now;
         }
-        self.rests.on_order(&order, &self.settings, now);
+        self.rejoin_delays.on_order(&order, &self.settings, now);
         self.order = Some(order);
         let leads = self.lead.as_ref().map(|lead| lead.epoch);
         if leader == self.me && leads == Some(epoch) {
             self.take_up_configuration(now);
             return;
         }
-        // It never leads under an epoch that it has seen before, as the leader of an earlier process, and asks for a later one.
+        // It never leads under an epoch that it has seen, as an earlier process may have led under it: below it asks for a later
+        // one.
         if leader == self.me && epoch > self.durable.fence() {
             self.raise_fence(epoch);
-            self.lead = Some(Lead::begin(epoch, self.lead.take(), now));
+            self.lead = Some(LeaderState::begin(epoch, self.lead.take(), now));
             self.take_up_configuration(now);
             return;
         }
@@ -319,10 +317,10 @@ impl Replica {
         self.trim(now, self.settings.catch_up_log_bytes);
     }
 
-    /// Lets go of entries that were applied and flushed, and that no peer needs or that have more than so many bytes. What a copy
-    /// needs is kept, if that is not more than is kept for copies (`copies.rs`).
+    /// Drops entries that are applied and flushed, and that no peer needs, or as far as the log has more than `most` bytes. Keeps
+    /// what copies need, up to `copy_log_bytes` (`copies.rs`).
     fn trim(&mut self, now: Millis, most: usize) {
-        // The children of the shard are told of the closing entry from the log.
+        // The children of the shard learn of the closing entry from the log.
         if self.log.first_of_close().is_some() {
             return;
         }
@@ -332,7 +330,7 @@ impl Replica {
             None => self.log.trim(to, certain, most),
             Some(behind) => {
                 let is_trimmed = self.log.trim(to.min(behind), certain.min(behind), most);
-                // More is kept than may be: what copies need goes, too.
+                // Beyond that limit the log drops what copies need, too.
                 self.log.trim(to, 0, self.settings.copy_log_bytes.max(most)) || is_trimmed
             }
         };
@@ -344,17 +342,17 @@ impl Replica {
         }
     }
 
-    /// Whether a follower that has a snapshot up to there goes on by the log.
+    /// Whether the log has all entries behind a snapshot at that position.
     pub fn reaches_back_to(&self, position: LogPosition) -> bool {
         position.index >= self.log.base().index
     }
 
-    /// Whether a snapshot up to there is of use: else it must not be installed.
+    /// Whether a snapshot at that position may be installed: it is later than what is applied.
     pub fn takes_snapshot(&self, position: LogPosition) -> bool {
         self.lead.is_none() && self.damage.is_none() && position.index > self.applied
     }
 
-    /// What was before comes as a snapshot, which only a leader that had applied it can have made.
+    /// A snapshot is stored. A leader made it from what it had applied, so all up to its position is committed.
     fn on_installed(&mut self, position: LogPosition) {
         if !self.takes_snapshot(position) {
             return;
@@ -371,7 +369,7 @@ impl Replica {
 
     pub(super) fn damaged(&mut self, damage: Damage) {
         self.step_down();
-        self.give_up_outliving();
+        self.give_up_unsettled();
         self.damage = Some(damage.clone());
         self.effects.push(Effect::Damaged(damage));
     }
@@ -386,14 +384,14 @@ impl Replica {
         self.effects.extend(refused);
     }
 
-    /// Leads no more: from now on nothing is read or acknowledged under its epoch. Writes that are in the log may or may not come
-    /// to be committed, and wait to hear of it. If it had begun, it has let go, as only then had leaders before it let go, too.
+    /// Stops leading: from now on it answers no read and acknowledges no write under its epoch. Writes in flight wait to learn
+    /// whether they are committed. If it had begun, it has let go: only then the leaders before it had let go, too.
     pub(super) fn step_down(&mut self) {
         let Some(lead) = self.lead.take() else { return };
         if lead.has_begun() || lead.phase == Phase::Closed || planted::is(Planted::HastyLetGo) {
             self.let_go = Some(lead.epoch);
         }
-        self.outlive(lead.uncommitted);
+        self.keep_unsettled(lead.uncommitted);
         let leader = self.leader_elsewhere();
         for read in self.reads.drain(..) {
             self.effects.push(Effect::Answer(read.request, Err(Failed::NotLeader(leader))));

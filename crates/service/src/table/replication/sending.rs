@@ -1,5 +1,5 @@
 //! What a leader sends to its followers, and what it takes from their replies: entries to those that are behind, a
-//! snapshot where the log does not reach back (rule 9).
+//! snapshot where the log does not reach back (rule 8).
 
 use super::lead::Phase;
 use super::message::{Append, Echo, Message, Reply};
@@ -8,43 +8,43 @@ use partage_core::base::id::{Incarnation, PlacementId};
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 
-/// So many appends of the largest size may be under way to a peer before the next one waits for a reply: enough to keep a disk
-/// busy, and little against what may wait for a node, on which the heartbeats of other shards wait, too.
+/// Appends of the largest size that may be under way to a peer before the next one waits for a reply: enough to keep a disk busy,
+/// and little against the queue of a node, in which heartbeats of other shards wait, too.
 const APPENDS_UNDER_WAY: usize = 4;
 
 /// What a leader knows of one follower.
 #[derive(Debug, Clone)]
-pub(super) struct Follower {
+pub(super) struct FollowerProgress {
     pub(super) incarnation: Incarnation,
     pub(super) may_join: bool,
-    /// Up to this index it has the leader's log on disk.
+    /// The last index up to which its disk has the leader's log.
     pub(super) matched: u64,
-    /// The entry that it is sent next.
+    /// The index of the entry that the leader sends next.
     next: u64,
-    /// Whether it is not known yet where the logs part: it is sent one append at a time.
+    /// The leader does not know yet where the logs part, and sends appends without entries, one at a time.
     is_probed: bool,
-    /// Appends sent before this time say nothing of where the logs part.
+    /// Replies to appends sent before this time do not say where the logs part.
     stepped: Millis,
-    /// When entries were sent to it last.
+    /// When the leader last sent entries to it.
     sent: Millis,
-    /// When the latest append was sent that it has replied to.
-    pub(super) replied_to: Option<Millis>,
-    /// When a reply of it came last, or it began to be waited for.
+    /// When the leader sent the latest append that it has replied to: its promise counts from then.
+    pub(super) acked_sent: Option<Millis>,
+    /// When its last reply came, or the leader began to wait for one.
     pub(super) heard: Millis,
-    /// When the latest append was sent that it has replied to, or it began to be waited for.
-    pub(super) answered: Millis,
+    /// The same as `acked_sent`, or when the leader began to wait for a reply.
+    pub(super) acked_sent_or_begun: Millis,
     /// When it last had all, or had more than before.
     pub(super) progress: Millis,
-    /// The latest of its clocks.
+    /// The latest time of its clock that came with a reply.
     clock: Option<Millis>,
-    /// When a snapshot was sent for last.
+    /// When the leader last asked for a snapshot for it.
     snapshot: Option<Millis>,
 }
 
-impl Follower {
-    /// Nothing is known of it.
-    pub(super) fn begin(incarnation: Incarnation, next: u64, now: Millis) -> Follower {
-        Follower {
+impl FollowerProgress {
+    /// A follower of which the leader knows nothing.
+    pub(super) fn begin(incarnation: Incarnation, next: u64, now: Millis) -> FollowerProgress {
+        FollowerProgress {
             incarnation,
             may_join: false,
             matched: 0,
@@ -52,35 +52,35 @@ impl Follower {
             is_probed: true,
             stepped: Millis(0),
             sent: Millis(0),
-            replied_to: None,
+            acked_sent: None,
             heard: now,
-            answered: now,
+            acked_sent_or_begun: now,
             progress: now,
             clock: None,
             snapshot: None,
         }
     }
 
-    /// The leader appends its first entry: from now on it is waited for.
+    /// The leader has appended its first entry, and waits for replies from now on.
     pub(super) fn restart(&mut self, begin: u64, now: Millis) {
-        let Follower { incarnation, may_join, .. } = *self;
-        *self = Follower { may_join, ..Follower::begin(incarnation, begin, now) };
+        let FollowerProgress { incarnation, may_join, .. } = *self;
+        *self = FollowerProgress { may_join, ..FollowerProgress::begin(incarnation, begin, now) };
     }
 
-    /// The leader was not called for so long: what the follower has said meanwhile may not have been handed in yet.
-    pub(super) fn excuse(&mut self, ms: u64, now: Millis) {
+    /// The leader was called late by so long: replies of the follower may wait to be handed in.
+    pub(super) fn allow_for_delay(&mut self, ms: u64, now: Millis) {
         self.heard = (self.heard + ms).min(now);
-        self.answered = (self.answered + ms).min(now);
+        self.acked_sent_or_begun = (self.acked_sent_or_begun + ms).min(now);
         self.progress = (self.progress + ms).min(now);
     }
 
-    /// The log begins behind `base`, of which it may have nothing.
+    /// Whether the next entry is no more in the leader's log, which begins behind `base`.
     fn is_before(&self, base: u64) -> bool {
         self.next <= base
     }
 
-    /// An append that was sent at `sent` did not fit; its log may be alike up to `ends`. Says whether it needs a snapshot, as the
-    /// log begins behind `base` and does not reach back; none if nothing new was said.
+    /// The append sent at `sent` did not fit; the logs may be alike up to `ends`. Returns whether the follower needs a snapshot,
+    /// as the leader's log begins behind `base`; none if the reply says nothing new.
     fn step_back(&mut self, ends: u64, base: u64, sent: Millis, now: Millis) -> Option<bool> {
         if sent < self.stepped || self.matched >= self.next.saturating_sub(1) {
             return None;
@@ -92,14 +92,14 @@ impl Follower {
         Some(needs_snapshot)
     }
 
-    /// Whether it is still to be sent something that was sent before.
+    /// Whether sent entries must be sent again.
     fn is_overdue(&self, now: Millis, settings: &Settings) -> bool {
         !self.is_probed && self.next > self.matched + 1 && now >= self.sent + settings.resend_ms
     }
 }
 
 impl Replica {
-    /// Sends something to each peer: what is next, or that it still leads.
+    /// Sends each peer the next entries, or an empty append as a heartbeat.
     pub(super) fn send_to_all(&mut self, now: Millis) {
         let Some(lead) = &mut self.lead else { return };
         lead.append_at = now + self.settings.append_ms;
@@ -109,7 +109,7 @@ impl Replica {
         }
     }
 
-    /// Sends new entries to each peer that is up to date otherwise.
+    /// Sends new entries to each peer, and no heartbeats.
     pub(super) fn send_new(&mut self, now: Millis) {
         let Some(lead) = &self.lead else { return };
         let peers: Vec<_> = lead.followers.keys().copied().collect();
@@ -118,8 +118,8 @@ impl Replica {
         }
     }
 
-    /// Sends what one peer lacks: an append, and more while few of them are under way. A peer replies when it has stored what
-    /// came, so that one append alone would wait for one sync.
+    /// Sends appends with what one peer lacks, while few are under way. A peer replies after a sync, so one append at a time
+    /// would wait for one sync each.
     fn send_rest(&mut self, now: Millis, to: PlacementId) {
         while self.send_to(now, to, false) && !self.has_much_under_way(to) {}
     }
@@ -130,7 +130,7 @@ impl Replica {
         follower.is_none_or(|follower| self.log.is_much(follower.matched + 1, follower.next, bytes))
     }
 
-    /// Sends what is next to one peer; if there is nothing, only when it is `due`. Says whether there was something.
+    /// Sends the next entries to one peer; without any, sends a heartbeat if one is `due`. Returns whether there were entries.
     fn send_to(&mut self, now: Millis, to: PlacementId, due: bool) -> bool {
         let echoes = self.may_rely(now) || planted::is(Planted::UnpromisedEcho);
         let is_enough = self.is_enough();
@@ -175,7 +175,7 @@ impl Replica {
         let base = self.log.base().index;
         let Some(lead) = &mut self.lead else { return };
         if reply.fence > lead.epoch {
-            // Another replica leads, whether the order has come or not: mostly the one that refuses.
+            // Another replica leads, mostly the one that refuses, whether this one has heard the order or not.
             self.step_down();
             if let Some(epoch) = self.let_go {
                 self.effects.push(Effect::Send(from, Message::LetGo(epoch)));
@@ -184,13 +184,13 @@ impl Replica {
         }
         let Some(follower) = lead.followers.get_mut(&from) else { return };
         let is_of_another = follower.incarnation != reply.incarnation;
-        // A reply to an append of an earlier epoch may be one to a former life of this replica, whose clock was another.
+        // A reply to an append of an earlier epoch may be for a former process of this replica, whose clock was another.
         if reply.epoch != lead.epoch || is_of_another || lead.phase == Phase::Waiting {
             return;
         }
         follower.heard = now;
-        follower.replied_to = follower.replied_to.max(Some(reply.sent));
-        follower.answered = follower.answered.max(reply.sent);
+        follower.acked_sent = follower.acked_sent.max(Some(reply.sent));
+        follower.acked_sent_or_begun = follower.acked_sent_or_begun.max(reply.sent);
         follower.clock = follower.clock.max(Some(reply.clock));
         if reply.matched > follower.matched {
             follower.matched = reply.matched;
@@ -204,8 +204,8 @@ impl Replica {
         match reply.ends.map(|ends| follower.step_back(ends, base, reply.sent, now)) {
             Some(Some(true)) => {
                 let again = self.settings.snapshot_repeat_ms;
-                // A log that has been closed is not begun anew: a follower that has all of it needs none, and one that has
-                // not is not counted on.
+                // A closed log is not restarted: a follower that has all of it needs no snapshot, and no leader counts on
+                // the others.
                 let is_closed = self.log.first_of_close().is_some();
                 if !is_closed && follower.snapshot.is_none_or(|at| now >= at + again) {
                     follower.snapshot = Some(now);

@@ -3,31 +3,32 @@
 /// The numbers of one table. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// For how long a follower that replies leads under no later epoch. The leader's reads rest on it, and a new leader waits
-    /// for it: long against round trips, short as a shard waits so long for a leader that died.
+    /// For how long a follower that replies promises to lead under no later epoch: a leader lease. The leader's reads rest on it,
+    /// and a new leader waits until it ends: long against round trips, short as a shard waits so long after its leader died.
     pub promise_ms: u64,
-    /// How often a leader sends to each follower at least. Several in `follower_patience_ms`, so that one lost packet costs
+    /// The longest time between two appends to a follower. Several in `follower_patience_ms`, so that one lost packet costs
     /// nothing.
     pub append_ms: u64,
-    /// What was sent and not replied to is sent again after so long.
+    /// After so long without a reply the leader sends entries again.
     pub resend_ms: u64,
-    /// A follower that is silent for so long is asked out of the in-sync set: writes stall meanwhile.
+    /// After so long a silence the leader asks a follower out of the in-sync set: writes stall meanwhile.
     pub follower_patience_ms: u64,
     /// How many times as long a leader waits for a follower without which too few would be in sync for a write. It gains little
     /// by asking that one out: writes are refused then, only reads go on, and of a shard of which the leader alone is in sync no
     /// other replica may lead. On a machine that is busy for a moment all leaders would do it at once. With a follower that has
     /// left the set again and again it waits up to four times as long as that.
     pub needed_patience_times: u64,
-    /// The longest time for which a follower that has left the set again and again is not asked in, while enough are in sync
-    /// without it: each time is a commit of the map, of which a coordinator makes some hundreds a second for all shards. So long
-    /// may a shard have one copy fewer that is in sync, when what was wrong is over.
-    pub follower_rest_ms: u64,
-    /// A follower that replies and stores nothing for so long is asked out: longer than a disk that is busy hesitates.
+    /// The longest time for which the leader does not ask a follower in that has left the set again and again, while enough are
+    /// in sync without it: each time is a commit of the map, of which a coordinator makes some hundreds a second for all shards.
+    /// So long may a shard have one in-sync copy fewer after the fault has ended.
+    pub longest_rejoin_delay_ms: u64,
+    /// The leader asks a follower out that replies and stores nothing for so long: longer than a busy disk hesitates.
     pub follower_stall_ms: u64,
-    /// A wish, and what else is told to the coordinator, is told again after so long: that of a heartbeat.
+    /// Wishes and reports to the coordinator are repeated after so long: the interval of heartbeats.
     pub wish_repeat_ms: u64,
-    /// For how long nothing is admitted while the heir gets ready and the coordinator changes the map.
-    pub transfer_ms: u64,
+    /// How long a leader that hands over admits no write, at most: meanwhile the heir gets ready and the coordinator commits the
+    /// map. The coordinator's own `transfer_ms` is longer.
+    pub hand_over_ms: u64,
     /// A follower that needs a snapshot and has none after so long is given another.
     pub snapshot_repeat_ms: u64,
     /// For how long a linearizable read waits for promises.
@@ -68,10 +69,10 @@ impl Default for Settings {
             resend_ms: 200,
             follower_patience_ms: 500,
             needed_patience_times: 4,
-            follower_rest_ms: 120_000,
+            longest_rejoin_delay_ms: 120_000,
             follower_stall_ms: 5_000,
             wish_repeat_ms: 500,
-            transfer_ms: 2_000,
+            hand_over_ms: 2_000,
             snapshot_repeat_ms: 10_000,
             read_wait_ms: 1_000,
             write_wait_ms: 10_000,
@@ -108,7 +109,7 @@ impl Settings {
             ("resend_ms", self.resend_ms),
             ("needed_patience_times", self.needed_patience_times),
             ("wish_repeat_ms", self.wish_repeat_ms),
-            ("transfer_ms", self.transfer_ms),
+            ("hand_over_ms", self.hand_over_ms),
             ("snapshot_repeat_ms", self.snapshot_repeat_ms),
             ("read_wait_ms", self.read_wait_ms),
             ("write_wait_ms", self.write_wait_ms),
@@ -148,9 +149,9 @@ impl Settings {
                 "a disk that hesitates would count as a dead node",
             ),
             (
-                self.follower_rest_ms,
+                self.longest_rejoin_delay_ms,
                 self.wish_repeat_ms,
-                "follower_rest_ms",
+                "longest_rejoin_delay_ms",
                 "wish_repeat_ms",
                 "a follower that comes and goes would be asked in and out without end",
             ),

@@ -1,4 +1,4 @@
-//! Handing the lead over: rule 10.
+//! Handing over to the next leader, the *heir*: rule 9. The coordinator and the command line call it a transfer.
 //!
 //! ```text
 //!  leader        stops admitting ─ heir has all ─► `heir_ready`     order: heir leads ─► LetGo ─╮
@@ -6,9 +6,9 @@
 //!  heir                                                                    raises its fence ◄───╯ begins at once
 //! ```
 //!
-//! Until it hears the order the leader gives nothing up: if the coordinator goes away meanwhile, it admits again. What it
-//! says then, [`Message::LetGo`], replaces the promise that the heir would wait for. Any leader that hears that it was replaced
-//! says so; if the message is lost, the next leader waits.
+//! Until it hears that order, the leader stays the leader: if the coordinator does not go on, it admits again. Then it sends
+//! [`Message::LetGo`], so that the heir need not wait for its promise to end. Any leader that hears that it was replaced sends
+//! it; if it is lost, the next leader waits.
 
 use super::lead::Phase;
 use super::message::Message;
@@ -18,10 +18,10 @@ use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
 
 impl Replica {
-    /// Begins a hand-over when the order asks for one, and ends it when the order asks for it no more. One that ended, as its
-    /// time was over, does not begin again before an order has taken it back.
+    /// Begins a hand-over when the order asks for one, and ends it when the order asks for it no more. One that timed out does
+    /// not begin again before an order has taken it back.
     pub(super) fn take_up_transfer(&mut self, now: Millis) {
-        let until = now + self.settings.transfer_ms;
+        let until = now + self.settings.hand_over_ms;
         let heir = self.order.as_ref().filter(|order| self.leads_by(order)).and_then(|one| one.hand_over_to);
         let may_lead = heir.is_some_and(|heir| self.may_lead_next(heir));
         let Some(lead) = self.lead.as_mut().filter(|lead| lead.handed_over_to != heir) else { return };
@@ -31,20 +31,20 @@ impl Replica {
         }
         // The order asks for another heir, or for none: what it asked for before may begin anew.
         lead.handed_over_to = None;
-        // Where it does not begin, as this leader has not begun to serve or the heir is not in sync yet, it looks again.
+        // If this leader does not serve yet, or the heir is not in sync yet, the next call tries again.
         if let Some(heir) = heir.filter(|_| may_lead && lead.phase == Phase::Leading) {
             lead.handed_over_to = Some(heir);
             lead.phase = Phase::HandingOver { heir, until, is_ready: false };
         }
     }
 
-    /// Whether the lead may go to that replica: it is in sync, or this leader has asked for it to be and acknowledges nothing
-    /// without it.
+    /// Whether that replica may lead next: it is in sync, or this leader has asked for it to be and acknowledges nothing without
+    /// it.
     fn may_lead_next(&self, heir: PlacementId) -> bool {
         heir != self.me && self.required().any(|member| member == heir)
     }
 
-    /// Notes that the heir is ready, when it is; gives up when time is over.
+    /// Notes that the heir is ready, or gives the hand-over up when its time is over.
     pub(super) fn hand_over(&mut self, now: Millis) {
         let end = self.log.end().index;
         let Some(lead) = &mut self.lead else { return };
@@ -62,9 +62,9 @@ impl Replica {
         }
     }
 
-    /// Nothing is handed over to a replica that is not in sync any more. When it is in sync again while the order still names it,
-    /// the hand-over begins anew.
-    pub(super) fn end_transfer_to_who_left(&mut self) {
+    /// Ends the hand-over to an heir that is not in sync any more. It begins anew if the heir is in sync again and the order
+    /// still names it.
+    pub(super) fn end_transfer_to_former_member(&mut self) {
         let Some(Phase::HandingOver { heir, .. }) = self.phase().copied() else { return };
         let may_lead = self.may_lead_next(heir);
         if let Some(lead) = self.lead.as_mut().filter(|_| !may_lead) {
@@ -74,8 +74,8 @@ impl Replica {
         }
     }
 
-    /// Tells the next leader that this one has let go, if it has and has not said so. It may have stopped to lead before it heard
-    /// who leads: a replica that hears the order first refuses what it is sent.
+    /// Tells the next leader that this one has let go, once. This replica may have stepped down before it heard which one leads:
+    /// the next leader refuses its appends if it hears its order first.
     pub(super) fn tell_let_go(&mut self, next: PlacementId) {
         if next != self.me
             && let Some(epoch) = self.let_go.take()

@@ -51,16 +51,15 @@ impl Replica {
         Ok(())
     }
 
-    /// How many replicas are in sync whichever set the map has, that of the order or the one that was asked for. A newcomer
-    /// counts when the map names it: until then the coordinator may give it up, and what it has is deleted.
+    /// How many replicas are in sync by the set of the order and by the one asked for, whichever is smaller. A newcomer counts
+    /// when the map names it: until then the coordinator may give it up and delete its data.
     pub(super) fn set_size(&self) -> usize {
         let ordered = self.order.as_ref().map_or(0, |order| order.in_sync.len());
         let wished = self.lead.as_ref().and_then(|lead| lead.wish.as_ref()).map(|asked| asked.in_sync.len());
         ordered.min(wished.unwrap_or(usize::MAX))
     }
 
-    /// Whether writes end with the next replica that is lost: no more are in sync than a write needs. A follower that is filled
-    /// then is more urgent than what clients write beside.
+    /// Whether the loss of one more replica stops writes. Then filling a follower is more urgent than the writes of clients.
     pub fn has_none_to_spare(&self) -> bool {
         self.set_size() <= self.settings.min_in_sync
     }
@@ -84,7 +83,7 @@ impl Replica {
         position.index
     }
 
-    /// Appends that follow on each other are one write, with the number of the last: a group.
+    /// Joins consecutive appends into one write, with the number of the last.
     fn join_appends(&mut self) {
         let mut joined: Vec<Effect> = Vec::with_capacity(self.effects.len());
         for effect in self.effects.drain(..) {
@@ -102,8 +101,8 @@ impl Replica {
         self.effects = joined;
     }
 
-    /// Answers the writes that are committed, and by that applied. The caller has seen that promises hold. Those of a former
-    /// epoch are committed with `Begin`, for which one replica is enough: they are answered when enough have them.
+    /// Answers the writes that are committed, and so applied. The caller has checked the promises. Writes of a former epoch are
+    /// committed with `Begin`, for which one replica suffices: they are answered when `min_in_sync` replicas have them.
     pub(super) fn answer_committed(&mut self) {
         let (committed, is_enough) = (self.committed, self.is_enough());
         let Some(lead) = &mut self.lead else { return };
@@ -119,7 +118,7 @@ impl Replica {
         }
     }
 
-    /// No client waits for ever: what was not committed in time stays in the log, and its outcome is unknown.
+    /// Answers writes that were not committed in time: they stay in the log, and their outcome is unknown.
     pub(super) fn answer_overdue(&mut self, now: Millis) {
         let wait = self.settings.write_wait_ms;
         let Some(lead) = &mut self.lead else { return };

@@ -121,9 +121,9 @@ fn at(index: u64) -> LogPosition {
 }
 
 /// One of a copy at that position, of which so many rows of ten are there.
-fn copied(position: u64, copied: u64, is_whole: bool) -> Option<Copied> {
+fn copied(position: u64, copied: u64, is_whole: bool) -> Option<SnapshotProgress> {
     let progress = CopyProgress { copied, size: 10 };
-    Some(Copied { position: at(position), progress, is_whole })
+    Some(SnapshotProgress { position: at(position), progress, is_whole })
 }
 
 /// P1 leads, and P3, which is out of sync, hears nothing. The log is kept for nobody but for copies.

@@ -258,7 +258,7 @@ const HOUR: u64 = 3_600_000;
 fn l1_a_follower_that_comes_and_goes_changes_the_set_less_and_less_often() {
     let mut group = Group::of_three();
     let granted = group.flap(&[P3], HOUR);
-    let longest = group.settings.follower_rest_ms;
+    let longest = group.settings.longest_rejoin_delay_ms;
     let within = |ms: u64| granted.iter().filter(|at| **at < ms).count() as u64;
     assert!(within(5_000) >= 4, "the first times it comes back soon: {granted:?}");
     // Out and in, without a rest, and for each doubling of the rest; then once for each of the longest ones.
@@ -272,7 +272,7 @@ fn l1_followers_that_come_and_go_in_turns_change_the_set_less_and_less_often() {
     let mut group = Group::of_three();
     let granted = group.flap(&[P2, P3], HOUR / 4);
     assert!(granted.len() >= 4, "{granted:?}");
-    let longest = group.settings.follower_rest_ms;
+    let longest = group.settings.longest_rejoin_delay_ms;
     let doublings = (longest / group.settings.wish_repeat_ms).ilog2() as u64 + 2;
     assert!(granted.len() as u64 <= 4 * (doublings + HOUR / 4 / longest), "{granted:?}");
     let (status, enough) = (group.replicas[&P1].status(), group.order.in_sync.len() >= 2);
@@ -324,11 +324,11 @@ fn a_needed_follower_that_comes_and_goes_is_waited_for_longer() {
 fn a_follower_that_was_good_for_long_has_no_rest() {
     let mut group = Group::of_three();
     group.flap(&[P3], 60_000);
-    group.pass(2 * group.settings.follower_rest_ms);
+    group.pass(2 * group.settings.longest_rejoin_delay_ms);
     group.grant();
     assert_eq!(group.order.in_sync, set(&[P1, P2, P3]), "it rests no longer than it may");
     for _ in 0..10 {
-        group.pass(group.settings.follower_rest_ms);
+        group.pass(group.settings.longest_rejoin_delay_ms);
     }
     let granted = group.flap(&[P3], 1_400);
     group.pass(200);

@@ -1,5 +1,5 @@
-//! Writes that outlive their leader's time: a replica that leads no more answers the writes that it had admitted when it learns
-//! from the next leader what became of them.
+//! Unsettled writes: a former leader answers the writes that it had admitted when it learns from the next leader what became of
+//! their entries.
 //!
 //! | at the place of the entry | then the write is |
 //! |---|---|
@@ -9,9 +9,8 @@
 //! | nothing that is known, as a snapshot came instead | unknown |
 //! | nothing that is committed, until `write_wait_ms` is over | unknown |
 //!
-//! What is committed stays so, whichever leader said so. So these answers need no promise, which an answer of a leader needs as
-//! it says at the same time that the leader still leads. That an entry was cut from this log says nothing: another replica may
-//! have it and lead next.
+//! A committed entry stays committed, whichever leader reported it. So these answers need no promises. That an entry was cut
+//! from this log says nothing: another replica may have it and lead next.
 
 use super::writes::Uncommitted;
 use super::{Answer, Effect, Failed, LogPosition, Replica};
@@ -23,24 +22,24 @@ const NOT_COMMITTED: Failed =
     Failed::Unknown("the leader of the shard changed before the write was committed");
 
 impl Replica {
-    /// Keeps the writes of a lead that is over: no more of them than may be in flight.
-    pub(super) fn outlive(&mut self, uncommitted: VecDeque<Uncommitted>) {
-        self.outliving.extend(uncommitted.into_iter().filter(|write| write.request.is_some()));
-        while self.outliving.len() > self.settings.in_flight_entries {
-            let first = self.outliving.pop_front();
-            self.answer_outliving(first, Err(NOT_COMMITTED));
+    /// Keeps the writes that were in flight when this replica stepped down, up to as many as may be in flight.
+    pub(super) fn keep_unsettled(&mut self, uncommitted: VecDeque<Uncommitted>) {
+        self.unsettled.extend(uncommitted.into_iter().filter(|write| write.request.is_some()));
+        while self.unsettled.len() > self.settings.in_flight_entries {
+            let first = self.unsettled.pop_front();
+            self.answer_unsettled(first, Err(NOT_COMMITTED));
         }
     }
 
-    /// When the first of them waits no longer.
-    pub(super) fn outliving_until(&self) -> Millis {
-        self.outliving.front().map_or(Millis::NEVER, |write| write.since + self.settings.write_wait_ms)
+    /// When the oldest unsettled write is overdue.
+    pub(super) fn unsettled_until(&self) -> Millis {
+        self.unsettled.front().map_or(Millis::NEVER, |write| write.since + self.settings.write_wait_ms)
     }
 
-    /// Answers those of which it is known what became of them, and those that have waited for too long.
-    pub(super) fn settle_outliving(&mut self, now: Millis) {
+    /// Answers the writes whose outcome is known, and those that are overdue.
+    pub(super) fn settle_former_writes(&mut self, now: Millis) {
         let enough = self.committed_on_enough();
-        while let Some(write) = self.outliving.front() {
+        while let Some(write) = self.unsettled.front() {
             let index = write.position.index;
             let is_overdue = now >= write.since + self.settings.write_wait_ms;
             let answer = match self.log.position(index) {
@@ -56,8 +55,8 @@ impl Replica {
                 Some(_) if !is_overdue => return,
                 Some(_) | None => Err(NOT_COMMITTED),
             };
-            let write = self.outliving.pop_front();
-            self.answer_outliving(write, answer);
+            let write = self.unsettled.pop_front();
+            self.answer_unsettled(write, answer);
         }
     }
 
@@ -68,10 +67,10 @@ impl Replica {
         is_later && !planted::is(Planted::AwaitedEntry)
     }
 
-    /// Answers all of them: what becomes of them is not heard here any more.
-    pub(super) fn give_up_outliving(&mut self) {
-        while let Some(write) = self.outliving.pop_front() {
-            self.answer_outliving(Some(write), Err(NOT_COMMITTED));
+    /// Answers all of them as unknown: this replica does not hear of their entries any more.
+    pub(super) fn give_up_unsettled(&mut self) {
+        while let Some(write) = self.unsettled.pop_front() {
+            self.answer_unsettled(Some(write), Err(NOT_COMMITTED));
         }
     }
 
@@ -80,11 +79,11 @@ impl Replica {
         match &self.lead {
             Some(_) if self.is_enough() => self.committed,
             Some(_) => 0,
-            None => self.following.enough,
+            None => self.following.acknowledgeable,
         }
     }
 
-    fn answer_outliving(&mut self, write: Option<Uncommitted>, answer: Result<Answer, Failed>) {
+    fn answer_unsettled(&mut self, write: Option<Uncommitted>, answer: Result<Answer, Failed>) {
         if let Some(request) = write.and_then(|write| write.request) {
             self.effects.push(Effect::Answer(request, answer));
         }
