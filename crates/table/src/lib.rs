@@ -28,7 +28,7 @@
 //! | what waits for a replica, and which bound that has | `queue/`, `limits.rs` |
 //! | how effects of the machine are carried out | `replica/mod.rs` |
 //! | which reads do not wait until a replica is served | `direct.rs` |
-//! | how a child's replica, of a split or a merge, gets what its parents have | `base/mod.rs`, `replica/giving.rs` |
+//! | how a child's replica, of a split or a merge, gets what its parents have | `base/mod.rs`, `replica/children.rs` |
 //! | how fast rows are copied | `pacing.rs` |
 //! | how packets get to other nodes | `network/mod.rs`, over the trait in `transport.rs` |
 //! | how a whole table is scanned, shard after shard | `scans/mod.rs` |

@@ -62,7 +62,7 @@ impl Aside {
 impl LocalBase {
     /// The first chunk of a snapshot has come.
     pub(super) fn begin_aside(&mut self, parent: ShardId, given: &Given) {
-        if self.base.copies(self.shared.clock.now(), given) {
+        if self.base.copy_begins(self.shared.clock.now(), given) {
             self.drop_aside(parent);
         }
     }
@@ -105,12 +105,12 @@ impl LocalBase {
     pub(super) fn part_is_whole(&mut self, parent: ShardId) {
         match self.asides.get_mut(&parent) {
             Some(aside) => aside.is_whole = true,
-            None => self.is_caught_up(parent),
+            None => self.caught_up(parent),
         }
     }
 
-    fn is_caught_up(&mut self, parent: ShardId) {
-        let effects = self.base.is_caught_up(self.shared.clock.now(), parent);
+    fn caught_up(&mut self, parent: ShardId) {
+        let effects = self.base.caught_up(self.shared.clock.now(), parent);
         self.carry_out(effects);
     }
 
@@ -174,7 +174,7 @@ impl LocalBase {
             }
             if is_empty {
                 self.drop_aside(parent);
-                self.is_caught_up(parent);
+                self.caught_up(parent);
             } else {
                 self.apply_aside(parent);
             }

@@ -187,7 +187,7 @@ impl LocalBase {
             }
         }
         let refused = waiting.refused.take();
-        self.hear_news(std::mem::take(&mut waiting.news));
+        self.hear_parents_applied(std::mem::take(&mut waiting.parents_applied));
         std::mem::take(&mut waiting.commands).into_iter().for_each(|command| self.obey(command));
         refuse_closed(waiting);
         if let Some(why) = refused {
@@ -222,15 +222,15 @@ impl LocalBase {
         if is_late {
             self.begin_empty();
         } else if matches!(self.state, State::Taking) {
-            let effects = self.base.ordered(self.shared.clock.now(), parents, serves);
+            let effects = self.base.on_order(self.shared.clock.now(), parents, serves);
             self.carry_out(effects);
         }
     }
 
-    fn hear_news(&mut self, parents: impl IntoIterator<Item = ShardId>) {
+    fn hear_parents_applied(&mut self, parents: impl IntoIterator<Item = ShardId>) {
         for parent in parents {
             if matches!(self.state, State::Taking) {
-                let effects = self.base.news(self.shared.clock.now(), parent);
+                let effects = self.base.parent_applied(self.shared.clock.now(), parent);
                 self.carry_out(effects);
             }
         }
@@ -325,8 +325,9 @@ impl LocalBase {
     fn store(&mut self, position: LogPosition) {
         self.state = State::Storing(position);
         let parts = self.parts.iter();
-        let parts: Vec<_> =
-            parts.map(|(shard, part)| (Arc::clone(&part.store), self.base.held(*shard).cloned())).collect();
+        let parts: Vec<_> = parts
+            .map(|(shard, part)| (Arc::clone(&part.store), self.base.bounds_of(*shard).cloned()))
+            .collect();
         let only = self.parts.values().next().filter(|part| parts.len() == 1 && part.at == position.index);
         let only = only.map(|part| (part.generation, Arc::clone(&part.store)));
         // What is still being stored of a snapshot ends before it is removed, and that before the log has anything of the

@@ -15,7 +15,7 @@ use partage_core::base::time::Millis;
 use partage_engine::replica::{Change, Store, TreeStore};
 use partage_service::table::copy::deadline::Urgency;
 use partage_service::table::replication::LogPosition;
-use partage_service::table::split::{Given, Taken, What};
+use partage_service::table::split::{Given, GivenExtent, Taken};
 use std::sync::Arc;
 
 /// What one parent had.
@@ -68,15 +68,15 @@ impl LocalBase {
             return;
         }
         match given.what {
-            What::Snapshot(position) => self.begin_part(from, position, given),
-            What::Changes { after, to } if after == to && self.base.is_aside(&given) => {
+            GivenExtent::Snapshot(position) => self.begin_part(from, position, given),
+            GivenExtent::Changes { after, to } if after == to && self.base.is_aside(&given) => {
                 let (_, effects) = self.base.take(self.shared.clock.now(), &given);
                 self.carry_out(effects);
             }
-            What::Changes { .. } if self.base.is_aside(&given) => {
+            GivenExtent::Changes { .. } if self.base.is_aside(&given) => {
                 self.put_aside(ParentGiven { given, changes })
             }
-            What::Changes { .. } => self.take_changes(&given, &changes),
+            GivenExtent::Changes { .. } => self.take_changes(&given, &changes),
         }
     }
 
@@ -103,7 +103,7 @@ impl LocalBase {
             acknowledges_at: None,
         };
         self.incoming.insert(parent, incoming);
-        self.base.heard(self.shared.clock.now(), parent);
+        self.base.snapshot_begins(self.shared.clock.now(), parent);
     }
 
     /// A chunk of a snapshot comes.
@@ -117,7 +117,7 @@ impl LocalBase {
             return self.send_to_parent(from, Packet::Useless { position });
         };
         let (parent, number) = (incoming.given.parent, chunk.number);
-        self.base.goes_on(self.shared.clock.now(), parent);
+        self.base.snapshot_progressed(self.shared.clock.now(), parent);
         if incoming.acknowledges_at.is_some() {
             return;
         }
@@ -196,9 +196,9 @@ impl LocalBase {
         self.queue.figures.step();
         if !is_last && now < rests_until {
             incoming.acknowledges_at = Some(rests_until);
-            return self.base.goes_on(now, parent);
+            return self.base.snapshot_progressed(now, parent);
         }
-        self.base.goes_on(now, parent);
+        self.base.snapshot_progressed(now, parent);
         self.send_to_parent(from, Packet::Stored { position, number });
         if is_last && let Some(incoming) = self.incoming.remove(&parent) {
             self.has_part(parent, &incoming.given, generation, store);

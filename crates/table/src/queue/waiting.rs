@@ -99,7 +99,7 @@ pub(crate) struct Waiting {
     /// The latest order, of a child's replica that takes its base: it says where its parents are.
     pub(crate) base_order: Option<exchange::Order>,
     /// Parents of which replicas on this node have applied something.
-    pub(crate) news: BTreeSet<ShardId>,
+    pub(crate) parents_applied: BTreeSet<ShardId>,
     pub(crate) writes: Vec<(Payload, WriteAnswer)>,
     /// When the first of them came, by the clock of the node in nanoseconds.
     pub(crate) writes_since: u64,
@@ -149,7 +149,7 @@ impl Waiting {
     /// Whether nothing of it takes long: writes, messages of other replicas, and what the log says.
     pub(super) fn is_light(&self) -> bool {
         let has_orders = self.incarnation.is_some() || self.order.is_some() || self.base_order.is_some();
-        let has_news = self.refused.is_some() || self.holds_log || !self.news.is_empty();
+        let has_news = self.refused.is_some() || self.holds_log || !self.parents_applied.is_empty();
         let has_tasks = !self.done.is_empty() || !self.base_done.is_empty();
         let has_requests = !self.reads.is_empty() || !self.commands.is_empty();
         let is_message = |(_, packet): &(PlacementId, Packet)| matches!(packet, Packet::Message(_));

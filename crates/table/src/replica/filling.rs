@@ -295,7 +295,7 @@ impl LocalReplica {
         let store = Arc::clone(former.store());
         drop(former);
         self.remove_folder(generation, Some(store));
-        self.giving.replaced();
+        self.children.reset();
         // They read what is removed now: children ask again.
         self.outgoing.clear();
         self.has_room();

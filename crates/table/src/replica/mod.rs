@@ -21,9 +21,9 @@
 //! | closing | flushes if there is much, trims its log, and goes when all of that is on disk |
 
 mod checking;
+mod children;
 mod clock;
 mod filling;
-mod giving;
 mod indexing;
 mod logging;
 mod requests;
@@ -43,8 +43,8 @@ use crate::rows::{RowsError, ScanPage, ScannedRows, StoredRows};
 use crate::settings::ReplicaSettings;
 use crate::timing::seconds;
 use crate::transport::Packet;
+use children::Children;
 use filling::Incoming;
-use giving::Giving;
 use indexing::LoggedStep;
 use logging::Logging;
 use partage_core::base::id::{Incarnation, PlacementId};
@@ -107,7 +107,7 @@ pub(crate) struct LocalReplica {
     outgoing: BTreeMap<PlacementId, Outgoing>,
     /// Followers whose last snapshot was of no use when it was whole, as the log did not reach back to it any more.
     outrun: BTreeSet<PlacementId>,
-    giving: Giving,
+    children: Children,
     incoming: Option<Incoming>,
     /// A part of a snapshot that was stored before the replica was opened, and may be of use.
     partial: Option<PartialSnapshot>,
@@ -165,7 +165,7 @@ impl LocalReplica {
             trims_later: false,
             outgoing: BTreeMap::new(),
             outrun: BTreeSet::new(),
-            giving: Giving::default(),
+            children: Children::default(),
             incoming: None,
             partial,
             next_generation: last_generation + 1,
@@ -255,7 +255,7 @@ impl LocalReplica {
                     self.snapshot_is_resumed(from, position, number, &through);
                 }
                 Packet::Useless { position } => self.snapshot_is_useless(from, position),
-                Packet::Ask(ask) => self.give(from, ask),
+                Packet::Ask(ask) => self.answer_child(from, ask),
                 // This replica has its base.
                 Packet::Given(_) => {}
             }
@@ -411,7 +411,7 @@ impl LocalReplica {
     }
 
     fn send(&self, to: PlacementId, packet: Packet) {
-        if let Some((key, node)) = self.giving.child(to) {
+        if let Some((key, node)) = self.children.child(to) {
             return self.shared.deliver(node, key, self.queue.key.placement, packet);
         }
         let peers = self.order.as_ref().map_or(&[][..], |order| &order.peers);

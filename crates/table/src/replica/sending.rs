@@ -201,7 +201,7 @@ impl LocalReplica {
         let at_least = |is_pressed| if is_pressed { Urgency::Pressed } else { Urgency::GivesWay };
         match self.outgoing.get(&to) {
             Some(outgoing) if outgoing.child.is_some() => {
-                at_least(self.machine.closes() || self.giving.is_pressed_by(to))
+                at_least(self.machine.closes() || self.children.is_pressed_by(to))
             }
             Some(_) if self.outrun.contains(&to) => Urgency::Urgent,
             Some(_) => self.machine.copy_urgency(to).max(at_least(self.machine.has_none_to_spare())),
@@ -244,7 +244,7 @@ impl LocalReplica {
         let is_it = |chunk: &mut SnapshotChunk| chunk.position == position && chunk.number == number;
         let Some(chunk) = outgoing.chunk.take_if(is_it) else { return };
         outgoing.heard = now;
-        self.giving.heard(now, from);
+        self.children.progressed(now, from);
         // The follower needs another one then, which heeds no limit, and for which the log is kept from now on.
         let is_outrun = outgoing.child.is_none() && !self.machine.reaches_back_to(position);
         outgoing.copied += std::mem::take(&mut outgoing.chunk_bytes);

@@ -11,7 +11,7 @@ use partage_core::base::time::Millis;
 use partage_core::node::exchange::ReplicaKey;
 use partage_service::table::replication::message::{Append, Echo, Reply};
 use partage_service::table::replication::{Entry, EntryKind, LogPosition, Message};
-use partage_service::table::split::{Ask, Given, What};
+use partage_service::table::split::{Ask, Given, GivenExtent};
 
 impl From<&Opening> for proto::DeliveryOpening {
     fn from(opening: &Opening) -> Self {
@@ -272,8 +272,8 @@ impl From<ParentGiven> for proto::ParentGiven {
     fn from(ParentGiven { given, changes }: ParentGiven) -> Self {
         use proto::parent_given::What as Form;
         let what = match given.what {
-            What::Snapshot(position) => Form::Snapshot(position.into()),
-            What::Changes { after, to } => {
+            GivenExtent::Snapshot(position) => Form::Snapshot(position.into()),
+            GivenExtent::Changes { after, to } => {
                 Form::Changes(proto::ChangesBetween { after: Some(after.into()), to: Some(to.into()) })
             }
         };
@@ -294,7 +294,7 @@ impl From<ParentGiven> for proto::ParentGiven {
 fn parent_given(form: proto::ParentGiven, by: PlacementId) -> Result<ParentGiven, Malformed> {
     use proto::parent_given::What as Form;
     let what = match form.what {
-        Some(Form::Snapshot(position)) => What::Snapshot(position.into()),
+        Some(Form::Snapshot(position)) => GivenExtent::Snapshot(position.into()),
         Some(Form::Changes(between)) => {
             let (after, to): (LogPosition, LogPosition) = (
                 between.after.map(Into::into).unwrap_or_default(),
@@ -304,7 +304,7 @@ fn parent_given(form: proto::ParentGiven, by: PlacementId) -> Result<ParentGiven
                 let why = format!("{} is before {}, behind which the changes begin", to.index, after.index);
                 return Err(Malformed::new("changes.to", why));
             }
-            What::Changes { after, to }
+            GivenExtent::Changes { after, to }
         }
         None => return Err(Malformed::new("what", "is missing: give a snapshot or changes")),
     };

@@ -8,7 +8,7 @@ use partage_core::base::time::Millis;
 use partage_core::node::exchange::ReplicaKey;
 use partage_service::table::replication::message::{Append, Echo, Reply};
 use partage_service::table::replication::{Entry, EntryKind, LogPosition, Message};
-use partage_service::table::split::{Ask, Given, What};
+use partage_service::table::split::{Ask, Given, GivenExtent};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -94,9 +94,9 @@ fn asks(to: (u64, u64)) -> impl Strategy<Value = ParentAsk> {
 fn givens(from: u64) -> impl Strategy<Value = ParentGiven> {
     let between = (positions(), positions()).prop_map(|(a, b)| {
         let (after, to) = if a.index <= b.index { (a, b) } else { (b, a) };
-        What::Changes { after, to }
+        GivenExtent::Changes { after, to }
     });
-    let what = prop_oneof![positions().prop_map(What::Snapshot), between];
+    let what = prop_oneof![positions().prop_map(GivenExtent::Snapshot), between];
     let bytes = || vec(any::<u8>(), 0..16).prop_map(Bytes::from);
     let changes = vec((bytes(), option::of(bytes())), 0..8);
     (any::<(u64, u64, bool)>(), what, option::of(positions()), changes).prop_map(

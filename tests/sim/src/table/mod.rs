@@ -26,7 +26,7 @@ use partage_service::table::member::{self, Reporter};
 use partage_service::table::replication::{
     self as replication, Answer, Consistency, Effect, LogWrite, Order, Replica,
 };
-use partage_service::table::split::{Ask, Given, Kept, Source};
+use partage_service::table::split::{Ask, Given, Retention, Source};
 use registers::{Change, encode};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use witness::Disk;
@@ -151,7 +151,7 @@ impl Node {
             incarnation,
             settings,
             applied,
-            source: Source::new(Kept::default()),
+            source: Source::new(Retention::default()),
             reporter: Reporter::default(),
             order: None,
             waiting: VecDeque::new(),
@@ -347,7 +347,7 @@ impl Node {
                     if change.is_twice {
                         scene.violate("D1", format!("{replica:?} does a request again: {change:?}"));
                     }
-                    if local.source.is_asked() {
+                    if local.source.has_askers() {
                         local.source.applied(now, entry.position, &change, entry.bytes());
                     }
                 }
@@ -460,7 +460,7 @@ impl Node {
             disk.flushed = snapshot.clone();
             disk.lacks_base = false;
             local.applied = snapshot;
-            local.source.replaced();
+            local.source.reset();
             self.table_hears(scene, replica, installed);
         }
     }

@@ -13,7 +13,7 @@ use partage_core::node::exchange::{Order, ReplicaKey};
 use partage_core::worker::Callback;
 use partage_service::table::member;
 use partage_service::table::replication::{LogPosition, Stored};
-use partage_service::table::split::{Ask, Base, Effect, Given, Settings, Taken, What};
+use partage_service::table::split::{Ask, Base, Effect, Given, GivenExtent, Settings, Taken};
 use std::collections::BTreeMap;
 
 /// How long it takes to store a base.
@@ -71,7 +71,7 @@ pub struct TableBase {
 impl TableBase {
     /// What is there of all parents, as one.
     fn joined(&self, at: LogPosition) -> Registers {
-        let held = |shard: &ShardId| self.base.held(*shard).cloned();
+        let held = |shard: &ShardId| self.base.bounds_of(*shard).cloned();
         Registers::joined(self.parts.iter().map(|(shard, part)| (held(shard), part)), at)
     }
 }
@@ -148,7 +148,7 @@ impl Node {
             } else if base.order.as_ref() != Some(order) {
                 base.order = Some(order.clone());
                 let serves = order.in_sync;
-                news.push((replica.clone(), base.base.ordered(now, member::parents(order), serves)));
+                news.push((replica.clone(), base.base.on_order(now, member::parents(order), serves)));
             }
         }
         for (replica, effects) in news {
@@ -167,8 +167,9 @@ impl Node {
         let Some(process) = &mut self.process else { return };
         let children =
             process.service.bases.iter_mut().filter(|(child, _)| child.keyspace == parent.keyspace);
-        let effects: Vec<_> =
-            children.map(|(child, base)| (child.clone(), base.base.news(now, parent.shard))).collect();
+        let effects: Vec<_> = children
+            .map(|(child, base)| (child.clone(), base.base.parent_applied(now, parent.shard)))
+            .collect();
         for (child, effects) in effects {
             self.base_does(scene, &child, effects);
         }
@@ -224,7 +225,7 @@ impl Node {
         let local = self.process.as_mut().and_then(|process| process.service.tables.get_mut(&asked.of));
         let Some(local) = local else { return };
         let (given, changes) = local.give(now, asked.by.placement, asked.ask);
-        let is_whole = matches!(given.what, What::Snapshot(_));
+        let is_whole = matches!(given.what, GivenExtent::Snapshot(_));
         let whole = if is_whole { local.applied.part(&held) } else { Registers::default() };
         scene.count(if from == place {
             "base parts from the own node"
@@ -241,8 +242,8 @@ impl Node {
         let base = self.process.as_mut().and_then(|process| process.service.bases.get_mut(&part.to));
         let Some(base) = base else { return };
         let (parent, given) = (part.given.parent, part.given);
-        let is_snapshot = matches!(given.what, What::Snapshot(_));
-        if is_snapshot && !part.is_copied && base.base.copies(now, &given) {
+        let is_snapshot = matches!(given.what, GivenExtent::Snapshot(_));
+        if is_snapshot && !part.is_copied && base.base.copy_begins(now, &given) {
             base.copying.insert(parent, (given, Vec::new()));
             return self.copy_base_part(scene, part);
         }
@@ -273,7 +274,7 @@ impl Node {
             if base.base.is_copying(parent) {
                 let known = base.parts.entry(parent).or_default();
                 waiting.iter().for_each(|change| known.follow(change, &held));
-                effects.extend(base.base.is_caught_up(now, parent));
+                effects.extend(base.base.caught_up(now, parent));
             }
         }
         self.base_does(scene, &part.to, effects);

@@ -1,97 +1,103 @@
 //! What a parent's replica gives to the replicas of its children.
 //!
-//! One that asks for the first time is given a snapshot; from then on the changes that were applied since are kept for it, until
-//! it has asked for what comes behind them. If they become too many, or it asks for others, it is given a snapshot again.
+//! A child that asks for the first time gets a snapshot. From then on the source keeps the changes for it, until it asks for what
+//! comes behind them. If they become too many, or it asks for others, it gets a snapshot again.
 
-use super::{Ask, Given, What};
+use super::{Ask, Given, GivenExtent};
 use crate::table::replication::{LogPosition, Replica};
 use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How much is kept, and for how long.
+/// How much a source keeps, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
-    /// Bytes of changes for one that asks: as much as is written until it asks for them, also while it copies a snapshot.
+pub struct Retention {
+    /// Bytes of changes for one child: as much as is written until it asks for them, also while it copies a snapshot.
     pub bytes: usize,
-    /// Changes that are given at once.
+    /// Changes in one answer.
     pub at_once: usize,
-    /// Bytes of these; one change may always be given.
+    /// Bytes of changes in one answer; one change always fits.
     pub bytes_at_once: usize,
-    /// The largest change that is given: a message has room for it. One that has missed a larger one is given a snapshot.
+    /// The largest change that a message has room for. After a larger one the child gets a snapshot.
     pub largest: usize,
-    /// How long the replica waits for a child of which it hears nothing.
-    pub ms: u64,
+    /// How long the source keeps changes for a child of which it hears nothing.
+    pub patience_ms: u64,
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept { bytes: 32 << 20, at_once: 1_024, bytes_at_once: 256 << 10, largest: 3 << 20, ms: 60_000 }
+impl Default for Retention {
+    fn default() -> Retention {
+        Retention {
+            bytes: 32 << 20,
+            at_once: 1_024,
+            bytes_at_once: 256 << 10,
+            largest: 3 << 20,
+            patience_ms: 60_000,
+        }
     }
 }
 
-/// What is kept for one that asks.
+/// The changes kept for one child.
 #[derive(Debug, Clone)]
 struct Buffer<C> {
-    /// What it has, or was given as a snapshot.
+    /// The child has all up to here, or gets it as a snapshot.
     after: LogPosition,
     changes: VecDeque<(LogPosition, C, usize)>,
     bytes: usize,
     asked: Millis,
 }
 
-/// What one replica keeps of its changes, `C` each.
+/// The changes that one replica keeps for children, `C` each.
 #[derive(Debug, Clone)]
 pub struct Source<C> {
-    kept: Kept,
+    retention: Retention,
     askers: BTreeMap<PlacementId, Buffer<C>>,
 }
 
 impl<C: Clone> Source<C> {
     /// A source that no child has asked yet.
-    pub fn new(kept: Kept) -> Source<C> {
-        Source { kept, askers: BTreeMap::new() }
+    pub fn new(retention: Retention) -> Source<C> {
+        Source { retention, askers: BTreeMap::new() }
     }
 
-    /// Whether changes are to be said at all.
-    pub fn is_asked(&self) -> bool {
+    /// Whether to call [`Source::applied`] at all.
+    pub fn has_askers(&self) -> bool {
         !self.askers.is_empty()
     }
 
-    /// Whether something is kept for that one.
-    pub fn is_asked_by(&self, asker: PlacementId) -> bool {
+    /// Whether changes are kept for that child.
+    pub fn keeps_for(&self, asker: PlacementId) -> bool {
         self.askers.contains_key(&asker)
     }
 
-    /// Whether more than half of what may be kept for that one waits for it: it is to copy its snapshot without giving way, as it
-    /// would be given another one when more is written.
+    /// Whether more than half of the limit waits for that child: its copy must not give way, as beyond the limit it would need
+    /// another snapshot.
     pub fn is_pressed_by(&self, asker: PlacementId) -> bool {
-        self.askers.get(&asker).is_some_and(|buffer| buffer.bytes > self.kept.bytes / 2)
+        self.askers.get(&asker).is_some_and(|buffer| buffer.bytes > self.retention.bytes / 2)
     }
 
-    /// The replica has applied the entry at that position. Each one is said, in their order.
+    /// The replica has applied the entry at that position: called for each one, in their order.
     pub fn applied(&mut self, now: Millis, position: LogPosition, change: &C, bytes: usize) {
-        let Kept { bytes: most, ms, largest, .. } = self.kept;
+        let Retention { bytes: most, patience_ms, largest, .. } = self.retention;
         self.askers.retain(|_, buffer| {
             buffer.changes.push_back((position, change.clone(), bytes));
             buffer.bytes += bytes;
-            bytes <= largest && buffer.bytes <= most && now.since(buffer.asked) < ms
+            bytes <= largest && buffer.bytes <= most && now.since(buffer.asked) < patience_ms
         });
     }
 
-    /// The one that asked has taken a part of its snapshot: its changes are kept on, however long the rest takes.
-    pub fn heard(&mut self, now: Millis, asker: PlacementId) {
+    /// The child has stored a part of its snapshot: its changes are kept on, however long the rest takes.
+    pub fn asker_progressed(&mut self, now: Millis, asker: PlacementId) {
         if let Some(buffer) = self.askers.get_mut(&asker) {
             buffer.asked = now;
         }
     }
 
-    /// What was applied is another state now: a snapshot has come.
-    pub fn replaced(&mut self) {
+    /// Forgets all changes: a snapshot has replaced the applied state.
+    pub fn reset(&mut self) {
         self.askers.clear();
     }
 
-    /// What is given to `asker` by a replica that has applied all up to `applied`: with changes, if it is not a snapshot.
+    /// The answer to `asker` of a replica that has applied all up to `applied`, with changes if it is not a snapshot.
     pub fn ask(
         &mut self,
         now: Millis,
@@ -113,20 +119,23 @@ impl<C: Clone> Source<C> {
         asker: PlacementId,
         after: Option<LogPosition>,
         applied: LogPosition,
-    ) -> (What, Vec<C>) {
+    ) -> (GivenExtent, Vec<C>) {
         if let Some(after) = after
             && let Some(buffer) = self.askers.get_mut(&asker)
             && buffer.has_all_behind(after)
         {
             buffer.forget_until(after);
             buffer.asked = now;
-            let given = buffer.changes.iter().take(buffer.fits(self.kept));
+            let given = buffer.changes.iter().take(buffer.fits(self.retention));
             let to = given.clone().last().map_or(after, |(position, ..)| *position);
-            return (What::Changes { after, to }, given.map(|(_, change, _)| change.clone()).collect());
+            return (
+                GivenExtent::Changes { after, to },
+                given.map(|(_, change, _)| change.clone()).collect(),
+            );
         }
         let buffer = Buffer { after: applied, changes: VecDeque::new(), bytes: 0, asked: now };
         self.askers.insert(asker, buffer);
-        (What::Snapshot(applied), Vec::new())
+        (GivenExtent::Snapshot(applied), Vec::new())
     }
 }
 
@@ -135,13 +144,13 @@ impl<C> Buffer<C> {
         after == self.after || self.changes.iter().any(|(position, ..)| *position == after)
     }
 
-    /// How many changes are given at once.
-    fn fits(&self, kept: Kept) -> usize {
+    /// How many changes go into one answer.
+    fn fits(&self, retention: Retention) -> usize {
         let mut bytes = 0;
-        let within = self.changes.iter().take(kept.at_once).take_while(|(_, _, more)| {
+        let within = self.changes.iter().take(retention.at_once).take_while(|(_, _, more)| {
             let is_first = bytes == 0;
             bytes += more;
-            is_first || bytes <= kept.bytes_at_once
+            is_first || bytes <= retention.bytes_at_once
         });
         within.count()
     }
@@ -173,11 +182,11 @@ mod tests {
     }
 
     impl Parent {
-        fn new(kept: Kept) -> Parent {
+        fn new(retention: Retention) -> Parent {
             let settings = Settings::default();
             let name = (PlacementId(1), Incarnation(1));
             let replica = Replica::recover(name, settings, Stored::default(), Millis(0), true);
-            Parent { replica, source: Source::new(kept), applied: 0 }
+            Parent { replica, source: Source::new(retention), applied: 0 }
         }
 
         fn apply(&mut self, to: u64) {
@@ -187,49 +196,49 @@ mod tests {
             self.applied = to;
         }
 
-        fn ask(&mut self, after: Option<u64>) -> (What, Vec<u64>) {
+        fn ask(&mut self, after: Option<u64>) -> (GivenExtent, Vec<u64>) {
             let ask = Ask { parent: ShardId(1), of: PlacementId(1), after: after.map(at) };
             let (given, changes) = self.source.ask(Millis(0), CHILD, ask, (&self.replica, at(self.applied)));
             (given.what, changes)
         }
     }
 
-    fn changes(after: u64, to: u64) -> What {
-        What::Changes { after: at(after), to: at(to) }
+    fn changes(after: u64, to: u64) -> GivenExtent {
+        GivenExtent::Changes { after: at(after), to: at(to) }
     }
 
     #[test]
     fn a_snapshot_comes_first_and_then_all_changes_in_their_order() {
-        let mut parent = Parent::new(Kept { at_once: 2, ..Kept::default() });
-        assert!(!parent.source.is_asked());
+        let mut parent = Parent::new(Retention { at_once: 2, ..Retention::default() });
+        assert!(!parent.source.has_askers());
         parent.apply(3);
-        assert_eq!(parent.ask(None), (What::Snapshot(at(3)), vec![]));
+        assert_eq!(parent.ask(None), (GivenExtent::Snapshot(at(3)), vec![]));
         parent.apply(6);
         assert_eq!(parent.ask(Some(3)), (changes(3, 5), vec![4, 5]));
         assert_eq!(parent.ask(Some(3)), (changes(3, 5), vec![4, 5]), "the first was lost");
         assert_eq!(parent.ask(Some(5)), (changes(5, 6), vec![6]));
         assert_eq!(parent.ask(Some(6)), (changes(6, 6), vec![]));
-        assert_eq!(parent.ask(Some(5)), (What::Snapshot(at(6)), vec![]), "they are not kept any more");
+        assert_eq!(parent.ask(Some(5)), (GivenExtent::Snapshot(at(6)), vec![]), "they are not kept any more");
     }
 
     #[test]
     fn r1_changes_are_kept_for_one_that_is_heard_of_and_for_no_other() {
-        let mut parent = Parent::new(Kept { ms: 10, ..Kept::default() });
+        let mut parent = Parent::new(Retention { patience_ms: 10, ..Retention::default() });
         parent.ask(None);
         for now in [5, 12, 19] {
-            parent.source.heard(Millis(now), CHILD);
+            parent.source.asker_progressed(Millis(now), CHILD);
             parent.applied += 1;
             let index = parent.applied;
             parent.source.applied(Millis(now + 2), at(index), &index, 10);
         }
-        assert!(parent.source.is_asked_by(CHILD));
+        assert!(parent.source.keeps_for(CHILD));
         parent.source.applied(Millis(40), at(4), &4, 10);
-        assert!(!parent.source.is_asked(), "nothing was heard of it since 19");
+        assert!(!parent.source.has_askers(), "nothing was heard of it since 19");
     }
 
     #[test]
     fn one_for_which_much_is_kept_is_pressed_until_it_has_asked_for_it() {
-        let mut parent = Parent::new(Kept { bytes: 60, ..Kept::default() });
+        let mut parent = Parent::new(Retention { bytes: 60, ..Retention::default() });
         parent.ask(None);
         parent.apply(3);
         assert!(!parent.source.is_pressed_by(CHILD));
@@ -242,28 +251,32 @@ mod tests {
 
     #[test]
     fn r1_what_is_given_fits_into_a_message() {
-        let mut parent = Parent::new(Kept { bytes_at_once: 25, ..Kept::default() });
+        let mut parent = Parent::new(Retention { bytes_at_once: 25, ..Retention::default() });
         parent.ask(None);
         parent.apply(5);
         assert_eq!(parent.ask(Some(0)), (changes(0, 2), vec![1, 2]));
-        let mut parent = Parent::new(Kept { bytes_at_once: 5, ..Kept::default() });
+        let mut parent = Parent::new(Retention { bytes_at_once: 5, ..Retention::default() });
         parent.ask(None);
         parent.apply(5);
         assert_eq!(parent.ask(Some(0)), (changes(0, 1), vec![1]), "one always");
-        let mut parent = Parent::new(Kept { largest: 9, ..Kept::default() });
+        let mut parent = Parent::new(Retention { largest: 9, ..Retention::default() });
         parent.ask(None);
         parent.apply(5);
-        assert_eq!(parent.ask(Some(0)), (What::Snapshot(at(5)), vec![]), "no message has room for them");
+        assert_eq!(
+            parent.ask(Some(0)),
+            (GivenExtent::Snapshot(at(5)), vec![]),
+            "no message has room for them"
+        );
     }
 
     #[test]
     fn r1_one_that_does_not_keep_up_is_given_a_snapshot_again() {
-        let mut parent = Parent::new(Kept { bytes: 50, ..Kept::default() });
+        let mut parent = Parent::new(Retention { bytes: 50, ..Retention::default() });
         parent.ask(None);
         parent.apply(5);
         assert_eq!(parent.ask(Some(0)).0, changes(0, 5));
         parent.apply(11);
-        assert!(!parent.source.is_asked());
-        assert_eq!(parent.ask(Some(5)), (What::Snapshot(at(11)), vec![]));
+        assert!(!parent.source.has_askers());
+        assert_eq!(parent.ask(Some(5)), (GivenExtent::Snapshot(at(11)), vec![]));
     }
 }

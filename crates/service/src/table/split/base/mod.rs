@@ -1,30 +1,30 @@
-//! The base of one replica of a child: from whom it takes it, and when it has all of it.
+//! The base of one replica of a child: from which replicas it takes it, and when it is whole.
 //!
-//! | seen | next |
+//! | what has happened | what the base does |
 //! |---|---|
-//! | a parent that was not asked for [`Settings::ask_ms`]; after the switch, one with news | ask it for what is behind what is here |
-//! | no answer for [`Settings::patience_ms`], nor a part of one for [`Settings::part_patience_ms`] ([`Base::goes_on`]) | ask the next of its replicas |
+//! | [`Settings::ask_ms`] after an answer; after the switch, also when a parent's replica on this node has applied something | ask that parent for what comes behind what is here |
+//! | no answer for [`Settings::patience_ms`], nor a part of one for [`Settings::part_patience_ms`] ([`Base::snapshot_progressed`]) | ask the next of its replicas |
 //! | a snapshot that is later than what is here | it replaces that |
-//! | changes that follow on what is here | they follow; ask on at once if there are more than are given at once, or after the switch |
-//! | a snapshot that begins to be copied ([`Base::copies`]) | ask the same replica for what it changes meanwhile, which waits aside |
-//! | changes that follow on what waits aside | they do so, too |
-//! | the snapshot is whole | it replaces what is here, and what waits aside is applied to it, while more may come aside |
-//! | all of that is applied ([`Base::is_caught_up`]) | it is as if it had followed on the snapshot |
+//! | changes that follow on what is here | append them; ask again at once if the parent keeps more, or after the switch |
+//! | the first part of a snapshot ([`Base::copy_begins`]) | ask the same replica for its changes meanwhile, which wait *aside* |
+//! | changes that follow on those aside | put them aside, too |
+//! | the snapshot is whole | replace what is here by it, and apply the changes aside to it, while more may come |
+//! | all changes aside are applied ([`Base::caught_up`]) | go on as usual |
 //! | anything else | nothing: the ask is repeated |
 //! | each parent has something, and lags by `split_lag` at most | ready |
 //! | of each parent all up to the end of its log, and together they held what the child holds | store it |
 //! | it is stored | open |
 //!
-//! Before the switch no request waits for the changes, so they are taken some at a time: to ask for each group of writes, as
-//! it is applied, would cost a parent more than the writes do. After the switch requests wait for them.
+//! Before the switch no request waits for the changes, so the base asks every [`Settings::ask_ms`]: an ask for each group of
+//! writes would cost a parent more than the writes do. After the switch requests wait for them.
 //!
-//! What a parent changes while its snapshot is copied waits with the child, and not with the parent, which keeps little: so a
-//! shard is split however fast it is written, if what waits is applied faster than more comes.
+//! Changes during the copy of a snapshot wait at the child, not at the parent, which keeps little: so a shard is split however
+//! fast clients write, if the child applies changes faster than they come.
 //!
-//! Replicas that are in sync are asked first, of them that of the own node. One that is not in sync and has nothing new may never
-//! have: the next one is asked.
+//! The base asks replicas that are in sync first, the one on the own node before others. One that is not in sync and has nothing
+//! new may never have: the base asks the next one.
 
-use super::{Ask, Given, What, base_position};
+use super::{Ask, Given, GivenExtent, base_position};
 use crate::table::replication::LogPosition;
 use partage_core::base::id::{PlacementId, ShardId};
 use partage_core::base::name::NodeId;
@@ -33,17 +33,17 @@ use partage_core::base::time::Millis;
 use partage_core::keyspace::sharding::{Bounds, geometry};
 use std::collections::BTreeMap;
 
-/// The numbers that it goes by. Times in milliseconds.
+/// The settings of a base. Times are in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// A child is ready when it is so many entries behind each parent's log, or less: they are what it takes at the switch,
-    /// while requests wait.
+    /// A child is ready when it is at most so many entries behind each parent's log: it takes these at the switch, while requests
+    /// wait.
     pub split_lag: u64,
-    /// How often a parent is asked before the switch, and one which has had nothing new.
+    /// The time between two asks before the switch, and after one that brought nothing new.
     pub ask_ms: u64,
-    /// How long an answer is waited for.
+    /// How long the base waits for an answer.
     pub patience_ms: u64,
-    /// How long the next part of a snapshot is waited for: it comes later, as copies give way to clients.
+    /// How long the base waits for the next part of a snapshot: longer, as copies give way to clients.
     pub part_patience_ms: u64,
 }
 
@@ -79,20 +79,20 @@ pub enum Effect {
     Open,
 }
 
-/// What becomes of something that was given.
+/// How to apply an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// It takes the place of all that is here of that parent.
+    /// The snapshot replaces all that is here of that parent.
     Replaces,
-    /// It follows on what is here of that parent.
+    /// The changes follow on what is here of that parent.
     Follows,
-    /// It follows on what waits for the snapshot of that parent, which is being copied: it waits, too.
+    /// The changes wait until the snapshot of that parent is copied, behind those that wait already.
     Aside,
-    /// It is of no use.
+    /// The answer is of no use.
     Nothing,
 }
 
-/// How far it is.
+/// The progress of a base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Taking,
@@ -108,9 +108,9 @@ struct Part {
     has: Option<LogPosition>,
     lag: Option<u64>,
     closed: Option<LogPosition>,
-    /// Counts replicas that did not answer.
+    /// Counts replicas that did not answer: which one to ask next.
     turn: usize,
-    /// Until when the answer is waited for.
+    /// The base waits for the answer until then.
     waits_until: Option<Millis>,
     ask_at: Millis,
     copying: Option<Copying>,
@@ -123,13 +123,13 @@ struct Copying {
     by: PlacementId,
     /// The position of the snapshot.
     from: LogPosition,
-    /// Up to there changes wait.
+    /// The position of the last change that waits.
     at: LogPosition,
     lag: u64,
     closed: Option<LogPosition>,
     waits_until: Option<Millis>,
     ask_at: Millis,
-    /// The snapshot is here, and what waits is being applied to it.
+    /// The snapshot is here, and the changes that wait are being applied to it.
     is_whole: bool,
 }
 
@@ -141,7 +141,7 @@ pub struct Base {
     bounds: Bounds,
     settings: Settings,
     parts: BTreeMap<ShardId, Part>,
-    /// The child serves, as far as the map says.
+    /// The child serves by the map: the switch has been committed.
     serves: bool,
     phase: Phase,
 }
@@ -152,13 +152,13 @@ impl Base {
         Base { node, bounds, settings, parts: BTreeMap::new(), serves: false, phase: Phase::Taking }
     }
 
-    /// What a parent held, as far as an order has said.
-    pub fn held(&self, parent: ShardId) -> Option<&Bounds> {
+    /// What a parent held, if an order has named it.
+    pub fn bounds_of(&self, parent: ShardId) -> Option<&Bounds> {
         self.parts.get(&parent)?.bounds.as_ref()
     }
 
-    /// An order: these are the parents' replicas, all of them that can be asked. `serves`: the switch was.
-    pub fn ordered(&mut self, now: Millis, parents: Vec<Parent>, serves: bool) -> Vec<Effect> {
+    /// An order names the parents' replicas that can be asked. `serves`: the switch has been committed.
+    pub fn on_order(&mut self, now: Millis, parents: Vec<Parent>, serves: bool) -> Vec<Effect> {
         let has_switched = serves && !self.serves;
         self.serves = serves;
         if has_switched {
@@ -180,21 +180,21 @@ impl Base {
         self.tick(now)
     }
 
-    /// A replica on the own node has applied something of that parent: of use after the switch.
-    pub fn news(&mut self, now: Millis, parent: ShardId) -> Vec<Effect> {
+    /// A replica of that parent on the own node has applied something: after the switch the base asks it at once.
+    pub fn parent_applied(&mut self, now: Millis, parent: ShardId) -> Vec<Effect> {
         if let Some(part) = self.parts.get_mut(&parent).filter(|_| self.serves) {
             part.ask_at = now;
         }
         self.tick(now)
     }
 
-    /// That parent's replica gives a snapshot: its first part is waited for from now on.
-    pub fn heard(&mut self, now: Millis, parent: ShardId) {
+    /// That parent's replica gives a snapshot: the base waits for its first part from now on.
+    pub fn snapshot_begins(&mut self, now: Millis, parent: ShardId) {
         self.waits_until(parent, now + self.settings.patience_ms);
     }
 
-    /// A part of that snapshot has come: the next one is waited for from now on.
-    pub fn goes_on(&mut self, now: Millis, parent: ShardId) {
+    /// A part of that snapshot has come: the base waits for the next one from now on.
+    pub fn snapshot_progressed(&mut self, now: Millis, parent: ShardId) {
         self.waits_until(parent, now + self.settings.part_patience_ms);
     }
 
@@ -204,19 +204,19 @@ impl Base {
         }
     }
 
-    /// The first part of that snapshot has come, and is being copied: what its parent changes meanwhile is asked for. Says
-    /// whether it is news: what waits for another one is of no use then.
-    pub fn copies(&mut self, now: Millis, given: &Given) -> bool {
-        let (What::Snapshot(from), by) = (given.what, given.by) else { return false };
+    /// The first part of that snapshot has come: the base asks for changes meanwhile. Returns whether the copy is new: changes
+    /// that wait for another one are of no use then.
+    pub fn copy_begins(&mut self, now: Millis, given: &Given) -> bool {
+        let (GivenExtent::Snapshot(from), by) = (given.what, given.by) else { return false };
         let Some(part) = self.parts.get_mut(&given.parent) else { return false };
         match part.copying {
             Some(copying) if (copying.by, copying.from) == (by, from) => return false,
             _ if part.has.is_some_and(|has| from.index <= has.index) => return false,
-            // What is here of another one has not all that waited for it.
+            // Of the former snapshot not all changes that waited are applied.
             Some(Copying { is_whole: true, .. }) => part.has = None,
             Some(_) | None => {}
         }
-        // What is here lags by what is copied now, and by more.
+        // What is here lags by at least what is copied now.
         part.lag = None;
         let lag = given.end.saturating_sub(from.index);
         let closed = given.closed.filter(|closed| closed.index <= from.index);
@@ -227,18 +227,18 @@ impl Base {
         true
     }
 
-    /// Whether a snapshot of that parent is being copied, or what waited for it is being applied.
+    /// Whether a snapshot of that parent is being copied, or changes that waited for it are being applied.
     pub fn is_copying(&self, parent: ShardId) -> bool {
         self.parts.get(&parent).is_some_and(|part| part.copying.is_some())
     }
 
-    /// Whether these changes are to wait for a snapshot that is being copied ([`Taken::Aside`]).
+    /// Whether these changes must wait for a snapshot that is being copied ([`Taken::Aside`]).
     pub fn is_aside(&self, given: &Given) -> bool {
         self.parts.get(&given.parent).is_some_and(|part| part.is_aside(given))
     }
 
-    /// All that waited for the snapshot of that parent is applied to it.
-    pub fn is_caught_up(&mut self, now: Millis, parent: ShardId) -> Vec<Effect> {
+    /// All changes that waited for the snapshot of that parent are applied.
+    pub fn caught_up(&mut self, now: Millis, parent: ShardId) -> Vec<Effect> {
         let part = self.parts.get_mut(&parent).filter(|_| self.phase == Phase::Taking);
         let Some(part) = part else { return Vec::new() };
         if let Some(copying) = part.copying.take_if(|copying| copying.is_whole) {
@@ -257,7 +257,7 @@ impl Base {
         self.parts.iter_mut().filter_map(|(shard, part)| part.ask(now, *shard, settings)).collect()
     }
 
-    /// What becomes of what was given. The caller takes it so, and then carries out the effects.
+    /// How to apply an answer. The caller does so, and then carries out the effects.
     pub fn take(&mut self, now: Millis, given: &Given) -> (Taken, Vec<Effect>) {
         let settings = self.settings;
         let part = self.parts.get_mut(&given.parent).filter(|_| self.phase == Phase::Taking);
@@ -266,7 +266,7 @@ impl Base {
         (taken, self.next(now))
     }
 
-    /// What is to be done when something was taken.
+    /// The effects after an answer.
     fn next(&mut self, now: Millis) -> Vec<Effect> {
         let mut effects = self.tick(now);
         if let Some(base) = self.whole() {
@@ -343,7 +343,7 @@ impl Part {
     }
 
     fn is_aside(&self, given: &Given) -> bool {
-        let What::Changes { after, .. } = given.what else { return false };
+        let GivenExtent::Changes { after, .. } = given.what else { return false };
         self.copying.is_some_and(|copying| (copying.by, copying.at) == (given.by, after))
     }
 
@@ -356,7 +356,7 @@ impl Part {
             return Taken::Aside;
         }
         if let Some(copying) = &mut self.copying
-            && (copying.by, What::Snapshot(copying.from)) == (given.by, given.what)
+            && (copying.by, GivenExtent::Snapshot(copying.from)) == (given.by, given.what)
         {
             if self.has.is_none_or(|has| has.index < to.index) {
                 if planted::is(Planted::SkippedAside) {
@@ -372,10 +372,10 @@ impl Part {
         }
         let is_news = self.has.is_none_or(|has| has.index < to.index);
         let taken = match given.what {
-            What::Changes { after, .. } if self.has != Some(after) => return Taken::Nothing,
-            What::Snapshot(_) if is_news => Taken::Replaces,
-            What::Changes { .. } if is_news => Taken::Follows,
-            What::Snapshot(_) | What::Changes { .. } => Taken::Nothing,
+            GivenExtent::Changes { after, .. } if self.has != Some(after) => return Taken::Nothing,
+            GivenExtent::Snapshot(_) if is_news => Taken::Replaces,
+            GivenExtent::Changes { .. } if is_news => Taken::Follows,
+            GivenExtent::Snapshot(_) | GivenExtent::Changes { .. } => Taken::Nothing,
         };
         let lag = given.end.saturating_sub(to.index);
         let asks_on = is_news && (serves || given.has_more || lag > settings.split_lag);

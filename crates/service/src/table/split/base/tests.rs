@@ -1,4 +1,4 @@
-use super::super::{Kept, Source};
+use super::super::{Retention, Source};
 use super::*;
 use crate::table::replication::{Replica, Settings as ReplicaSettings, Stored};
 use partage_core::base::id::{Epoch, Incarnation};
@@ -23,7 +23,7 @@ fn snapshot(of: ShardId, by: u64, to: u64, end: u64) -> Given {
     Given {
         parent: of,
         by: PlacementId(by),
-        what: What::Snapshot(at(to)),
+        what: GivenExtent::Snapshot(at(to)),
         end,
         closed: None,
         has_more: false,
@@ -31,7 +31,7 @@ fn snapshot(of: ShardId, by: u64, to: u64, end: u64) -> Given {
 }
 
 fn changes(of: ShardId, by: u64, (after, to): (u64, u64), end: u64, closed: Option<u64>) -> Given {
-    let what = What::Changes { after: at(after), to: at(to) };
+    let what = GivenExtent::Changes { after: at(after), to: at(to) };
     Given { parent: of, by: PlacementId(by), what, end, closed: closed.map(at), has_more: false }
 }
 
@@ -59,23 +59,23 @@ fn of_one() -> (Base, Vec<Parent>) {
 #[test]
 fn l1_a_late_snapshot_of_another_replica_leaves_what_waits() {
     let (mut base, replicas) = of_one();
-    base.ordered(Millis(0), replicas, false);
+    base.on_order(Millis(0), replicas, false);
     let first = snapshot(LEFT, 1, 5, 9);
-    base.copies(Millis(1), &first);
+    base.copy_begins(Millis(1), &first);
     base.take(Millis(2), &changes(LEFT, 1, (5, 9), 9, None));
     assert_eq!(base.take(Millis(3), &first).0, Taken::Replaces);
     let late = snapshot(LEFT, 2, 4, 9);
-    assert!(!base.copies(Millis(4), &late));
+    assert!(!base.copy_begins(Millis(4), &late));
     assert_eq!(base.take(Millis(5), &late).0, Taken::Nothing);
     assert!(base.is_copying(LEFT), "what waits for the first one is still to be applied");
-    base.is_caught_up(Millis(6), LEFT);
+    base.caught_up(Millis(6), LEFT);
     assert!(base.is_ready() && !base.is_copying(LEFT));
 }
 
 #[test]
 fn its_own_node_is_asked_first_and_then_those_in_sync_that_answer() {
     let (mut base, replicas) = of_one();
-    assert_eq!(asked(&base.ordered(Millis(0), replicas, false)), [(1, 1, None)]);
+    assert_eq!(asked(&base.on_order(Millis(0), replicas, false)), [(1, 1, None)]);
     assert_eq!(asked(&base.tick(Millis(999))), []);
     assert_eq!(base.wake_at(), Millis(1_000));
     assert_eq!(asked(&base.tick(Millis(1_000))), [(1, 2, None)]);
@@ -91,28 +91,28 @@ fn its_own_node_is_asked_first_and_then_those_in_sync_that_answer() {
 #[test]
 fn before_the_switch_it_asks_now_and_then_and_after_it_at_once() {
     let (mut base, replicas) = of_one();
-    base.ordered(Millis(0), replicas.clone(), false);
+    base.on_order(Millis(0), replicas.clone(), false);
     let (_, effects) = base.take(Millis(10), &snapshot(LEFT, 1, 5, 1_006));
     assert_eq!(asked(&effects), [(1, 1, Some(5))], "1001 entries are missing");
     let (_, effects) = base.take(Millis(20), &changes(LEFT, 1, (5, 900), 1_007, None));
     assert_eq!(asked(&effects), []);
-    assert_eq!(asked(&base.news(Millis(21), LEFT)), []);
+    assert_eq!(asked(&base.parent_applied(Millis(21), LEFT)), []);
     assert_eq!(base.wake_at(), Millis(40));
     base.tick(Millis(40));
     let more = Given { has_more: true, ..changes(LEFT, 1, (900, 901), 1_007, None) };
     assert_eq!(asked(&base.take(Millis(41), &more).1), [(1, 1, Some(901))], "it is large, and more is kept");
     base.take(Millis(42), &changes(LEFT, 1, (901, 902), 1_007, None));
-    assert_eq!(asked(&base.ordered(Millis(43), replicas, true)), [(1, 1, Some(902))]);
+    assert_eq!(asked(&base.on_order(Millis(43), replicas, true)), [(1, 1, Some(902))]);
     let (_, effects) = base.take(Millis(44), &changes(LEFT, 1, (902, 1_000), 1_007, None));
     assert_eq!(asked(&effects), [(1, 1, Some(1_000))]);
     assert_eq!(asked(&base.take(Millis(45), &changes(LEFT, 1, (1_000, 1_000), 1_007, None)).1), []);
-    assert_eq!(asked(&base.news(Millis(46), LEFT)), [(1, 1, Some(1_000))]);
+    assert_eq!(asked(&base.parent_applied(Millis(46), LEFT)), [(1, 1, Some(1_000))]);
 }
 
 #[test]
 fn what_is_late_or_doubled_or_leaves_a_gap_is_of_no_use() {
     let (mut base, replicas) = of_one();
-    base.ordered(Millis(0), replicas, false);
+    base.on_order(Millis(0), replicas, false);
     base.take(Millis(1), &snapshot(LEFT, 1, 5, 9));
     assert_eq!(base.take(Millis(2), &changes(LEFT, 1, (6, 8), 9, None)).0, Taken::Nothing);
     assert_eq!(base.take(Millis(2), &snapshot(LEFT, 2, 4, 9)).0, Taken::Nothing);
@@ -124,11 +124,11 @@ fn what_is_late_or_doubled_or_leaves_a_gap_is_of_no_use() {
 #[test]
 fn l1_parts_of_a_snapshot_may_come_slowly_and_one_that_comes_no_more_is_not_waited_for() {
     let (mut base, replicas) = of_one();
-    assert_eq!(asked(&base.ordered(Millis(0), replicas, false)), [(1, 1, None)]);
-    base.heard(Millis(500), LEFT);
+    assert_eq!(asked(&base.on_order(Millis(0), replicas, false)), [(1, 1, None)]);
+    base.snapshot_begins(Millis(500), LEFT);
     assert_eq!(asked(&base.tick(Millis(1_499))), []);
     for now in [1_499, 6_000, 10_999] {
-        base.goes_on(Millis(now), LEFT);
+        base.snapshot_progressed(Millis(now), LEFT);
         assert_eq!(asked(&base.tick(Millis(now + 4_999))), []);
     }
     assert_eq!(asked(&base.tick(Millis(15_999))), [(1, 2, None)]);
@@ -138,7 +138,7 @@ fn l1_parts_of_a_snapshot_may_come_slowly_and_one_that_comes_no_more_is_not_wait
 fn it_is_ready_when_it_lags_little_behind_each_parent() {
     let mut base = base();
     let replicas = vec![parent(LEFT, 1, "n1", true), parent(RIGHT, 2, "n2", true)];
-    assert_eq!(asked(&base.ordered(Millis(0), replicas, false)), [(1, 1, None), (2, 2, None)]);
+    assert_eq!(asked(&base.on_order(Millis(0), replicas, false)), [(1, 1, None), (2, 2, None)]);
     base.take(Millis(1), &snapshot(LEFT, 1, 5, 5));
     assert!(!base.is_ready(), "nothing is here of the other");
     base.take(Millis(1), &snapshot(RIGHT, 2, 5, 1_006));
@@ -151,7 +151,7 @@ fn it_is_ready_when_it_lags_little_behind_each_parent() {
 fn o8_it_opens_when_each_parent_has_ended_and_all_is_stored() {
     let mut base = base();
     let replicas = vec![parent(LEFT, 1, "n1", true), parent(RIGHT, 2, "n2", true)];
-    base.ordered(Millis(0), replicas, true);
+    base.on_order(Millis(0), replicas, true);
     base.take(Millis(1), &snapshot(LEFT, 1, 5, 5));
     base.take(Millis(1), &snapshot(RIGHT, 2, 40, 40));
     let (_, effects) = base.take(Millis(2), &changes(LEFT, 1, (5, 8), 9, Some(8)));
@@ -168,7 +168,7 @@ fn o8_it_opens_when_each_parent_has_ended_and_all_is_stored() {
 #[test]
 fn o8_nothing_opens_that_has_heard_of_no_parent() {
     let mut base = base();
-    assert_eq!(base.ordered(Millis(0), vec![], true), []);
+    assert_eq!(base.on_order(Millis(0), vec![], true), []);
     assert!(!base.is_ready());
     assert_eq!(base.wake_at(), Millis::NEVER);
 }
@@ -177,7 +177,7 @@ fn o8_nothing_opens_that_has_heard_of_no_parent() {
 fn l1_one_that_is_not_in_sync_and_has_nothing_new_is_not_asked_for_ever() {
     let mut base = base();
     let replicas = vec![parent(LEFT, 1, "n1", false), parent(LEFT, 2, "n2", false)];
-    assert_eq!(asked(&base.ordered(Millis(0), replicas, true)), [(1, 1, None)]);
+    assert_eq!(asked(&base.on_order(Millis(0), replicas, true)), [(1, 1, None)]);
     base.take(Millis(1), &snapshot(LEFT, 1, 5, 5));
     base.take(Millis(2), &changes(LEFT, 1, (5, 5), 5, None));
     assert_eq!(asked(&base.tick(Millis(60))), [(1, 2, Some(5))]);
@@ -186,10 +186,10 @@ fn l1_one_that_is_not_in_sync_and_has_nothing_new_is_not_asked_for_ever() {
 #[test]
 fn d10_a_parent_that_no_order_names_is_not_taken_for_one_that_had_nothing() {
     let mut base = base();
-    base.ordered(Millis(0), vec![parent(LEFT, 1, "n1", true)], true);
+    base.on_order(Millis(0), vec![parent(LEFT, 1, "n1", true)], true);
     base.take(Millis(1), &snapshot(LEFT, 1, 5, 5));
     assert_eq!(base.take(Millis(2), &changes(LEFT, 1, (5, 8), 8, Some(8))).1, []);
-    base.ordered(Millis(3), vec![parent(RIGHT, 2, "n2", true)], true);
+    base.on_order(Millis(3), vec![parent(RIGHT, 2, "n2", true)], true);
     base.take(Millis(4), &snapshot(RIGHT, 2, 3, 3));
     let (_, effects) = base.take(Millis(5), &changes(RIGHT, 2, (3, 4), 4, Some(4)));
     assert_eq!(effects, [Effect::Store(LogPosition { epoch: Epoch(0), index: 8 })]);
@@ -199,10 +199,10 @@ fn d10_a_parent_that_no_order_names_is_not_taken_for_one_that_had_nothing() {
 #[test]
 fn d10_changes_wait_for_the_snapshot_that_is_copied_and_then_follow_on_it() {
     let (mut base, replicas) = of_one();
-    base.ordered(Millis(0), replicas.clone(), false);
+    base.on_order(Millis(0), replicas.clone(), false);
     let first = snapshot(LEFT, 1, 5, 5);
-    base.heard(Millis(10), LEFT);
-    base.copies(Millis(10), &first);
+    base.snapshot_begins(Millis(10), LEFT);
+    base.copy_begins(Millis(10), &first);
     assert_eq!(base.wake_at(), Millis(30));
     assert_eq!(asked(&base.tick(Millis(30))), [(1, 1, Some(5))]);
     let more = Given { has_more: true, ..changes(LEFT, 1, (5, 9), 20, None) };
@@ -210,83 +210,83 @@ fn d10_changes_wait_for_the_snapshot_that_is_copied_and_then_follow_on_it() {
     let (taken, effects) = base.take(Millis(31), &more);
     assert_eq!((taken, asked(&effects)), (Taken::Aside, vec![(1, 1, Some(9))]));
     assert_eq!(base.take(Millis(32), &more).0, Taken::Nothing, "it comes twice");
-    base.goes_on(Millis(40), LEFT);
+    base.snapshot_progressed(Millis(40), LEFT);
     let (taken, effects) = base.take(Millis(50), &first);
     assert_eq!((taken, asked(&effects)), (Taken::Replaces, vec![]));
     assert!(!base.is_ready(), "what waited is not applied");
     let (taken, _) = base.take(Millis(60), &changes(LEFT, 1, (9, 20), 20, None));
     assert_eq!(taken, Taken::Aside, "more comes while that is applied");
     assert!(!base.is_ready());
-    assert_eq!(asked(&base.is_caught_up(Millis(65), LEFT)), []);
+    assert_eq!(asked(&base.caught_up(Millis(65), LEFT)), []);
     assert!(base.is_ready());
     assert_eq!(asked(&base.tick(Millis(80))), [(1, 1, Some(20))]);
     assert_eq!(base.take(Millis(81), &changes(LEFT, 1, (20, 21), 21, None)).0, Taken::Follows);
-    assert_eq!(asked(&base.ordered(Millis(82), replicas, true)), [(1, 1, Some(21))]);
+    assert_eq!(asked(&base.on_order(Millis(82), replicas, true)), [(1, 1, Some(21))]);
 }
 
 #[test]
 fn o8_a_parent_that_closes_while_its_snapshot_is_copied_is_stored_when_all_is_applied() {
     let mut base = Base { bounds: parent(LEFT, 1, "n1", true).bounds, ..base() };
-    base.ordered(Millis(0), vec![parent(LEFT, 1, "n1", true)], true);
+    base.on_order(Millis(0), vec![parent(LEFT, 1, "n1", true)], true);
     let first = snapshot(LEFT, 1, 5, 5);
-    base.copies(Millis(1), &first);
+    base.copy_begins(Millis(1), &first);
     base.tick(Millis(21));
     let last = changes(LEFT, 1, (5, 8), 8, Some(8));
     assert_eq!(base.take(Millis(22), &last), (Taken::Aside, vec![]));
     assert_eq!(base.take(Millis(30), &first), (Taken::Replaces, vec![]));
     assert_eq!(asked(&base.tick(Millis(5_000))), [], "nothing comes behind that");
-    let effects = base.is_caught_up(Millis(5_001), LEFT);
+    let effects = base.caught_up(Millis(5_001), LEFT);
     assert_eq!(effects, [Effect::Store(LogPosition { epoch: Epoch(0), index: 8 })]);
 }
 
 #[test]
 fn d10_a_snapshot_of_another_time_begins_anew_also_while_what_waited_is_applied() {
     let (mut base, replicas) = of_one();
-    base.ordered(Millis(0), replicas, false);
+    base.on_order(Millis(0), replicas, false);
     let first = snapshot(LEFT, 1, 5, 5);
-    base.copies(Millis(1), &first);
+    base.copy_begins(Millis(1), &first);
     base.tick(Millis(21));
     assert_eq!(base.take(Millis(22), &changes(LEFT, 1, (5, 9), 9, None)).0, Taken::Aside);
     assert_eq!(base.take(Millis(23), &first).0, Taken::Replaces);
     // The parent has not kept what comes next.
     let second = snapshot(LEFT, 1, 30, 30);
-    base.copies(Millis(50), &second);
+    base.copy_begins(Millis(50), &second);
     assert!(!base.is_ready());
-    assert_eq!(base.is_caught_up(Millis(51), LEFT), [], "of the first one");
+    assert_eq!(base.caught_up(Millis(51), LEFT), [], "of the first one");
     assert!(!base.is_ready());
     assert_eq!(base.take(Millis(60), &second).0, Taken::Replaces);
-    base.is_caught_up(Millis(61), LEFT);
+    base.caught_up(Millis(61), LEFT);
     assert!(base.is_ready());
 }
 
 #[test]
 fn a_snapshot_that_is_copied_says_once_that_it_is_news() {
     let (mut base, replicas) = of_one();
-    base.ordered(Millis(0), replicas, false);
+    base.on_order(Millis(0), replicas, false);
     let first = snapshot(LEFT, 1, 5, 5);
-    assert!(base.copies(Millis(1), &first));
-    assert!(!base.copies(Millis(2), &first), "it comes twice");
+    assert!(base.copy_begins(Millis(1), &first));
+    assert!(!base.copy_begins(Millis(2), &first), "it comes twice");
     base.take(Millis(3), &first);
-    assert!(!base.copies(Millis(4), &first), "also when it is whole: what waits is being applied");
-    base.is_caught_up(Millis(4), LEFT);
-    assert!(!base.copies(Millis(4), &first), "all of it is here");
+    assert!(!base.copy_begins(Millis(4), &first), "also when it is whole: what waits is being applied");
+    base.caught_up(Millis(4), LEFT);
+    assert!(!base.copy_begins(Millis(4), &first), "all of it is here");
     assert!(base.is_ready());
-    assert!(base.copies(Millis(5), &snapshot(LEFT, 1, 9, 9)));
-    assert!(!base.copies(Millis(6), &snapshot(RIGHT, 2, 9, 9)), "of a parent that it does not have");
+    assert!(base.copy_begins(Millis(5), &snapshot(LEFT, 1, 9, 9)));
+    assert!(!base.copy_begins(Millis(6), &snapshot(RIGHT, 2, 9, 9)), "of a parent that it does not have");
 }
 
 #[test]
 fn it_is_not_ready_while_another_snapshot_is_copied() {
     let (mut base, replicas) = of_one();
-    base.ordered(Millis(0), replicas, false);
+    base.on_order(Millis(0), replicas, false);
     base.take(Millis(1), &snapshot(LEFT, 1, 5, 5));
     assert!(base.is_ready());
     // The parent has not kept what came behind that.
     let second = snapshot(LEFT, 1, 90_000, 90_000);
-    base.copies(Millis(50), &second);
+    base.copy_begins(Millis(50), &second);
     assert!(!base.is_ready());
     base.take(Millis(60), &second);
-    base.is_caught_up(Millis(61), LEFT);
+    base.caught_up(Millis(61), LEFT);
     assert!(base.is_ready());
 }
 
@@ -317,7 +317,7 @@ struct SlowCopy {
 }
 
 impl SlowCopy {
-    fn new(kept: Kept) -> SlowCopy {
+    fn new(kept: Retention) -> SlowCopy {
         let name = (PlacementId(1), Incarnation(1));
         let (settings, stored) = (ReplicaSettings::default(), Stored::default());
         let mut copy = SlowCopy {
@@ -331,7 +331,7 @@ impl SlowCopy {
             is_whole: false,
             part: None,
         };
-        let effects = copy.base.ordered(Millis(0), vec![parent(LEFT, 1, "n1", true)], false);
+        let effects = copy.base.on_order(Millis(0), vec![parent(LEFT, 1, "n1", true)], false);
         copy.carry_out(effects, false);
         copy
     }
@@ -362,10 +362,10 @@ impl SlowCopy {
 
     fn take(&mut self, given: Given, changes: Vec<Change>) {
         let to = given.what.to().index;
-        if let What::Snapshot(_) = given.what {
+        if let GivenExtent::Snapshot(_) = given.what {
             if self.incoming.as_ref().is_none_or(|(known, _)| known.what != given.what) {
                 self.incoming = Some((given, self.rows(to)));
-                self.base.copies(self.now, &given);
+                self.base.copy_begins(self.now, &given);
                 self.aside.clear();
                 self.is_whole = false;
             }
@@ -402,7 +402,7 @@ impl SlowCopy {
             *index = to;
         } else {
             self.is_whole = false;
-            let effects = self.base.is_caught_up(self.now, LEFT);
+            let effects = self.base.caught_up(self.now, LEFT);
             self.carry_out(effects, false);
         }
     }
@@ -421,7 +421,7 @@ proptest! {
         steps in proptest::collection::vec((0u8..8, 0u8..6, any::<u64>()), 0..120),
         bytes in 40usize..2_000,
     ) {
-        let mut copy = SlowCopy::new(Kept { bytes, at_once: 3, ..Kept::default() });
+        let mut copy = SlowCopy::new(Retention { bytes, at_once: 3, ..Retention::default() });
         for (step, key, value) in steps {
             match step {
                 0..3 => copy.write((key, (value % 3 > 0).then_some(value))),
