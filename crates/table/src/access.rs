@@ -159,7 +159,7 @@ impl TableClient {
             };
             let is_begun = refused.refusal == Refusal::Unknown;
             repetition.again_after(refused, Instant::now() >= until)?;
-            sleep(backoff.rest()).await;
+            sleep(backoff.delay()).await;
             if is_begun && !self.budget.spend_before(until).await {
                 return Err(repetition.given_up().into());
             }
@@ -283,7 +283,7 @@ impl TableClient {
             if Instant::now() >= until {
                 return Err(refused.into());
             }
-            sleep(backoff.rest()).await;
+            sleep(backoff.delay()).await;
             admission = self.admit_read(table, key, consistency);
         }
     }

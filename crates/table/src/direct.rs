@@ -1,12 +1,11 @@
-//! Reads that do not wait until their replica is served.
+//! Direct reads: any thread reads the rows of a leader, without the queue of the replica.
 //!
-//! Who serves a replica publishes until when what it has applied may be read as a linearizable read
-//! ([`Replica::reads_until`](partage_service::table::replication::Replica::reads_until)). Before that time is over, the
-//! thread of a connection looks at the rows itself, if they are in memory. Everything else, and whatever is not certain, goes
-//! through the queue of the replica.
+//! The thread that serves a replica publishes until when its applied rows may be read as a linearizable read
+//! ([`Replica::reads_until`](partage_service::table::replication::Replica::reads_until)). Until then the thread of a connection
+//! reads the rows itself, if they are in memory. Every other read goes through the queue of the replica.
 //!
-//! A time is published after the entries are applied that the event which allows it has committed, and is taken back before
-//! anything is done by which another replica may lead.
+//! The serving thread publishes a time after it has applied the entries of the same event, and withdraws it before it does
+//! anything by which another replica may lead.
 //!
 //! Why such a read is linearizable: take the moment at which the reader sees the published time, or, if the replica has begun to
 //! lead only after the reader looked at the clock, the moment at which it has begun. The read is under way then, no other replica
@@ -27,7 +26,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// What the clock of a shard shows at most, in milliseconds of Unix time: moved on before an entry is applied.
 pub(crate) type ClockBound = Arc<AtomicU64>;
 
-/// What who serves a replica publishes for readers.
+/// What the thread that serves a replica publishes for readers.
 #[derive(Default)]
 pub(crate) struct DirectReads {
     /// By the clock of the node; 0: nothing is read so.

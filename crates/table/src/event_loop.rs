@@ -1,4 +1,4 @@
-//! The threads of the replicas: each serves those that something waits for, and those whose time has come.
+//! The threads of the replicas: each serves replicas whose queues have something, and those whose timers have fired.
 //!
 //! Calls of the engine block, and a machine must see its events one by one; so replicas are not tasks of tokio, which would
 //! hold up its threads, but are spread over a few threads of the node. A node has thousands of replicas, so a thread for each is
@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What a queue is served by.
+/// What a queue belongs to.
 pub(crate) enum Local {
     /// A replica that takes part in the replication of its shard.
     Replica(Box<LocalReplica>),
-    /// A child's that takes its base.
+    /// A child's replica that takes its base.
     Base(Box<LocalBase>),
 }
 
@@ -33,7 +33,7 @@ impl Local {
                 if replica.serve(waiting) {
                     return Some(Local::Replica(replica));
                 }
-                replica.let_go();
+                replica.release();
                 None
             }
             Local::Base(base) => base.serve(waiting),
@@ -64,9 +64,9 @@ impl Local {
     }
 }
 
-/// Serves a replica that its queue has given. Nothing here keeps what the threads of a node share beyond the turn: the thread of
-/// the log, which would be joined with it, serves replicas too. After a panic the replica is gone, and with it all that waits;
-/// and the node acknowledges nothing any more.
+/// Serves a replica taken from its queue. It keeps no reference to `Shared` beyond the turn: the thread of the log serves
+/// replicas too, and could not join itself. After a panic the replica and all that waits are gone, and the node acknowledges
+/// nothing any more.
 pub(crate) fn serve(queue: &Arc<ReplicaQueue>, replica: Local, waiting: Waiting) -> AfterServing {
     let registry = Arc::clone(replica.registry());
     match catch_unwind(AssertUnwindSafe(|| replica.serve(waiting))) {

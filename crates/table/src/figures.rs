@@ -1,28 +1,28 @@
-//! What is counted of one replica, and how it stands, for metrics: kept beside its queue, so that nothing waits for its thread.
+//! The figures of one replica for metrics, kept beside its queue, so that no caller waits for its thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// How a replica stands, as its thread has said last.
+/// The figures that the thread of a replica published last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Standing {
+pub(crate) struct ReplicaFigures {
     /// Whether it leads and serves.
     pub(crate) leads: bool,
     /// How many replicas the in-sync set of its shard has.
     pub(crate) in_sync: usize,
     /// How old what is applied may be, in milliseconds: 0 at a leader, none if it is not known.
     pub(crate) lag_ms: Option<u64>,
-    /// What it has taken of its leader's log, or of a snapshot: it changes while the replica gets on.
-    pub(crate) taken: Taken,
+    /// How far it has loaded: changes while the replica makes progress.
+    pub(crate) taken: LoadProgress,
     /// Bytes of log that it keeps.
     pub(crate) log_bytes: u64,
     /// Bytes of its files, and of its rows in memory.
     pub(crate) store_bytes: u64,
 }
 
-/// How far a follower has got.
+/// How much a follower has taken of its leader's log, or of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Taken {
+pub(crate) struct LoadProgress {
     /// The index of the last entry of its log.
     pub(crate) end: u64,
     /// Chunks of the snapshot that comes, as far as they are stored.
@@ -34,7 +34,7 @@ pub(crate) struct Taken {
 pub(crate) struct Figures {
     requests: AtomicU64,
     steps: AtomicU64,
-    standing: Mutex<Standing>,
+    latest: Mutex<ReplicaFigures>,
 }
 
 impl Figures {
@@ -53,18 +53,18 @@ impl Figures {
         self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many steps a child's replica has taken, to tell whether it gets on.
+    /// How many steps a child's replica has taken, which shows whether it makes progress.
     pub(crate) fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// The replica's thread says how the replica stands.
-    pub(crate) fn set(&self, standing: Standing) {
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    /// The replica's thread publishes its figures.
+    pub(crate) fn set(&self, figures: ReplicaFigures) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = figures;
     }
 
-    /// How it stood when its thread said so last.
-    pub(crate) fn standing(&self) -> Standing {
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The figures that the replica's thread published last.
+    pub(crate) fn latest(&self) -> ReplicaFigures {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

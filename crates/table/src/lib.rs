@@ -1,7 +1,7 @@
 //! Tables: the driver that hosts their replicas on one node, and the service and listeners around it.
 //!
-//! `core` decides what the replicas of a shard do (`replication`), and what an entry does to rows (`rows`). This crate does it:
-//! on one log for all replicas of the node, on one store for each replica, and on real time.
+//! `crates/service` decides what the replicas of a shard do (`table/replication`), and what an entry does to rows (`table/rows`).
+//! This crate carries it out: with one log for all replicas of the node, one store for each replica, and real time.
 //!
 //! ```text
 //!   worker ── orders ──►╭──────────── Node ────────────╮── notices ──► worker
@@ -13,7 +13,7 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | how it is a service of a worker: orders in, reports out, what is known of stored replicas | `service/mod.rs` |
+//! | how a worker uses the node: orders in, reports out, what is known of stored replicas | `service/mod.rs` |
 //! | what HTTP clients ask | `http/mod.rs` |
 //! | what gRPC clients ask | `grpc/mod.rs` |
 //! | which errors clients get, through HTTP and gRPC | `table_error.rs` |
@@ -22,7 +22,7 @@
 //! | how often writes that may have been carried out are sent again | `retry_budget.rs` |
 //! | how several rows are asked for at once | `bulk/mod.rs` |
 //! | the node as a whole | `server.rs` |
-//! | what the owner of the driver calls, and what it hears | `node/mod.rs`, `owner.rs` |
+//! | what the service calls, and which notices it gets | `node/mod.rs`, `notice.rs` |
 //! | what is found at a start | `node/recovery.rs`, `node/folders.rs` |
 //! | which thread does what | `queue/mod.rs`, `event_loop.rs`, `pool.rs`; the log has its own |
 //! | what waits for a replica, and which bound that has | `queue/`, `limits.rs` |
@@ -44,13 +44,13 @@
 //!
 //! - A write that was answered with an outcome is on the disks of all in-sync replicas, and applied here.
 //! - An error of a write says whether it is certain that nothing was done ([`WriteError::is_definite`]).
-//! - If the disk of the log fails, each replica stops at its next event, and nothing that was not on disk before is acknowledged.
+//! - If the disk of the log fails, each replica stops at its next event, and acknowledges nothing that was not on disk before.
 //! - If the store of one replica fails or is damaged, the others go on.
 //!
 //! # What was not done
 //!
-//! - What is left of the stores of merged shards is joined while requests wait; what a child took is taken anew after a restart.
-//! - A stored replica that its owner neither opens nor drops keeps entries in the log that are not known to be committed
+//! - The rest of the stores of merged shards is joined while requests wait; a restarted child takes its base anew.
+//! - A stored replica that the service neither opens nor drops keeps entries in the log that are not known to be committed
 //!   ([`Notice::HoldsLog`]).
 //! - Entries of the log that a follower lacks are sent as fast as it stores them: they are not paced as copies of rows are.
 //! - Stores are flushed by their size, or when the log wants room; nothing looks at the memory of all together.
@@ -73,7 +73,7 @@ mod json;
 pub mod limits;
 mod network;
 mod node;
-mod owner;
+mod notice;
 mod pacing;
 mod pool;
 mod queue;
@@ -95,7 +95,7 @@ mod transport;
 pub use error::{OpenError, ReadError, ReplicaError, WriteError};
 pub use network::{NetworkTransport, PacketService, PacketSink, ReceiveCounts, SendCounts};
 pub use node::{Identity, Node, ReadAnswer, StoredReplica};
-pub use owner::{Notice, Owner};
+pub use notice::{Notice, NoticeSink};
 pub use pacing::CopyCounts;
 pub use partage_service::table::copy::pacing::{
     LEAST_BYTES_PER_S as LEAST_COPY_BYTES_PER_S, Settings as CopySettings,

@@ -28,8 +28,8 @@ pub const WRITE_BYTES_WAITING: usize = 16 << 20;
 /// Reads that may wait for one replica; beyond that they are refused.
 pub const READS_WAITING: usize = 4_096;
 
-/// A child's replica whose parts could not be stored begins again after so long.
-pub const BASE_REST_MS: u64 = 1_000;
+/// How long a child's replica waits after a store failed before it takes its base anew.
+pub const BASE_RETRY_MS: u64 = 1_000;
 
 /// Chunks of a parent's store that are read for one chunk of a child's at most: of a parent of which a child has little, most
 /// rows are not for it.
@@ -55,7 +55,7 @@ pub const SLOW_ENTRY: Duration = Duration::from_micros(20);
 /// A replica that waited so for its disk ([`SLOW_APPLY`]) is served by its own thread for so long, in milliseconds.
 pub const SLOW_MS: u64 = 1_000;
 
-/// Commands of the owner that may wait for one replica: it gives few, and waits for most.
+/// Commands of the service that may wait for one replica: it gives few, and waits for most.
 pub const COMMANDS_WAITING: usize = 16;
 
 /// Outcomes that are kept beyond those of the writes that may be in flight: of first entries of an epoch.
@@ -121,8 +121,8 @@ pub const BASE_FLUSH_BYTES: usize = 4 << 20;
 /// Bytes of outcomes that are joined in memory when the parents have closed; beyond that all is joined then.
 pub const JOIN_REST_BYTES: usize = 32 << 20;
 
-/// How often a replica says how it stands, for metrics.
-pub const STANDING_MS: u64 = 1_000;
+/// How often a replica publishes its figures for metrics.
+pub const FIGURES_MS: u64 = 1_000;
 
 /// Replicas of which the metrics of a node tell each by itself: those with the most requests.
 pub const BUSIEST: usize = 20;
@@ -385,8 +385,8 @@ pub const FEED_NODE_WAIT: Duration = Duration::from_secs(5);
 /// does not wait.
 pub const FEED_READ_ON: Duration = Duration::from_secs(1);
 
-/// How long a node that waits for changes rests when there are some, before it reads them: a burst is read as one.
-pub const FEED_REST: Duration = Duration::from_millis(5);
+/// How long a node that waits for changes delays reading them when some have come: a burst is read as one.
+pub const FEED_BURST_DELAY: Duration = Duration::from_millis(5);
 
 /// How long a page that has changes waits for the answers of other nodes.
 pub const FEED_GRACE: Duration = Duration::from_millis(50);

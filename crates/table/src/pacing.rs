@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Where rows are copied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Copied {
+pub(crate) enum CopyDirection {
     /// To another replica, of this node or another one.
     Out,
     /// Rows of a replica of another node are copied into one of this node.
@@ -25,14 +25,14 @@ pub(crate) enum Copied {
 
 /// A step of a copy that a task has done.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Worked {
+pub(crate) struct FinishedStep {
     /// When it began, in microseconds of the clock of the node.
     pub(crate) began_us: u64,
     /// Bytes that it has read or stored.
     pub(crate) bytes: usize,
     /// Bytes of rows that it has sent or taken.
     pub(crate) rows: usize,
-    pub(crate) copied: Copied,
+    pub(crate) copied: CopyDirection,
     pub(crate) urgency: Urgency,
 }
 
@@ -87,23 +87,23 @@ impl CopyPacing {
         self.logged.store(now.0 + 1, Ordering::Relaxed);
     }
 
-    /// The clock, for [`Worked::began_us`].
+    /// The clock, for [`FinishedStep::began_us`].
     pub(crate) fn now_us(&self) -> u64 {
         self.clock.micros()
     }
 
     /// A step is done: from when on the copy may have the next one done, which may have passed.
-    pub(crate) fn done(&self, worked: Worked) -> Millis {
-        let Worked { began_us, bytes, rows, copied, urgency } = worked;
+    pub(crate) fn done(&self, worked: FinishedStep) -> Millis {
+        let FinishedStep { began_us, bytes, rows, copied, urgency } = worked;
         let (now_us, rows) = (self.clock.micros(), rows as u64);
-        let limited = if copied == Copied::Within { 0 } else { rows };
+        let limited = if copied == CopyDirection::Within { 0 } else { rows };
         let step = PacedStep { bytes: bytes as u64, limited, worked_us: now_us.saturating_sub(began_us) };
         let load = self.load(Millis(now_us / 1_000), urgency);
         let next_us = self.pacer.lock().unwrap_or_else(PoisonError::into_inner).done(began_us, step, load);
         let counter = match copied {
-            Copied::Out => Some(&self.bytes_out),
-            Copied::In => Some(&self.bytes_in),
-            Copied::Within => None,
+            CopyDirection::Out => Some(&self.bytes_out),
+            CopyDirection::In => Some(&self.bytes_in),
+            CopyDirection::Within => None,
         };
         if let Some(counter) = counter {
             counter.fetch_add(rows, Ordering::Relaxed);
@@ -154,10 +154,10 @@ impl CopyPacing {
 mod tests {
     use super::*;
 
-    fn worked(pacing: &CopyPacing, copied: Copied, urgency: Urgency) -> Millis {
+    fn worked(pacing: &CopyPacing, copied: CopyDirection, urgency: Urgency) -> Millis {
         let now = pacing.now_us();
         let began_us = now.saturating_sub(20_000);
-        pacing.done(Worked { began_us, bytes: 1 << 20, rows: 1 << 20, copied, urgency })
+        pacing.done(FinishedStep { began_us, bytes: 1 << 20, rows: 1 << 20, copied, urgency })
     }
 
     /// The limit of this lets a MiB pass in a microsecond, and its floor is none.
@@ -174,12 +174,12 @@ mod tests {
     #[test]
     fn a_copy_gives_way_while_entries_are_logged_and_not_otherwise() {
         let pacing = without_limit();
-        let until = worked(&pacing, Copied::Out, Urgency::GivesWay);
+        let until = worked(&pacing, CopyDirection::Out, Urgency::GivesWay);
         assert!(until.0 * 1_000 <= pacing.now_us() + 1_000, "nobody writes");
         assert_eq!(pacing.counts().waits, 0);
         pacing.entries_are_logged(Millis(pacing.clock.now().0 + 60_000));
         let before = pacing.now_us();
-        let until = worked(&pacing, Copied::Out, Urgency::GivesWay);
+        let until = worked(&pacing, CopyDirection::Out, Urgency::GivesWay);
         assert!(until.0 * 1_000 >= before + 60_000, "20 ms of 80 are worked");
         let counts = pacing.counts();
         assert_eq!((counts.waits, counts.bytes_out, counts.bytes_in), (1, 2 << 20, 0));
@@ -190,7 +190,7 @@ mod tests {
     fn a_copy_that_is_pressed_does_not_give_way() {
         let pacing = without_limit();
         pacing.entries_are_logged(Millis(pacing.clock.now().0 + 60_000));
-        let until = worked(&pacing, Copied::In, Urgency::Pressed);
+        let until = worked(&pacing, CopyDirection::In, Urgency::Pressed);
         assert!(until.0 * 1_000 <= pacing.now_us() + 1_000);
         assert_eq!(pacing.counts(), CopyCounts { bytes_in: 1 << 20, ..CopyCounts::default() });
     }
@@ -201,13 +201,15 @@ mod tests {
         let pacing = CopyPacing::new(Clock::start(), settings);
         let began_us = pacing.now_us();
         let urgency = Urgency::GivesWay;
-        let worked = Worked { began_us, bytes: 1 << 20, rows: 1 << 20, copied: Copied::Out, urgency };
+        let worked =
+            FinishedStep { began_us, bytes: 1 << 20, rows: 1 << 20, copied: CopyDirection::Out, urgency };
         let out = pacing.done(worked);
         assert!(out.0 * 1_000 >= began_us + 250_000, "a quarter of a second of 4 MiB/s");
-        let within = pacing.done(Worked { copied: Copied::Within, ..worked });
+        let within = pacing.done(FinishedStep { copied: CopyDirection::Within, ..worked });
         assert_eq!(within, out, "the same rows");
-        assert!(pacing.done(Worked { copied: Copied::In, ..worked }).0 >= out.0 + 250);
-        let urgent = pacing.done(Worked { copied: Copied::In, urgency: Urgency::Urgent, ..worked });
+        assert!(pacing.done(FinishedStep { copied: CopyDirection::In, ..worked }).0 >= out.0 + 250);
+        let urgent =
+            pacing.done(FinishedStep { copied: CopyDirection::In, urgency: Urgency::Urgent, ..worked });
         assert!(urgent.0 * 1_000 <= pacing.now_us() + 1_000, "clients would have to wait for it");
     }
 }

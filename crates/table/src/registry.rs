@@ -1,8 +1,8 @@
-//! Which replicas are on a node, and what the thread of the log tells them.
+//! The replicas of a node, and what the thread of the log tells them.
 
 use crate::error::WriteError;
 use crate::limits::REPLICAS_SERVED_BY_LOG;
-use crate::owner::{Notice, Owner};
+use crate::notice::{Notice, NoticeSink};
 use crate::queue::{Claim, ReplicaQueue, Waiting};
 use crate::settings::ReplicaSettings;
 use partage_core::node::exchange::ReplicaKey;
@@ -20,7 +20,7 @@ pub(crate) struct ClosedReplica {
     pub(crate) settings: Option<ReplicaSettings>,
 }
 
-/// How a replica is there.
+/// The state of a replica on its node.
 #[derive(Debug)]
 pub(crate) enum Presence {
     /// The replica is on disk, and not open.
@@ -30,15 +30,15 @@ pub(crate) enum Presence {
     /// It is being opened, closed or dropped.
     Changing,
     Open,
-    /// It is a child's, and takes its base: nothing of it counts yet.
+    /// A child's replica that takes its base: it is no replica of its shard yet.
     Base,
 }
 
-/// The number of the record by which the log forgets a replica: beyond all that its machine gives. A note of what is committed
-/// may be synced after the replica is closed, and is not that record.
+/// The number of the record by which the log forgets a replica: beyond all numbers of its machine, since a late note of what is
+/// committed may still be synced after the replica is closed.
 pub(crate) const FORGET: u64 = u64::MAX;
 
-/// What is to be done when a replica is forgotten by the log.
+/// Called when the log has forgotten a replica.
 type Forgotten = Box<dyn FnOnce() + Send>;
 
 /// Flushes the rows of a replica that is not open, later.
@@ -69,10 +69,10 @@ impl Full {
 pub(crate) struct Registry {
     queues: RwLock<BTreeMap<ReplicaKey, Arc<ReplicaQueue>>>,
     presences: Mutex<BTreeMap<ReplicaKey, Presence>>,
-    /// Replicas whose records the log's queue had no room for: each at most once for each time that it was told to try.
+    /// Replicas whose records did not fit into the log's queue, each once: they try again when it has room.
     waiting_for_room: Mutex<Vec<Arc<ReplicaQueue>>>,
     forgotten: Mutex<BTreeMap<ReplicaKey, Forgotten>>,
-    /// Replicas that are not open, and have entries in the log which keep it longer than it should be.
+    /// Closed replicas whose entries keep the log too long.
     holding: Mutex<BTreeSet<ReplicaKey>>,
     flush_closed: OnceLock<FlushClosed>,
     full: Mutex<Full>,
@@ -81,7 +81,7 @@ pub(crate) struct Registry {
     /// The disk has stored nothing for so long that writes are refused ([`crate::limits::LOG_STALL_REFUSES`]).
     refuses_as_stalled: AtomicBool,
     ended: OnceLock<String>,
-    owner: Arc<dyn Owner>,
+    notices: Arc<dyn NoticeSink>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -89,7 +89,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Registry {
-    pub(crate) fn new(presences: BTreeMap<ReplicaKey, Presence>, owner: Arc<dyn Owner>) -> Registry {
+    pub(crate) fn new(presences: BTreeMap<ReplicaKey, Presence>, notices: Arc<dyn NoticeSink>) -> Registry {
         Registry {
             queues: RwLock::default(),
             presences: Mutex::new(presences),
@@ -101,12 +101,12 @@ impl Registry {
             is_full: AtomicBool::new(false),
             refuses_as_stalled: AtomicBool::new(false),
             ended: OnceLock::new(),
-            owner,
+            notices,
         }
     }
 
     pub(crate) fn tell(&self, notice: Notice) {
-        self.owner.hears(notice);
+        self.notices.notify(notice);
     }
 
     pub(crate) fn presences(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, Presence>> {
@@ -142,7 +142,7 @@ impl Registry {
         let added = self.queue(&key).and_then(|queue| queue.add(|waiting| waiting.holds_log = true));
         if added.is_none() {
             lock(&self.holding).insert(key.clone());
-            // It may have been opened meanwhile, and have looked before it was noted.
+            // It may have been opened meanwhile, and have looked here before this was noted.
             if let Some(queue) = self.queue(&key)
                 && queue.add(|waiting| waiting.holds_log = true).is_some()
             {
@@ -153,7 +153,7 @@ impl Registry {
         }
     }
 
-    /// The log waits no longer for a replica that is not open; says whether it did.
+    /// The log waits no longer for a closed replica; returns whether it did.
     pub(crate) fn holds_no_more(&self, key: &ReplicaKey) -> bool {
         lock(&self.holding).remove(key)
     }
@@ -240,7 +240,7 @@ impl Registry {
         if self.is_full.swap(is_full, Ordering::AcqRel) == is_full {
             return;
         }
-        // Under the lock, so that the owner hears of changes in their order.
+        // Under the lock, so that the service gets the notices in their order.
         self.tell(if is_full { Notice::DiskIsFull(why.to_owned()) } else { Notice::DiskHasRoom });
     }
 
@@ -259,7 +259,7 @@ impl Registry {
         self.ended.get().map(String::as_str)
     }
 
-    /// Nothing is acknowledged any more: each replica stops at its next event.
+    /// The log has failed, so the node acknowledges nothing any more: each replica stops at its next event.
     pub(crate) fn end(&self, why: String) {
         if self.ended.set(why.clone()).is_ok() {
             self.queues().iter().for_each(ReplicaQueue::wake);
@@ -268,8 +268,8 @@ impl Registry {
         }
     }
 
-    /// What the thread of the log says. Nothing here waits, but that a replica which is served here may read rows that are not in
-    /// memory.
+    /// Handles a report of the thread of the log, on that thread. Only a replica that is served here may wait, for rows that are
+    /// not in memory.
     pub(crate) fn hear(&self, report: Report) {
         match report {
             Report::Synced(synced) => {
@@ -289,7 +289,7 @@ impl Registry {
             }
             Report::Full(error) => {
                 self.change_full(&error.to_string(), |full| full.log = true);
-                // What is flushed and trimmed gives room back as soon as the log can write again.
+                // Flushing and trimming frees room as soon as the log can write again.
                 for queue in self.queues() {
                     queue.add(|waiting| waiting.holds_log = true);
                 }

@@ -1,4 +1,4 @@
-//! What replicas send to each other, and how it gets there: by whatever the owner of the node gives.
+//! What replicas send to each other, and the trait by which a node sends it to other nodes.
 
 use crate::limits::ROW_AROUND_BYTES;
 use bytes::Bytes;

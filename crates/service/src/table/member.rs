@@ -1,8 +1,7 @@
-//! A replica of a table as a member of the cluster: what its replication takes from the coordinator's orders, and what the worker
-//! reports of it.
+//! A replica of a table in the cluster: how the coordinator's orders become orders of replication, and what the worker reports.
 //!
-//! The driver hands in every order that it hears ([`order`]), and reports ([`Reporter::report`]) whenever something in that
-//! has changed. It needs no answer to a wish: a later configuration is one.
+//! The driver hands in every order ([`order`]), and reports whenever [`Reporter::report`] has changed. The answer to a wish is an
+//! order of a later configuration.
 
 use super::replication::{Order, Peer, Settings, Status, Wish};
 use super::split::Parent;
@@ -13,7 +12,7 @@ use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::Role;
 use partage_core::node::exchange::{self, ReplicationReport};
 
-/// An order as the replication of its replica takes it, in the process `incarnation` of `node`. None where no replica leads.
+/// The order for the replication of its replica, in the process `incarnation` of `node`. None where no replica leads.
 pub fn order(order: &exchange::Order, node: &NodeId, incarnation: Incarnation) -> Option<Order> {
     let me = order.replica.placement;
     let others = || order.peers.iter().filter(|peer| peer.shard == order.replica.shard);
@@ -23,7 +22,7 @@ pub fn order(order: &exchange::Order, node: &NodeId, incarnation: Incarnation) -
             others().find(|peer| peer.role == Role::Leader).map(|peer| peer.placement)
         }
     };
-    // The leader sends a read replica what it sends to all, waits for nothing of it, and never asks it into the set.
+    // The leader sends entries to a read replica, but never waits for it nor asks it into the set.
     let may_join = |role: Role, state: ReplicaState| role != Role::ReadReplica && state.is_staying();
     let own =
         Peer { placement: me, node: node.clone(), incarnation, may_join: may_join(order.role, order.state) };
@@ -45,8 +44,8 @@ pub fn order(order: &exchange::Order, node: &NodeId, incarnation: Incarnation) -
     })
 }
 
-/// Whether the shard was split or merged, and the replica is to be open until its children have all: its leader, which is the
-/// closer, is in `Unload`. What is moved away has a leader elsewhere, in `Live`.
+/// Whether the shard was split or merged, so that the replica stays open until its children have all: its leader, the closer, is
+/// in `Unload`. A replica that moves away has a leader elsewhere, in `Live`.
 pub fn closes(order: &exchange::Order) -> bool {
     let own = (order.replica.shard, order.role, order.state);
     let peers = order.peers.iter().map(|peer| (peer.shard, peer.role, peer.state));
@@ -54,26 +53,25 @@ pub fn closes(order: &exchange::Order) -> bool {
     order.state == ReplicaState::Unload && std::iter::once(own).chain(peers).any(|one| one == closer)
 }
 
-/// Whether the shard is a child that prepares: its parents serve, and it has had no in-sync set yet.
+/// Whether the shard is a child that forms: its parents serve, and it has had no in-sync set yet.
 pub fn forms(order: &exchange::Order) -> bool {
     order.state == ReplicaState::Load
         && order.configuration == Configuration(0)
         && order.peers.iter().any(|peer| peer.shard != order.replica.shard)
 }
 
-/// Whether a replica that lacks what its shard's parents had takes that: its shard prepares, or it is in sync by what its parents
-/// have. One of which neither is so begins empty, and its leader fills it.
+/// Whether a replica without a base takes one: its shard forms, or it is in the in-sync set. Any other begins empty, and its
+/// leader fills it.
 pub fn takes_base(order: &exchange::Order) -> bool {
     forms(order) || order.in_sync
 }
 
-/// Whether the shard serves without a child's replica that is still taking its base: the leader has all of it, and fills the
-/// replica.
+/// Whether the shard already serves without this replica, which still takes its base: the leader fills it instead.
 pub fn is_late(order: &exchange::Order) -> bool {
     order.state.is_staying() && !takes_base(order)
 }
 
-/// The members of the shards that a child was split or merged from, from which it may take its base.
+/// The replicas of a child's parents, from which it may take its base.
 pub fn parents(order: &exchange::Order) -> Vec<Parent> {
     let others =
         order.peers.iter().filter(|peer| peer.shard != order.replica.shard && peer.role != Role::ReadReplica);
@@ -87,7 +85,7 @@ pub fn parents(order: &exchange::Order) -> Vec<Parent> {
     others.map(parent).collect()
 }
 
-/// What a replica has to say to the coordinator.
+/// Collects the reports of a replica to the coordinator.
 #[derive(Debug, Clone, Default)]
 pub struct Reporter {
     wish: Option<Wish>,
@@ -96,7 +94,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// The replica, which leads, wishes for another in-sync set.
+    /// The replica leads, and wishes for another in-sync set.
     pub fn wishes(&mut self, wish: Wish) {
         self.wish = Some(wish);
     }
@@ -106,8 +104,8 @@ impl Reporter {
         self.silent = Some((epoch, now));
     }
 
-    /// What the worker is to report now. A wish is dropped when there is a later configuration, a silence when the replica
-    /// has not spoken of it again.
+    /// What the worker reports now. Drops a wish when there is a later configuration, and a silence that the replica has not
+    /// repeated.
     pub fn report(&mut self, now: Millis, status: &Status, settings: &Settings) -> ReplicationReport {
         self.wish = self.wish.take().filter(|wish| {
             wish.configuration == status.configuration && status.leads.is_none_or(|leads| leads == wish.epoch)

@@ -17,7 +17,7 @@ use super::spool::{Spool, Spooled};
 use super::{BaseWork, LocalBase, State};
 use crate::limits::{BASE_FLUSH_BYTES, JOIN_GROUP_BYTES};
 use crate::node::{Shared, folders};
-use crate::pacing::{Copied, Worked};
+use crate::pacing::{CopyDirection, FinishedStep};
 use crate::rows::RowsError;
 use crate::transport::{ParentGiven, change_bytes};
 use partage_core::base::id::ShardId;
@@ -38,7 +38,7 @@ pub(super) struct Aside {
     /// The snapshot is here: what waits is applied to it.
     is_whole: bool,
     /// Nothing is applied before.
-    rests_until: Millis,
+    next_step_at: Millis,
 }
 
 /// What a task has done.
@@ -74,8 +74,8 @@ impl LocalBase {
         let aside = self.asides.entry(parent).or_insert_with(|| {
             let generation = *next_generation;
             *next_generation += 1;
-            let (spool, pending, rests_until) = (None, None, Millis(0));
-            Aside { generation, spool, is_busy: false, pending, is_whole: false, rests_until }
+            let (spool, pending, next_step_at) = (None, None, Millis(0));
+            Aside { generation, spool, is_busy: false, pending, is_whole: false, next_step_at }
         });
         if aside.is_busy {
             aside.pending = Some(given);
@@ -143,8 +143,8 @@ impl LocalBase {
                 }
                 self.carry_out(effects);
             }
-            AsideStep::Applied(index, rests_until) => {
-                aside.rests_until = rests_until;
+            AsideStep::Applied(index, next_step_at) => {
+                aside.next_step_at = next_step_at;
                 if let Some(part) = self.parts.get_mut(&parent) {
                     part.at = index;
                 }
@@ -158,14 +158,14 @@ impl LocalBase {
     /// When something that waits is to be applied.
     pub(super) fn asides_wake_at(&self) -> Millis {
         let due = self.asides.values().filter(|aside| aside.is_due());
-        due.map(|aside| aside.rests_until).min().unwrap_or(Millis::NEVER)
+        due.map(|aside| aside.next_step_at).min().unwrap_or(Millis::NEVER)
     }
 
     /// Applies some of what waits where the snapshot is whole, or finds that all is applied.
     pub(super) fn tend_asides(&mut self, now: Millis) {
         let due = self.asides.iter().filter(|(_, aside)| aside.is_due());
         let due: Vec<(ShardId, bool)> = due
-            .filter(|(_, aside)| aside.is_empty() || now >= aside.rests_until)
+            .filter(|(_, aside)| aside.is_empty() || now >= aside.next_step_at)
             .map(|(parent, aside)| (*parent, aside.is_empty()))
             .collect();
         for (parent, is_empty) in due {
@@ -241,6 +241,6 @@ fn apply_some(
         // A failure shows at the next flush.
         let _ = store.compact();
     }
-    let (rows, copied) = (0, Copied::Within);
-    Ok((index, shared.pacing.done(Worked { began_us, bytes, rows, copied, urgency })))
+    let (rows, copied) = (0, CopyDirection::Within);
+    Ok((index, shared.pacing.done(FinishedStep { began_us, bytes, rows, copied, urgency })))
 }

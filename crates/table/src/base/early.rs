@@ -18,7 +18,7 @@ use crate::limits::{
     BASE_FLUSH_BYTES, JOIN_COPY_BYTES, JOIN_GROUP_BYTES, JOIN_PENDING_BYTES, JOIN_STEP_BYTES,
 };
 use crate::node::{Shared, folders};
-use crate::pacing::{Copied, Worked};
+use crate::pacing::{CopyDirection, FinishedStep};
 use crate::rows::RowsError;
 use crate::transport::{StoredChange, change_bytes};
 use bytes::Bytes;
@@ -223,8 +223,8 @@ impl LocalBase {
                 let Some(bytes) = copy.step(JOIN_COPY_BYTES)? else {
                     return Ok(CopyStep::Whole(copy.end()?));
                 };
-                let (rows, copied) = (0, Copied::Within);
-                let until = shared.pacing.done(Worked { began_us, bytes, rows, copied, urgency });
+                let (rows, copied) = (0, CopyDirection::Within);
+                let until = shared.pacing.done(FinishedStep { began_us, bytes, rows, copied, urgency });
                 Ok(CopyStep::More(copy, until))
             };
             let result = step();

@@ -1,4 +1,5 @@
-//! The replica of a child, of a split or a merge, that has not all of what its parents had: it takes that, and becomes a replica.
+//! A child's replica, of a split or a merge, that takes its base: the data of its parents. Then it becomes a replica of its
+//! shard.
 //!
 //! ```text
 //!  order ─► Base (core) ── ask ──► replicas of the parents, on this node or another
@@ -8,13 +9,12 @@
 //!  all of it, and the parents' logs have ended ──► one store ──► a record in the log ──► LocalReplica
 //! ```
 //!
-//! What one parent has given is a store of its own (`parts.rs`), and that of an only parent becomes the replica's. Those of
-//! several are joined (`joining.rs`); most of that is done before the parents close (`early.rs`). What a parent changes while its
-//! snapshot is copied waits in a file (`aside.rs`), so that the copy may take its time ([`crate::pacing`]).
+//! The data of each parent is a store of its own (`parts.rs`). After a split, that store becomes the replica's; after a merge the
+//! stores are joined (`joining.rs`), most of it before the parents close (`early.rs`). Changes during the copy of a snapshot wait
+//! in a file (`aside.rs`), so that the copy may take its time ([`crate::pacing`]).
 //!
-//! The replica counts from the moment at which the log has its first record, which says where its log begins; the rows are on
-//! disk before. What a crash leaves before that is removed by the next start, like anything that the log does not know, and the
-//! replica begins anew.
+//! The replica exists once the log has its first record, which says where its log begins; the rows are on disk before that. After
+//! an earlier crash the next start removes the folders, like all that the log does not know, and the replica begins anew.
 
 mod aside;
 mod early;
@@ -23,7 +23,7 @@ mod parts;
 mod spool;
 
 use crate::event_loop::Local;
-use crate::limits::BASE_REST_MS;
+use crate::limits::BASE_RETRY_MS;
 use crate::node::{OpenedRows, Shared, folders, open_rows};
 use crate::queue::{Command, ReplicaQueue, Waiting};
 use crate::registry::{Presence, Registry};
@@ -78,12 +78,12 @@ pub(crate) enum BaseWork {
     Emptied { generation: u64, result: Result<StoredRows<TreeStore>, String> },
 }
 
-/// What the replica is about.
+/// The state of a child's replica.
 enum State {
     Taking,
-    /// Nothing is asked for until then: a store has failed.
-    Resting(Millis),
-    /// All is there, and is being stored for a log that begins behind that position.
+    /// A store has failed: the base begins anew then.
+    Retrying(Millis),
+    /// The base is whole, and is being stored for a log that begins behind that position.
     Storing(LogPosition),
     /// It is stored, and the record waits for the log.
     Logging(LogPosition, u64, Box<StoredRows<TreeStore>>),
@@ -147,7 +147,7 @@ impl LocalBase {
         }
     }
 
-    /// Serves what waits. None: it is closed.
+    /// Handles what waits in the queue. None: it is closed.
     pub(crate) fn serve(mut self: Box<Self>, mut waiting: Waiting) -> Option<Local> {
         if self.shared.registry.ended().is_some() {
             refuse_closed(waiting);
@@ -188,7 +188,7 @@ impl LocalBase {
         }
         let refused = waiting.refused.take();
         self.hear_parents_applied(std::mem::take(&mut waiting.parents_applied));
-        std::mem::take(&mut waiting.commands).into_iter().for_each(|command| self.obey(command));
+        std::mem::take(&mut waiting.commands).into_iter().for_each(|command| self.run_command(command));
         refuse_closed(waiting);
         if let Some(why) = refused {
             self.begin_anew(&format!("the log refuses its first record: {why}"));
@@ -206,7 +206,7 @@ impl LocalBase {
     /// When to serve it at the latest.
     pub(crate) fn wake_at(&self) -> Millis {
         match self.state {
-            State::Resting(until) => until,
+            State::Retrying(until) => until,
             State::Taking => {
                 let copies = self.acknowledges_at().min(self.copies_at()).min(self.asides_wake_at());
                 self.base.wake_at().min(copies)
@@ -236,7 +236,7 @@ impl LocalBase {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn run_command(&mut self, command: Command) {
         match command {
             Command::WhenReady(answer) => {
                 self.when_ready.retain(|other| !other.is_closed());
@@ -249,7 +249,7 @@ impl LocalBase {
             Command::Close(answer) => drop(self.closing.get_or_insert(answer)),
             // It has none of these: the answers are dropped.
             Command::Status(_)
-            | Command::Standing(_)
+            | Command::Figures(_)
             | Command::Size(_)
             | Command::Median(_)
             | Command::WhenFresh(_) => {}
@@ -286,10 +286,10 @@ impl LocalBase {
         self.shared.deliver(&peer.node, &key, self.queue.key.placement, packet);
     }
 
-    /// What it is time for. None: it is closed.
+    /// Does what is due. None: it is closed.
     fn tend(mut self: Box<Self>) -> Option<Local> {
         let now = self.shared.clock.now();
-        if let State::Resting(until) = self.state
+        if let State::Retrying(until) = self.state
             && now >= until
         {
             self.state = State::Taking;
@@ -313,9 +313,9 @@ impl LocalBase {
         if self.is_logged && matches!(self.state, State::Logging(..)) {
             return self.becomes_replica();
         }
-        let is_between = matches!(self.state, State::Taking | State::Resting(_)) && self.tasks == 0;
+        let is_between = matches!(self.state, State::Taking | State::Retrying(_)) && self.tasks == 0;
         if is_between && self.closing.is_some() {
-            self.let_go();
+            self.release();
             return None;
         }
         Some(Local::Base(self))
@@ -393,7 +393,7 @@ impl LocalBase {
     /// The shard serves without this replica: what it has of its parents is of no use. What is being stored already is stored: it
     /// is what its shard began with.
     fn begin_empty(&mut self) {
-        if !matches!(self.state, State::Taking | State::Resting(_)) {
+        if !matches!(self.state, State::Taking | State::Retrying(_)) {
             return;
         }
         self.state = State::Emptying;
@@ -455,7 +455,7 @@ impl LocalBase {
         self.drop_asides();
         self.drop_early_join();
         self.base = Base::new(self.shared.node().clone(), self.order.bounds.clone(), Settings::default());
-        self.state = State::Resting(self.shared.clock.now() + BASE_REST_MS);
+        self.state = State::Retrying(self.shared.clock.now() + BASE_RETRY_MS);
     }
 
     /// Removes a folder, after all that was to be done with its store.
@@ -469,8 +469,8 @@ impl LocalBase {
         });
     }
 
-    /// Nothing of it is needed any more.
-    fn let_go(self: Box<Self>) {
+    /// Removes everything of it, as it is closed before its base is whole.
+    fn release(self: Box<Self>) {
         let LocalBase { queue, shared, parts, incoming, asides, early, closing, .. } = *self;
         refuse_closed(queue.close());
         shared.registry.closed(&queue.key, Presence::Changing);
@@ -481,7 +481,7 @@ impl LocalBase {
                 tracing::warn!(replica = ?queue.key, "its folder is not removed, the next start does: {why}");
             }
             shared.registry.gone(&queue.key);
-            // An owner that has gone hears nothing.
+            // The caller may have gone.
             if let Some(answer) = closing {
                 let _ = answer.send(());
             }

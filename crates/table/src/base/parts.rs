@@ -7,7 +7,7 @@
 use super::{BaseWork, LocalBase, State};
 use crate::limits::BASE_FLUSH_BYTES;
 use crate::node::folders;
-use crate::pacing::{Copied, Worked};
+use crate::pacing::{CopyDirection, FinishedStep};
 use crate::rows::{Filling, RowsError};
 use crate::transport::{Packet, ParentGiven, SnapshotChunk, StoredChange};
 use partage_core::base::id::{Epoch, PlacementId, ShardId};
@@ -142,7 +142,7 @@ impl LocalBase {
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
         let serves = self.order.in_sync;
         // On the own node the parent's replica counts them.
-        let copied = if self.is_here(from) { Copied::Within } else { Copied::In };
+        let copied = if self.is_here(from) { CopyDirection::Within } else { CopyDirection::In };
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
             let SnapshotChunk { number, rows, is_last, urgency, .. } = chunk;
@@ -165,8 +165,9 @@ impl LocalBase {
                 Ok(filling)
             };
             let filled = fill();
-            let rests_until = shared.pacing.done(Worked { began_us, bytes, rows: bytes, copied, urgency });
-            let result = filled.map(|filling| (filling, rests_until));
+            let next_step_at =
+                shared.pacing.done(FinishedStep { began_us, bytes, rows: bytes, copied, urgency });
+            let result = filled.map(|filling| (filling, next_step_at));
             let done = BaseWork::Filled { parent, generation, number, is_last, result };
             queue.add(|waiting| waiting.base_done.push(done));
         });
@@ -185,7 +186,7 @@ impl LocalBase {
         // What was given up is removed already.
         let Some(incoming) = self.incoming.get_mut(&parent).filter(is_it) else { return };
         incoming.is_busy = false;
-        let (filling, rests_until) = match result {
+        let (filling, next_step_at) = match result {
             Ok(filled) => filled,
             Err(error) => return self.begin_anew(&error.to_string()),
         };
@@ -194,8 +195,8 @@ impl LocalBase {
         incoming.filling = Some(filling);
         let (from, position, now) = (incoming.from, incoming.position, self.shared.clock.now());
         self.queue.figures.step();
-        if !is_last && now < rests_until {
-            incoming.acknowledges_at = Some(rests_until);
+        if !is_last && now < next_step_at {
+            incoming.acknowledges_at = Some(next_step_at);
             return self.base.snapshot_progressed(now, parent);
         }
         self.base.snapshot_progressed(now, parent);

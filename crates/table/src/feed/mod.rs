@@ -248,7 +248,7 @@ impl Feeds {
                     // Another map, or a moment, is a reason to look again.
                     let _ = timeout_at(now + limits::LOOK_AGAIN, changes.changed()).await;
                 }
-                None if is_now && now < patience => sleep(limits::FEED_REST).await,
+                None if is_now && now < patience => sleep(limits::FEED_BURST_DELAY).await,
                 None if now >= until => return page(Vec::new(), at, ended),
                 None => {}
             }

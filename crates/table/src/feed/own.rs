@@ -53,7 +53,7 @@ pub(super) async fn read(
             return found.into_iter().chain(others).collect();
         }
         if is_end && matches!(timeout_at(until, heard.changed()).await, Ok(Ok(()))) {
-            sleep(limits::FEED_REST).await;
+            sleep(limits::FEED_BURST_DELAY).await;
         }
     }
 }

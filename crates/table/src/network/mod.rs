@@ -80,7 +80,7 @@ impl Drop for Peer {
 
 /// Sends the packets of one node over gRPC.
 ///
-/// The owner says where the other nodes are ([`NetworkTransport::set_addresses`]); what is sent to a node without an address is
+/// The service says where the other nodes are ([`NetworkTransport::set_addresses`]); what is sent to a node without an address is
 /// dropped. Dropping the transport ends all streams.
 pub struct NetworkTransport {
     sender: Arc<Sender>,

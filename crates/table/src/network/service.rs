@@ -1,4 +1,4 @@
-//! The serving half: a gRPC service that hands in packets for one node. The owner of the process puts it behind its door.
+//! The serving half: a gRPC service that hands in packets for one node. The process serves it at its listener.
 
 use crate::limits::{MESSAGE_BYTES, OPENING_MS, STREAMS};
 use crate::network::counts::{ReceiveCounters, ReceiveCounts};

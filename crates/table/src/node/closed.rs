@@ -1,11 +1,11 @@
-//! Replicas that are stored and not open, and keep the log longer than it should be: what the log has of their rows is flushed.
+//! Closed replicas that keep the log too long: their entries are flushed to their stores.
 //!
-//! A replica is closed without a flush when little of it is in memory. The log keeps its entries. When it wants the room, a
-//! thread of the pool opens the store, applies what is committed, flushes, and trims the log: what an open replica does when it
-//! is told the same. If the replica is opened meanwhile, it is told to do so itself.
+//! A replica closes without a flush when little of it is in memory, and the log keeps its entries. When the log wants the room, a
+//! thread of the pool opens the store, applies what is committed, flushes, and trims the log, as an open replica does. If the
+//! replica opens meanwhile, it does that itself.
 
 use super::{Shared, open_rows};
-use crate::owner::Notice;
+use crate::notice::Notice;
 use crate::pool::Pool;
 use crate::registry::Presence;
 use crate::rows::RowsError;
@@ -15,7 +15,7 @@ use partage_log::Record;
 use partage_service::table::replication::{LogPosition, LogWrite};
 use std::sync::{Arc, Weak};
 
-/// What the log's thread calls for a replica that is not open, and holds the log: it only adds a task.
+/// The log's thread calls this for a closed replica that holds the log: it only adds a task.
 pub(super) fn flusher(pool: Pool, shared: Weak<Shared>) -> impl Fn(ReplicaKey) + Send + Sync {
     move |key| {
         let shared = Weak::clone(&shared);
@@ -27,7 +27,7 @@ pub(super) fn flusher(pool: Pool, shared: Weak<Shared>) -> impl Fn(ReplicaKey) +
     }
 }
 
-/// What came of it.
+/// The outcome of flushing a closed replica.
 enum Flushed {
     /// The log needs nothing of the replica any more.
     All,
@@ -59,7 +59,7 @@ impl Shared {
 
     fn try_flush_closed(&self, key: &ReplicaKey) -> Result<Flushed, String> {
         let (stored, settings) = match self.registry.presences().get(key) {
-            // Without settings it is not known whether changes are kept for a feed: the owner opens it, or drops it.
+            // Without settings the node does not know whether the table has a feed: the service opens or drops the replica.
             Some(Presence::Stored(closed)) => match closed.settings {
                 Some(settings) => (closed.stored.clone(), settings),
                 None => return Ok(Flushed::Holds),
@@ -87,7 +87,7 @@ impl Shared {
         Ok(self.trim_closed(key, flushed))
     }
 
-    /// The rows are stored up to there, so the log needs nothing up to there.
+    /// Trims the log up to `flushed`, as the rows are stored up to there.
     fn trim_closed(&self, key: &ReplicaKey, flushed: LogPosition) -> Flushed {
         let mut closed = {
             let mut presences = self.registry.presences();
@@ -107,7 +107,7 @@ impl Shared {
         // The children of a shard are told of its closing entry from the log, and what came as a snapshot is not in the log.
         if !stored.has_close() && stored.entries.iter().any(|entry| entry.position == flushed) {
             let trim = LogWrite::Trim(flushed);
-            // A number that none waits for. If the log has no room for it, nothing is trimmed until there is.
+            // Nobody waits for number 0. If the log has no room for the record, it is trimmed later.
             match self.writer.try_submit(key.clone(), 0, Record::Write(trim.clone())) {
                 Ok(()) => stored.write(trim),
                 Err(_) => {

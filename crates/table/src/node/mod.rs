@@ -13,10 +13,10 @@ use crate::check::Checks;
 use crate::error::{OpenError, ReadError, ReplicaError, WriteError};
 use crate::event_loop::{self, Local};
 use crate::feed::NewestChanges;
-use crate::figures::Standing;
+use crate::figures::ReplicaFigures;
 use crate::json;
 use crate::limits;
-use crate::owner::Owner;
+use crate::notice::NoticeSink;
 use crate::pacing::{CopyCounts, CopyPacing};
 use crate::pool::Pool;
 use crate::queue::{Claim, Command, Read, ReadyList, ReplicaQueue, Wanted};
@@ -49,7 +49,7 @@ use std::thread::JoinHandle;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Which node it is, and where its data is.
+/// The name of a node, and where its data is.
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// The node's name; it delivers packets to that node itself, and all others through the transport.
@@ -99,9 +99,9 @@ pub(crate) struct Shared {
 
 /// The replicas of tables on one node.
 ///
-/// The owner opens a replica before it hands in orders and packets of it. Dropping the node stops it as a crash would, but for
-/// what waits for the log, which is written: what was acknowledged is there when the node is opened again. To drop it
-/// waits for the threads and for the disk, so it is not done on a thread of tokio's reactor.
+/// The service opens a replica before it hands in orders and packets for it. Dropping the node stops it as a crash would, but the
+/// log still writes what waits for it. The drop waits for the threads and the disk, so it must not run on a thread of tokio's
+/// reactor.
 pub struct Node {
     shared: Arc<Shared>,
     ready: Vec<Arc<ReadyList>>,
@@ -126,13 +126,13 @@ impl Node {
         identity: Identity,
         disk: Arc<dyn Disk>,
         transport: Arc<dyn Transport>,
-        owner: Arc<dyn Owner>,
+        notices: Arc<dyn NoticeSink>,
     ) -> Result<(Node, Vec<StoredReplica>), OpenError> {
         let folder = identity.folder.clone();
         let (log, recovered) = Log::open(disk, &folders::log(&folder), settings.log)?;
         let engine = TreeEngine::new(settings.engine);
         let (presences, stored) = recovery::presences(&engine, &folder, recovered)?;
-        let registry = Arc::new(Registry::new(presences, owner));
+        let registry = Arc::new(Registry::new(presences, notices));
         let hears = Arc::clone(&registry);
         let writer = GroupWriter::start(log, settings.writer, move |report| hears.hear(report))
             .map_err(OpenError::Thread)?;
@@ -217,14 +217,14 @@ impl Node {
             (Arc::clone(&self.shared), self.new_queue(replica, &settings), self.incarnation());
         self.shared.pool.add(replica.placement, move || {
             let opening = Request { queue, settings, incarnation, is_new };
-            // An owner that has gone hears nothing.
+            // The caller may have gone.
             let _ = answer.send(open_now(&shared, opening, closed));
         });
         opened.await.unwrap_or_else(|_| Err(self.ended()))
     }
 
-    /// Begins a child's replica, of a split or a merge: it takes what its shard's parents have, as the orders say that it hears,
-    /// and opens when it has all of that. Nothing is begun anew if it is open, or takes its base already.
+    /// Begins a child's replica, of a split or a merge: it takes its base from the parents that its orders name, and opens when
+    /// the base is whole. Does nothing if the replica is open, or takes its base already.
     ///
     /// # Errors
     /// It is stored here, or is being opened, closed or dropped.
@@ -315,7 +315,7 @@ impl Node {
         dropped.await.unwrap_or_else(|_| Err(self.ended()))
     }
 
-    /// The replica hears an order of the coordinator. Where no replica leads, there is nothing to hear.
+    /// Gives the replica an order of the coordinator. Its machine gets only orders that name a leader.
     pub fn order(&self, order: &exchange::Order) {
         let Some(queue) = self.queue(&order.replica) else { return };
         let ordered = member::order(order, &self.shared.identity.node, self.incarnation());
@@ -357,18 +357,18 @@ impl Node {
         }
     }
 
-    /// How a replica stands; none if it is not open.
+    /// The state of a replica; none if it is not open.
     pub async fn status(&self, replica: &ReplicaKey) -> Option<Status> {
         let (answer, status) = oneshot::channel();
         let added = self.queue(replica)?.add_command(Command::Status(answer));
         if added { status.await.ok() } else { None }
     }
 
-    /// How a replica stands at this moment, in the words of metrics; none if it is not open.
-    pub(crate) async fn standing(&self, replica: &ReplicaKey) -> Option<Standing> {
-        let (answer, standing) = oneshot::channel();
-        let added = self.queue(replica)?.add_command(Command::Standing(answer));
-        if added { standing.await.ok() } else { None }
+    /// The present figures of a replica; none if it is not open.
+    pub(crate) async fn replica_figures(&self, replica: &ReplicaKey) -> Option<ReplicaFigures> {
+        let (answer, figures) = oneshot::channel();
+        let added = self.queue(replica)?.add_command(Command::Figures(answer));
+        if added { figures.await.ok() } else { None }
     }
 
     /// How much the store of a replica has; none if it is not open.
@@ -390,12 +390,12 @@ impl Node {
         &self.shared.times
     }
 
-    /// What its copies of rows have come to, since the process began.
+    /// The counts of its copies of rows, since the process began.
     pub fn copies(&self) -> CopyCounts {
         self.shared.pacing.counts()
     }
 
-    /// How many have taken it since the process began.
+    /// How many replicas of children have taken their base since the process began.
     pub(crate) fn formed(&self) -> u64 {
         self.shared.formed.load(Ordering::Relaxed)
     }
@@ -524,7 +524,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.ready.iter().for_each(|ready| ready.stop());
-        // What panicked has said so to the owner.
+        // A thread that panicked has notified the service.
         self.replica_threads.drain(..).for_each(|thread| drop(thread.join()));
         self.shared.pool.stop();
         self.storage_threads.drain(..).for_each(|thread| drop(thread.join()));

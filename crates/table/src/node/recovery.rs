@@ -32,7 +32,7 @@ pub struct StoredReplica {
     pub fence: Epoch,
     /// Up to where its rows are stored.
     pub flushed: LogPosition,
-    /// Why it is damaged: the owner reports it so, and drops it when it may.
+    /// Why it is damaged: the service reports that, and drops it when it may.
     pub damaged: Option<String>,
 }
 

@@ -1,9 +1,8 @@
-//! What waits for one replica, who serves it next, and which replicas a thread has to serve.
+//! The queue of one replica, the thread that serves it next, and the list of replicas that a thread has to serve.
 //!
-//! Each replica has a queue, which any thread may add to. Of what only the latest counts there is one
-//! place (the number that is synced, the order); the rest has bounds. What does not fit is dropped if it is a packet, and
-//! refused if it is a request. So nothing that adds to a queue ever waits, and the thread of the log can report to replicas that
-//! wait for the log.
+//! Each replica has a queue, which any thread may add to. Where only the latest value counts (the synced number, the order), the
+//! queue has one place; the rest has bounds. A packet that does not fit is dropped, and a request refused. So no thread ever
+//! waits to add, and the thread of the log can report to replicas that wait for the log.
 //!
 //! | question | file |
 //! |---|---|
@@ -11,7 +10,7 @@
 //! | whose turn it is to serve the replica | `turn.rs` |
 //! | which replicas a thread has to serve | `ready.rs` |
 //!
-//! # Who serves it
+//! # Which thread serves it
 //!
 //! One thread at a time serves a replica: the one that has taken it out of its queue ([`Turn`]). That is the thread of the
 //! replica, or, while the replica needs nothing that may take long ([`Claim`]), the very thread that adds: to wake another
@@ -52,19 +51,19 @@ use turn::{State, Turn};
 /// The queue of one replica.
 pub(crate) struct ReplicaQueue {
     pub(crate) key: ReplicaKey,
-    /// Of this opening of the replica; no other has it in this process.
+    /// The number of this opening of the replica, unique in the process.
     pub(crate) number: u64,
     pub(crate) partition_key: PartitionKey,
     pub(crate) values: RowValues,
     /// The replica is a child's that takes its base, and takes part in nothing yet.
     is_base: AtomicBool,
-    /// The replica was told to close. That takes as long as its disk does, and with a full one until there is room.
+    /// The replica is closing, which takes as long as its disk does, and with a full disk until there is room.
     is_closing: AtomicBool,
     /// For reads that do not wait for the thread of the replica.
     pub(crate) direct: DirectReads,
     pub(crate) figures: Figures,
     state: Mutex<State>,
-    /// A replica that was being served when the queue was closed is gone.
+    /// Notified when a replica that was served while the queue was closed is gone.
     closed: Condvar,
     ready: Arc<ReadyList>,
 }

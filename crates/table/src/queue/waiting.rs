@@ -2,7 +2,7 @@
 
 use crate::base::BaseWork;
 use crate::error::{ReadError, WriteError};
-use crate::figures::Standing;
+use crate::figures::ReplicaFigures;
 use crate::limits;
 use crate::node::ReadAnswer;
 use crate::replica::WorkDone;
@@ -57,13 +57,13 @@ impl Read {
     }
 }
 
-/// What the owner wants of a replica.
+/// What the service wants of a replica.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// How its machine stands: role, epoch, and end of the log.
     Status(oneshot::Sender<Status>),
     /// How it stands, by the clock of now: metrics have the last time that its thread said so.
-    Standing(oneshot::Sender<Standing>),
+    Figures(oneshot::Sender<ReplicaFigures>),
     /// How much its store has.
     Size(oneshot::Sender<Size>),
     /// A key that halves its rows; none where they are few, or not known.

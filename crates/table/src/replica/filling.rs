@@ -11,13 +11,13 @@ use super::LocalReplica;
 use super::storage::WorkDone;
 use crate::limits::SNAPSHOT_PATIENCE_MS;
 use crate::node::folders::{self, PartialSnapshot};
-use crate::pacing::{Copied, Worked};
+use crate::pacing::{CopyDirection, FinishedStep};
 use crate::rows::{Filling, RowsError, StoredRows};
 use crate::transport::{Packet, SnapshotChunk};
 use partage_core::base::id::PlacementId;
 use partage_core::base::time::Millis;
 use partage_engine::replica::{Engine, SharedBytes, TreeStore};
-use partage_service::table::copy::resume::{self, Beginning, Came};
+use partage_service::table::copy::resume::{self, ChunkKind, SnapshotStart};
 use partage_service::table::replication::{Event, LogPosition};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) struct Filled {
     /// When it was the last chunk.
     rows: Option<StoredRows<TreeStore>>,
     /// When the next chunk may be stored.
-    rests_until: Millis,
+    next_step_at: Millis,
 }
 
 /// Where a snapshot went on.
@@ -67,8 +67,8 @@ impl Incoming {
         self.next
     }
 
-    fn came(&self, number: u64) -> Came {
-        resume::came(self.resumed.as_ref().map(|resumed| resumed.number), self.next, number)
+    fn chunk_kind(&self, number: u64) -> ChunkKind {
+        resume::chunk_kind(self.resumed.as_ref().map(|resumed| resumed.number), self.next, number)
     }
 }
 
@@ -90,16 +90,18 @@ impl LocalReplica {
         match &mut self.incoming {
             Some(incoming) if (incoming.from, incoming.position) == (from, position) => {
                 incoming.heard = now;
-                match incoming.came(chunk.number) {
-                    Came::Stored if incoming.acknowledges_at.is_some() => return,
-                    Came::Stored => {
+                match incoming.chunk_kind(chunk.number) {
+                    ChunkKind::Stored if incoming.acknowledges_at.is_some() => return,
+                    ChunkKind::Stored => {
                         return self.send(from, Packet::Stored { position, number: chunk.number });
                     }
-                    Came::Next | Came::Unaware | Came::Other if incoming.is_busy => return,
-                    Came::Next => {}
-                    Came::Unaware => return self.resume_again(from, position, chunk.number),
+                    ChunkKind::Next | ChunkKind::BeforeResume | ChunkKind::Other if incoming.is_busy => {
+                        return;
+                    }
+                    ChunkKind::Next => {}
+                    ChunkKind::BeforeResume => return self.resume_again(from, position, chunk.number),
                     // The leader has lost what it sent, and begins anew, or the chunk is late: that cannot be told apart.
-                    Came::Other => {
+                    ChunkKind::Other => {
                         self.give_up_filling();
                         if chunk.number > 0 {
                             return self.send(from, Packet::Useless { position });
@@ -127,7 +129,7 @@ impl LocalReplica {
     /// whether it does: the chunk is of no use then.
     fn resume(&mut self, now: Millis, from: PlacementId, chunk: &SnapshotChunk) -> bool {
         let stored = self.partial.as_ref().map(|partial| partial.position);
-        if resume::begins(stored, chunk.position) == Beginning::Anew {
+        if resume::begins(stored, chunk.position) == SnapshotStart::Anew {
             return false;
         }
         let Some(PartialSnapshot { generation, store, position, through }) = self.partial.take() else {
@@ -222,9 +224,10 @@ impl LocalReplica {
                 Ok((filling, Some(rows)))
             };
             let filled = fill();
-            let copied = Copied::In;
-            let rests_until = shared.pacing.done(Worked { began_us, bytes, rows: bytes, copied, urgency });
-            let result = filled.map(|(filling, rows)| Filled { filling, rows, rests_until });
+            let copied = CopyDirection::In;
+            let next_step_at =
+                shared.pacing.done(FinishedStep { began_us, bytes, rows: bytes, copied, urgency });
+            let result = filled.map(|(filling, rows)| Filled { filling, rows, next_step_at });
             queue.add(|waiting| waiting.done.push(WorkDone::Filled { generation, position, number, result }));
         });
     }
@@ -244,11 +247,11 @@ impl LocalReplica {
         incoming.is_busy = false;
         let from = incoming.from;
         match result {
-            Ok(Filled { filling, rows, rests_until }) => {
+            Ok(Filled { filling, rows, next_step_at }) => {
                 incoming.next = number + 1;
                 incoming.filling = Some(filling);
-                if rows.is_none() && now < rests_until {
-                    incoming.acknowledges_at = Some(rests_until);
+                if rows.is_none() && now < next_step_at {
+                    incoming.acknowledges_at = Some(next_step_at);
                     return;
                 }
                 self.send(from, Packet::Stored { position, number });

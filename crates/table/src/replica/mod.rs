@@ -1,10 +1,10 @@
-//! One open replica: its machine, and what carries out what the machine says.
+//! One open replica: its machine, and the driver that carries out the effects of the machine.
 //!
 //! ```text
 //!  packets, orders, requests ─► queue ─► machine ─► effects, in their order
 //!                                 ▲                  │ Write     ─► log of the node ─► synced ─╮
 //!                                 │                  │ Apply     ─► rows, outcomes are kept    │
-//!                                 │                  │ Answer    ─► who waits                  │
+//!                                 │                  │ Answer    ─► clients                    │
 //!                                 │                  │ Send      ─► transport                  │
 //!                                 ╰──────────────────┴─ flushes, chunks: threads of the pool ◄─╯
 //! ```
@@ -18,7 +18,7 @@
 //! | without room to flush | all of the above, but the node refuses writes; it flushes again until there is room |
 //! | failed: the store refuses | answers what waits, and nothing else, until it is closed; opened again, it applies the log from what is flushed |
 //! | damaged | the same, until it is dropped |
-//! | closing | flushes if there is much, trims its log, and goes when all of that is on disk |
+//! | closing | flushes if there is much, trims its log, and closes when all of that is on disk |
 
 mod checking;
 mod children;
@@ -32,11 +32,11 @@ mod storage;
 
 use crate::ReadAnswer;
 use crate::error::ReadError;
-use crate::figures::{Standing, Taken};
-use crate::limits::STANDING_MS;
+use crate::figures::{LoadProgress, ReplicaFigures};
+use crate::limits::FIGURES_MS;
 use crate::node::Shared;
 use crate::node::folders::PartialSnapshot;
-use crate::owner::Notice;
+use crate::notice::Notice;
 use crate::queue::{Command, ReplicaQueue, Waiting, Wanted};
 use crate::registry::Registry;
 use crate::rows::{RowsError, ScanPage, ScannedRows, StoredRows};
@@ -64,7 +64,7 @@ use storage::Closing;
 pub(crate) use storage::WorkDone;
 use tokio::sync::oneshot;
 
-/// Whether the replica takes part.
+/// Whether the replica takes part in the replication of its shard.
 #[derive(Debug)]
 enum State {
     Running,
@@ -93,19 +93,19 @@ pub(crate) struct LocalReplica {
     is_flushing: bool,
     /// When to flush again, after there was no room.
     flush_again: Option<Millis>,
-    /// When it said last how it stands.
-    stood: Millis,
+    /// When it last published its figures.
+    figures_at: Millis,
     /// When the clock of the shard was moved on without a write.
     clock_moved: Millis,
     logged_step: LoggedStep,
-    /// Nothing was served yet.
-    begins: bool,
-    /// The log wants the room of its entries.
-    trims: bool,
-    /// The same of those that copies of rows need.
-    trims_later: bool,
+    /// The replica has not been served yet.
+    is_first_turn: bool,
+    /// The log wants the room of its entries: trim them.
+    wants_trim: bool,
+    /// The same for entries that copies of rows need: trim them when the copies have ended.
+    trims_after_copies: bool,
     outgoing: BTreeMap<PlacementId, Outgoing>,
-    /// Followers whose last snapshot was of no use when it was whole, as the log did not reach back to it any more.
+    /// Followers whose last snapshot was of no use, as the log did not reach back to it any more when it was whole.
     outrun: BTreeSet<PlacementId>,
     children: Children,
     incoming: Option<Incoming>,
@@ -113,10 +113,10 @@ pub(crate) struct LocalReplica {
     partial: Option<PartialSnapshot>,
     /// The next folder that is filled.
     next_generation: u64,
-    /// The load of a read replica waits for this answer: the replica may be read from.
+    /// Answered when the replica may be read from: the load of a read replica waits for that.
     when_fresh: Option<oneshot::Sender<()>>,
     closing: Option<Closing>,
-    /// To apply entries has taken long, and the thread of the replica serves it until then.
+    /// Until then only the replica's own thread serves it, as applying entries took long.
     is_slow_until: Millis,
 }
 
@@ -157,12 +157,12 @@ impl LocalReplica {
             reported: None,
             is_flushing: false,
             flush_again: None,
-            stood: Millis(0),
+            figures_at: Millis(0),
             clock_moved: Millis(0),
             logged_step: None,
-            begins: true,
-            trims: false,
-            trims_later: false,
+            is_first_turn: true,
+            wants_trim: false,
+            trims_after_copies: false,
             outgoing: BTreeMap::new(),
             outrun: BTreeSet::new(),
             children: Children::default(),
@@ -179,11 +179,10 @@ impl LocalReplica {
         &self.shared.registry
     }
 
-    /// Whether any thread may serve it, as nothing of it takes long: it applies entries to its rows in memory, and does nothing
-    /// else.
+    /// Whether any thread may serve it, as it only applies entries to rows in memory.
     pub(crate) fn is_light(&self) -> bool {
         self.takes_part()
-            && !self.begins
+            && !self.is_first_turn
             && self.rows.indexes().is_empty()
             && self.shared.clock.now() >= self.is_slow_until
     }
@@ -192,7 +191,7 @@ impl LocalReplica {
         matches!(self.state, State::Running) && self.closing.is_none()
     }
 
-    /// Serves what waits, and what it is time for. Says whether the replica is still open.
+    /// Handles what waits in the queue, and does what is due. Returns whether the replica is still open.
     pub(crate) fn serve(&mut self, mut waiting: Waiting) -> bool {
         if let Some(why) = self.shared.registry.ended() {
             let stopped = Stopped::Failed(why.to_owned());
@@ -202,14 +201,14 @@ impl LocalReplica {
         if let Some(why) = waiting.refused.take() {
             self.stop_damaged(why);
         }
-        // All that its disk has is synced: what is known to be committed is applied before anything is read.
-        if std::mem::take(&mut self.begins) {
+        // All that the disk has at the start is synced: the machine applies what it knows to be committed before any read.
+        if std::mem::take(&mut self.is_first_turn) {
             self.hear(Event::Synced(0));
         }
         if waiting.has_room || waiting.synced > 0 {
             self.try_room();
         }
-        self.trims |= waiting.holds_log;
+        self.wants_trim |= waiting.holds_log;
         for done in std::mem::take(&mut waiting.done) {
             self.work_done(done);
         }
@@ -221,7 +220,7 @@ impl LocalReplica {
             self.hear(Event::Synced(synced));
         }
         for command in std::mem::take(&mut waiting.commands) {
-            self.obey(command);
+            self.run_command(command);
         }
         if self.takes_part() {
             self.take_in(waiting);
@@ -232,7 +231,7 @@ impl LocalReplica {
         !self.is_closed()
     }
 
-    /// What comes from others: orders, packets, and requests.
+    /// Hands in what others sent: orders, packets, and requests.
     fn take_in(&mut self, waiting: Waiting) {
         if let Some(incarnation) = waiting.incarnation.filter(|incarnation| *incarnation != self.incarnation)
         {
@@ -271,14 +270,14 @@ impl LocalReplica {
             let request = self.requests.add_read(read);
             self.hear(Event::Read(request, consistency, at_least));
         }
-        // If the replica has just stopped, the machine has not seen all of these.
+        // If the replica has just stopped, the machine has not seen all of these requests.
         if !self.takes_part() {
             self.requests.end(&self.stopped());
         }
     }
 
-    /// Lets the machine see the writes that are held, unless a sync is under way that is not long under way yet, as far as a copy
-    /// of rows leaves room for them in the log.
+    /// Hands held writes in to the machine, as far as copies of rows leave room for them in the log. While a sync is under way,
+    /// they wait for its end, up to [`crate::limits::HOLD_MS`].
     fn release_writes(&mut self) {
         let waits = !self.logging.is_synced()
             && !self.requests.must_release()
@@ -302,7 +301,7 @@ impl LocalReplica {
         self.hear(Event::Write(writes));
     }
 
-    /// What it is time for.
+    /// Does what is due.
     fn tend(&mut self) {
         let now = self.shared.clock.now();
         if self.takes_part() {
@@ -321,9 +320,9 @@ impl LocalReplica {
                 let _ = waits.send(());
             }
             self.report(now);
-            self.say_how_it_stands(now);
+            self.publish_figures(now);
         } else {
-            // It does not get to be fresh any more.
+            // A stopped replica does not become fresh.
             self.when_fresh = None;
         }
         self.tend_storage();
@@ -346,14 +345,14 @@ impl LocalReplica {
         times.into_iter().fold(self.machine.wake_at(), Millis::min)
     }
 
-    fn obey(&mut self, command: Command) {
+    fn run_command(&mut self, command: Command) {
         match command {
             Command::Status(answer) => drop(answer.send(self.machine.status())),
-            Command::Standing(answer) => drop(answer.send(self.standing(self.shared.clock.now()))),
+            Command::Figures(answer) => drop(answer.send(self.replica_figures(self.shared.clock.now()))),
             Command::Size(answer) => drop(answer.send(self.rows.store().size())),
             Command::Median(answer) => self.median(answer),
             Command::WhenReady(answer) | Command::WhenOpen(answer) => drop(answer.send(())),
-            // A caller that asked before has given up.
+            // A caller that waited before has given up.
             Command::WhenFresh(answer) => self.when_fresh = Some(answer),
             Command::Close(answer) => {
                 self.requests.end(&Stopped::Closed);
@@ -364,7 +363,7 @@ impl LocalReplica {
         }
     }
 
-    /// The machine hears an event, and what it says is carried out. One that takes no part any more hears nothing.
+    /// Hands an event in to the machine and carries out its effects, unless the replica has stopped.
     fn hear(&mut self, event: Event) {
         if self.takes_part() {
             self.tell_machine(event);
@@ -381,7 +380,7 @@ impl LocalReplica {
         self.publish_reads();
     }
 
-    /// Says until when readers may look at the rows themselves.
+    /// Publishes until when other threads may read the rows ([`crate::direct`]).
     fn publish_reads(&self) {
         self.queue.direct.publish(self.reads_until());
     }
@@ -392,7 +391,7 @@ impl LocalReplica {
 
     fn carry_out(&mut self, now: Millis, effect: Effect) {
         match effect {
-            // The machine counts on its log, also that of a replica that has stopped: it is opened with that again.
+            // Also for a replica that has stopped: it opens with this log again.
             Effect::Write(number, write) => self.submit_write(number, write),
             Effect::Damaged(damage) => self.stop_damaged(damage.to_string()),
             _ if !self.takes_part() => {}
@@ -402,10 +401,10 @@ impl LocalReplica {
             Effect::Wish(wish) => self.reporter.wishes(wish),
             Effect::LeaderSilent(epoch) => self.reporter.leader_is_silent(epoch, now),
             Effect::Began(epoch) => self.tell_owner(|key| Notice::Began(key, epoch)),
-            // The children of the shard learn of it with what they are given.
+            // The children of the shard learn of it from the answers to their asks.
             Effect::Closed(_) => {}
             Effect::Snapshot(to) => self.begin_snapshot(now, to),
-            // The next report says so.
+            // The next report tells the coordinator.
             Effect::HeirIsReady(_) | Effect::TransferEnded(_) => {}
         }
     }
@@ -433,7 +432,7 @@ impl LocalReplica {
         }
     }
 
-    /// Reads now: all that the machine gave to be applied before is applied.
+    /// Reads now, from a state with all entries of earlier effects.
     fn read(&mut self, request: Request, age_ms: Option<u64>) {
         let Some(read) = self.requests.take_read(request) else { return };
         let position = self.rows.applied();
@@ -462,7 +461,7 @@ impl LocalReplica {
         }
     }
 
-    /// What was read. If the store cannot be read, the replica stops.
+    /// Returns what was read. If the store cannot be read, the replica stops.
     fn or_stop<T>(&mut self, found: Result<T, RowsError>) -> Result<T, ReadError> {
         found.map_err(|error| {
             let why = error.to_string();
@@ -471,7 +470,7 @@ impl LocalReplica {
         })
     }
 
-    /// Reports when something else than the end of the log has changed; that only as often as a worker speaks.
+    /// Reports a change; a change of the log's end alone, only as often as the worker sends heartbeats.
     fn report(&mut self, now: Millis) {
         let report = self.reporter.report(now, &self.machine.status(), &self.settings);
         let is_due = match &self.reported {
@@ -488,22 +487,22 @@ impl LocalReplica {
         }
     }
 
-    /// Says how it stands, for metrics.
-    fn say_how_it_stands(&mut self, now: Millis) {
-        if now < self.stood + STANDING_MS {
+    /// Publishes its figures for metrics, when due.
+    fn publish_figures(&mut self, now: Millis) {
+        if now < self.figures_at + FIGURES_MS {
             return;
         }
-        self.stood = now;
-        self.queue.figures.set(self.standing(now));
+        self.figures_at = now;
+        self.queue.figures.set(self.replica_figures(now));
     }
 
-    fn standing(&self, now: Millis) -> Standing {
+    fn replica_figures(&self, now: Millis) -> ReplicaFigures {
         let (status, size) = (self.machine.status(), self.rows.store().size());
-        Standing {
+        ReplicaFigures {
             leads: status.has_begun,
             in_sync: self.order.as_ref().map_or(0, |order| order.in_sync.len()),
             lag_ms: self.machine.age_ms(now),
-            taken: Taken {
+            taken: LoadProgress {
                 end: status.end.index,
                 chunks: self.incoming.as_ref().map_or(0, Incoming::stored_chunks),
             },
@@ -535,7 +534,7 @@ impl LocalReplica {
         self.tell_owner(|key| Notice::Damaged(key, why));
     }
 
-    /// The log takes nothing any more: all that wait are answered, and the replica goes.
+    /// The log has failed: answers all requests that wait, and closes the replica.
     fn end(&mut self, stopped: &Stopped, waiting: Waiting) {
         self.requests.end(stopped);
         refuse(waiting, stopped);

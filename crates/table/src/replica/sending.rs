@@ -18,7 +18,7 @@ use crate::limits::{
     CHUNK_BYTES, CHUNK_RESEND_MS, CHUNKS_LOOKED_AT, SNAPSHOT_KEPT_MS, SNAPSHOT_PATIENCE_MS, SNAPSHOTS_KEPT,
     SNAPSHOTS_SENT,
 };
-use crate::pacing::{Copied, Worked};
+use crate::pacing::{CopyDirection, FinishedStep};
 use crate::rows::RowsError;
 use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, SnapshotChunk};
@@ -72,14 +72,14 @@ pub(super) struct Outgoing {
     /// What all rows come to, as far as the files tell.
     size: u64,
     /// The next one is not read before.
-    rests_until: Millis,
+    next_step_at: Millis,
     sent: Millis,
     heard: Millis,
     permit: Permit,
 }
 
 impl Outgoing {
-    fn rests(&self) -> bool {
+    fn waits_for_pace(&self) -> bool {
         self.chunk.is_none() && !self.is_reading
     }
 
@@ -88,7 +88,7 @@ impl Outgoing {
         match &self.chunk {
             Some(_) if self.permit.is_to_send => self.sent + CHUNK_RESEND_MS,
             Some(_) => self.heard + SNAPSHOT_KEPT_MS,
-            None if self.rests() => self.rests_until,
+            None if self.waits_for_pace() => self.next_step_at,
             None => Millis::NEVER,
         }
     }
@@ -106,7 +106,7 @@ pub(crate) struct Exported {
     /// Bytes of its rows.
     bytes: usize,
     /// When the next one may be read.
-    rests_until: Millis,
+    next_step_at: Millis,
 }
 
 impl LocalReplica {
@@ -145,7 +145,7 @@ impl LocalReplica {
             copied: 0,
             chunk_bytes: 0,
             size: size.disk_bytes + size.unflushed_bytes,
-            rests_until: Millis(0),
+            next_step_at: Millis(0),
             sent: now,
             heard: now,
             permit,
@@ -187,9 +187,10 @@ impl LocalReplica {
             };
             drop(snapshot);
             let result = read.map(|(chunk, bytes)| {
-                let (rows, copied) = (row_bytes(&chunk), Copied::Out);
-                let rests_until = shared.pacing.done(Worked { began_us, bytes, rows, copied, urgency });
-                Exported { chunk, bytes: rows, rests_until }
+                let (rows, copied) = (row_bytes(&chunk), CopyDirection::Out);
+                let next_step_at =
+                    shared.pacing.done(FinishedStep { began_us, bytes, rows, copied, urgency });
+                Exported { chunk, bytes: rows, next_step_at }
             });
             queue.add(|waiting| waiting.done.push(WorkDone::Exported { to, position, number, result }));
         });
@@ -222,12 +223,12 @@ impl LocalReplica {
         let Some(outgoing) = self.outgoing.get_mut(&to).filter(is_it) else { return };
         outgoing.is_reading = false;
         match result {
-            Ok(Exported { chunk: Chunk { rows, next }, bytes, rests_until }) => {
+            Ok(Exported { chunk: Chunk { rows, next }, bytes, next_step_at }) => {
                 let (rows, is_last) = (Arc::new(rows), next.is_none());
                 outgoing.chunk_bytes = bytes as u64;
                 let chunk = SnapshotChunk { position, number, rows, is_last, urgency };
                 (outgoing.chunk, outgoing.next) = (Some(chunk.clone()), next);
-                (outgoing.sent, outgoing.heard, outgoing.rests_until) = (now, now, rests_until);
+                (outgoing.sent, outgoing.heard, outgoing.next_step_at) = (now, now, next_step_at);
                 self.send(to, Packet::Chunk(chunk));
             }
             Err(error) => {
@@ -296,7 +297,7 @@ impl LocalReplica {
             outgoing.permit = permit;
         }
         // It may have become urgent since it was told to rest.
-        if now >= outgoing.rests_until || self.urgency(to) == Urgency::Urgent {
+        if now >= outgoing.next_step_at || self.urgency(to) == Urgency::Urgent {
             self.export(to);
         }
     }
@@ -334,7 +335,7 @@ impl LocalReplica {
             }
             !one.permit.is_to_send && now < one.heard + SNAPSHOT_KEPT_MS
         });
-        let (mut again, mut rested) = (Vec::new(), Vec::new());
+        let (mut again, mut due) = (Vec::new(), Vec::new());
         for (to, outgoing) in &mut self.outgoing {
             if now < outgoing.wakes_at() {
                 continue;
@@ -345,11 +346,11 @@ impl LocalReplica {
                     outgoing.sent = now;
                 }
                 Some(_) => {}
-                None => rested.push(*to),
+                None => due.push(*to),
             }
         }
         again.into_iter().for_each(|(to, chunk)| self.send(to, Packet::Chunk(chunk)));
-        rested.into_iter().for_each(|to| self.export(to));
+        due.into_iter().for_each(|to| self.export(to));
     }
 }
 

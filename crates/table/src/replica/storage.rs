@@ -1,4 +1,4 @@
-//! What a replica does with its store: it applies, flushes, and lets go of it.
+//! What a replica does with its store: it applies entries, flushes, and closes it.
 
 use super::filling::Filled;
 use super::requests::{Stopped, refuse};
@@ -6,7 +6,7 @@ use super::sending::Exported;
 use super::{LocalReplica, State};
 use crate::limits::{CLOSE_FLUSH_BYTES, FLUSH_AGAIN_MS, MEDIAN_ENTRIES, SLOW_APPLY, SLOW_ENTRY, SLOW_MS};
 use crate::node::Shared;
-use crate::owner::Notice;
+use crate::notice::Notice;
 use crate::registry::{ClosedReplica, Presence};
 use crate::rows::RowsError;
 use crate::stored::keys;
@@ -30,7 +30,7 @@ pub(crate) enum WorkDone {
     Filled { generation: u64, position: LogPosition, number: u64, result: Result<Filled, RowsError> },
 }
 
-/// How far a replica is that is closed.
+/// How far a replica is that is being closed.
 #[derive(Debug)]
 pub(super) struct Closing {
     /// The callers that wait until the replica is closed.
@@ -45,7 +45,7 @@ impl Closing {
         Closing { answers: Vec::new(), has_flushed: false, has_trimmed: false, is_done: false }
     }
 
-    /// Another one waits for it: the owner asks again when that takes long.
+    /// Adds a caller that waits: the service calls again when closing takes long.
     pub(super) fn add(&mut self, answer: oneshot::Sender<()>) {
         self.answers.retain(|answer| !answer.is_closed());
         self.answers.push(answer);
@@ -53,7 +53,7 @@ impl Closing {
 }
 
 impl LocalReplica {
-    /// Applies entries; the outcomes of writes are kept until the machine says that they may be told.
+    /// Applies entries, and keeps the outcomes of writes until the machine answers these.
     pub(super) fn apply(&mut self, entries: &[Entry]) {
         let keeps = self.requests.has_writes();
         let (began, mut newest) = (self.shared.clock.nanos(), None);
@@ -155,13 +155,13 @@ impl LocalReplica {
         if self.is_flushing || waits_for_room || !self.takes_part() {
             return;
         }
-        self.trims |= self.trims_later && !self.machine.keeps_for_copies(self.shared.clock.now());
-        self.trims_later &= !self.trims;
+        self.wants_trim |= self.trims_after_copies && !self.machine.keeps_for_copies(self.shared.clock.now());
+        self.trims_after_copies &= !self.wants_trim;
         let store = self.rows.store();
-        if self.trims && store.flushed() == store.applied() {
-            self.trims = false;
+        if self.wants_trim && store.flushed() == store.applied() {
+            self.wants_trim = false;
             self.trim();
-        } else if self.trims
+        } else if self.wants_trim
             || self.flush_again.is_some()
             || store.unflushed_bytes() >= self.shared.settings.flush_bytes
         {
@@ -169,13 +169,13 @@ impl LocalReplica {
         }
     }
 
-    /// Lets go of the log. What copies of rows need is let go of when they have ended, or at once if there is no room at all.
+    /// Trims the log. Entries that copies of rows need go when the copies have ended, or at once if there is no room at all.
     fn trim(&mut self) {
         if self.shared.registry.is_full() {
             self.machine.end_copies();
         }
         self.hear(Event::Trim);
-        self.trims_later = self.machine.keeps_for_copies(self.shared.clock.now());
+        self.trims_after_copies = self.machine.keeps_for_copies(self.shared.clock.now());
     }
 
     /// What the store had in memory is on disk, or another store has taken its place.
@@ -196,13 +196,13 @@ impl LocalReplica {
         });
     }
 
-    /// Looks for a key that halves the rows. A store that cannot be read tells that to the next read.
+    /// Looks for a key that halves the rows. A store that cannot be read shows at the next read.
     pub(super) fn median(&self, answer: oneshot::Sender<Option<Key>>) {
         let store = Arc::clone(self.rows.store());
         self.shared.pool.add(self.queue.key.placement, move || {
             let median = store.median().ok().flatten();
             let median = median.and_then(|stored| row_near(&*store, &stored));
-            // An owner that has gone hears nothing.
+            // The caller may have gone.
             let _ = answer.send(median);
         });
     }
@@ -215,7 +215,7 @@ impl LocalReplica {
         }
         let is_running = matches!(self.state, State::Running);
         let store = self.rows.store();
-        let is_much = store.unflushed_bytes() >= CLOSE_FLUSH_BYTES || self.trims;
+        let is_much = store.unflushed_bytes() >= CLOSE_FLUSH_BYTES || self.wants_trim;
         if is_running && !closing.has_flushed && is_much && store.applied() != store.flushed() {
             closing.has_flushed = true;
             return self.flush();
@@ -231,13 +231,13 @@ impl LocalReplica {
         }
     }
 
-    /// Whether it may go: the node lets go of it then.
+    /// Whether it is closed, and may be released.
     pub(super) fn is_closed(&self) -> bool {
         self.closing.as_ref().is_some_and(|closing| closing.is_done)
     }
 
-    /// Lets go of everything, and says what is on disk.
-    pub(crate) fn let_go(mut self) {
+    /// Releases everything, and leaves what is on disk to the registry.
+    pub(crate) fn release(mut self) {
         let answers = self.closing.take().map(|closing| closing.answers).unwrap_or_default();
         let LocalReplica {
             queue,
@@ -248,8 +248,8 @@ impl LocalReplica {
             outgoing,
             partial,
             state,
-            trims,
-            trims_later,
+            wants_trim,
+            trims_after_copies,
             ..
         } = self;
         let settings = self.replica_settings;
@@ -267,7 +267,7 @@ impl LocalReplica {
         drop((rows, incoming, outgoing, partial));
         shared.newest_changes.forget(&queue.key);
         let waiting = queue.close();
-        let holds_log = trims || trims_later || waiting.holds_log;
+        let holds_log = wants_trim || trims_after_copies || waiting.holds_log;
         refuse(waiting, &Stopped::Closed);
         if shared.registry.ended().is_none() {
             shared.registry.closed(&queue.key, presence);
@@ -277,7 +277,7 @@ impl LocalReplica {
             }
         }
         for answer in answers {
-            // An owner that has gone hears nothing.
+            // The caller may have gone.
             let _ = answer.send(());
         }
     }

@@ -28,7 +28,7 @@ impl Tables {
     /// Registers what all replicas of the node have together, and what each of the busiest has.
     pub(super) fn register_replicas(&self, registry: &mut Registry) {
         let mut open = self.node().open_queues();
-        let all = open.iter().map(|queue| queue.figures.standing());
+        let all = open.iter().map(|queue| queue.figures.latest());
         let (log, store) =
             all.fold((0, 0), |(log, store), one| (log + one.log_bytes, store + one.store_bytes));
         registry.register("log_bytes", "Log that replicas here keep", ConstGauge::new(log));
@@ -61,22 +61,20 @@ fn register_busiest(registry: &mut Registry, busiest: &[Arc<ReplicaQueue>]) {
     let help = "Reads and writes that reached the replica, of the busiest replicas";
     registry.register("replica_requests", help, requests);
     gauge(registry, busiest, "replica_leads", "1 while the replica leads its shard and serves", |queue| {
-        i64::from(queue.figures.standing().leads)
+        i64::from(queue.figures.latest().leads)
     });
     gauge(registry, busiest, "replica_in_sync", "In-sync replicas of its shard", |queue| {
-        count(queue.figures.standing().in_sync as u64)
+        count(queue.figures.latest().in_sync as u64)
     });
     let help = "How old what the replica has applied may be: 0 at a leader, -1 if it is not known";
     gauge(registry, busiest, "replica_lag_milliseconds", help, |queue| {
-        queue.figures.standing().lag_ms.map_or(-1, count)
+        queue.figures.latest().lag_ms.map_or(-1, count)
     });
     gauge(registry, busiest, "replica_log_bytes", "Log that the replica keeps", |queue| {
-        count(queue.figures.standing().log_bytes)
+        count(queue.figures.latest().log_bytes)
     });
     let help = "Files and unflushed rows of the replica";
-    gauge(registry, busiest, "replica_store_bytes", help, |queue| {
-        count(queue.figures.standing().store_bytes)
-    });
+    gauge(registry, busiest, "replica_store_bytes", help, |queue| count(queue.figures.latest().store_bytes));
 }
 
 fn gauge(

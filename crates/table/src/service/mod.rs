@@ -174,9 +174,9 @@ impl Tables {
         // The coordinator names this start when it takes the worker in.
         let incarnation = Incarnation::default();
         let identity = Identity { node: id.clone(), incarnation, folder: folder.to_owned() };
-        let owner = Arc::clone(&notices) as Arc<dyn crate::Owner>;
+        let sink = Arc::clone(&notices) as Arc<dyn crate::NoticeSink>;
         let transport = Arc::clone(&network) as Arc<dyn crate::Transport>;
-        let (node, found) = Node::open(settings, identity, disk, transport, owner)?;
+        let (node, found) = Node::open(settings, identity, disk, transport, sink)?;
         for (found, why) in found.iter().filter_map(|found| Some((found, found.damaged.as_ref()?))) {
             let ReplicaKey { keyspace, shard, placement } = &found.replica;
             tracing::error!(

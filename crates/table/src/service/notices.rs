@@ -1,6 +1,6 @@
 //! What the replicas say: reports go to the worker's beats, and what the service must act upon waits for its task.
 
-use crate::owner::{Notice, Owner};
+use crate::notice::{Notice, NoticeSink};
 use partage_core::base::id::Epoch;
 use partage_core::node::exchange::ReplicaKey;
 use partage_worker::ReplicationReports;
@@ -80,8 +80,8 @@ impl Notices {
     }
 }
 
-impl Owner for Notices {
-    fn hears(&self, notice: Notice) {
+impl NoticeSink for Notices {
+    fn notify(&self, notice: Notice) {
         match notice {
             Notice::Report(replica, report) => self.reports.report(replica, report),
             Notice::Began(replica, epoch) => self.begins(&replica, epoch),

@@ -9,7 +9,7 @@
 //! So that what a client reads with the consistency `any` is not as old as a leader that was lost long ago.
 
 use super::Tables;
-use crate::figures::Taken;
+use crate::figures::LoadProgress;
 use crate::limits::{READ_REPLICA_AGE_MS, READ_REPLICAS_LOOK};
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::node::exchange::ReplicaKey;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use tokio::time::{MissedTickBehavior, interval};
 
 /// What was seen last of those that load.
-type Seen = BTreeMap<ReplicaKey, Taken>;
+type Seen = BTreeMap<ReplicaKey, LoadProgress>;
 
 impl Tables {
     pub(super) async fn look_at_read_replicas(&self, worker: &Worker) {
@@ -28,15 +28,15 @@ impl Tables {
             looks.tick().await;
             let mut loading = Seen::new();
             for (replica, state) in self.read_replicas() {
-                let Some(standing) = self.0.node.standing(&replica).await else { continue };
+                let Some(figures) = self.0.node.replica_figures(&replica).await else { continue };
                 match state {
                     ReplicaState::Load => {
-                        if has_got_on(seen.get(&replica), standing.taken) {
+                        if has_got_on(seen.get(&replica), figures.taken) {
                             worker.load_progressed(&replica);
                         }
-                        loading.insert(replica, standing.taken);
+                        loading.insert(replica, figures.taken);
                     }
-                    ReplicaState::Live if is_too_old(standing.lag_ms) => {
+                    ReplicaState::Live if is_too_old(figures.lag_ms) => {
                         let why = "it is a read replica, and has not heard its leader for long";
                         // A worker that has stopped serves nothing.
                         let _ = worker.report_unhealthy(&replica.keyspace, replica.shard, why).await;
@@ -50,7 +50,7 @@ impl Tables {
 }
 
 /// Whether a replica has taken something since it was looked at. One that is seen for the first time begins.
-fn has_got_on(before: Option<&Taken>, now: Taken) -> bool {
+fn has_got_on(before: Option<&LoadProgress>, now: LoadProgress) -> bool {
     before.is_some_and(|before| *before != now)
 }
 
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_load_gets_on_while_something_is_taken() {
-        let at = |end, chunks| Taken { end, chunks };
+        let at = |end, chunks| LoadProgress { end, chunks };
         assert!(!has_got_on(None, at(0, 0)) && !has_got_on(Some(&at(7, 2)), at(7, 2)));
         assert!(has_got_on(Some(&at(7, 2)), at(7, 3)) && has_got_on(Some(&at(7, 2)), at(9, 0)));
     }

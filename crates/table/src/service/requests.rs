@@ -255,7 +255,7 @@ impl Tables {
                 Err(error) if since.elapsed() < error.patience() => match &mut began {
                     // A leader may have begun since the replica refused: it is asked once more before anything is waited for.
                     None => began = Some(self.0.notices.began()),
-                    Some(began) => drop(timeout(backoff.rest(), began.changed()).await),
+                    Some(began) => drop(timeout(backoff.delay(), began.changed()).await),
                 },
                 Err(error) => return Err(self.refused(error.into())),
             }

@@ -14,7 +14,7 @@ use partage_service::table::rows::{
     Action, Condition, Expiry, Operation, Outcome, Request, RequestId, Write,
 };
 use partage_table::{
-    Identity, Node, NodeSettings, Notice, Owner, Packet, ReadAnswer, ReadError, ReplicaSettings,
+    Identity, Node, NodeSettings, Notice, NoticeSink, Packet, ReadAnswer, ReadError, ReplicaSettings,
     StoredReplica, Transport, WriteError,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -255,8 +255,8 @@ impl Transport for Link {
     }
 }
 
-impl Owner for Link {
-    fn hears(&self, notice: Notice) {
+impl NoticeSink for Link {
+    fn notify(&self, notice: Notice) {
         if let Notice::Report(from, report) = &notice {
             self.0.reports.lock().unwrap().insert(from.clone(), report.clone());
             let is_cut = self.0.faults.lock().unwrap().cut.contains(&self.1);

@@ -15,7 +15,8 @@ use partage_resp::{Listener, OneTable, Page, RequestError, ScanFrom, SlotNode, S
 use partage_service::table::replication::{self, Consistency, Failed};
 use partage_service::table::rows::{Outcome, Row, Write};
 use partage_table::{
-    Identity, Node, NodeSettings, Notice, Owner, Packet, ReadError, ReplicaSettings, Transport, WriteError,
+    Identity, Node, NodeSettings, Notice, NoticeSink, Packet, ReadError, ReplicaSettings, Transport,
+    WriteError,
 };
 use std::net::SocketAddr;
 use std::path::Path;
@@ -33,8 +34,8 @@ impl Transport for Alone {
     fn send(&self, _: &NodeId, _: &ReplicaKey, _: PlacementId, _: Packet) {}
 }
 
-impl Owner for Alone {
-    fn hears(&self, _: Notice) {}
+impl NoticeSink for Alone {
+    fn notify(&self, _: Notice) {}
 }
 
 fn replica() -> ReplicaKey {

@@ -108,8 +108,8 @@ impl Incoming {
     }
 
     /// What a chunk is to it.
-    pub fn came(&self, number: u64) -> resume::Came {
-        resume::came(self.resumed, self.next, number)
+    pub fn chunk_kind(&self, number: u64) -> resume::ChunkKind {
+        resume::chunk_kind(self.resumed, self.next, number)
     }
 }
 

@@ -1,9 +1,8 @@
-//! By when a copy of rows to a follower must be whole, and what it may take for that.
+//! The deadline of a copy of rows to a follower, and how urgent the copy is by that.
 //!
-//! The follower goes on behind the snapshot by its leader's log, so the leader keeps its log for the copy, up to
-//! [`copy_log_bytes`](crate::table::replication::Settings::copy_log_bytes). The deadline of a copy is the entry with which that
-//! is used up: how soon it comes depends on what clients write, and no share of the time is right for all of them. So a copy is
-//! measured by it:
+//! Behind the snapshot the follower needs its leader's log, so the leader keeps its log for the copy, up to
+//! [`copy_log_bytes`](crate::table::replication::Settings::copy_log_bytes). The entry that uses this up is the deadline. How soon
+//! it comes depends on what clients write, so how much of it is used decides:
 //!
 //! | of the log for it | the copy | clients |
 //! |---|---|---|
@@ -17,20 +16,19 @@
 //! follower comes to the end of the log, as that grows half as fast as it stores it; three quarters are used at most. The last
 //! quarter is for what was admitted already, and for entries of the leader's own.
 //!
-//! What was not done: to slow clients down by a rate in bytes a second. It would have to be estimated, of a disk that hesitates,
-//! and a wrong one either slows them without need or overruns the copy.
+//! What was not done: slowing clients down to a rate in bytes a second. A wrong estimate of that rate would slow them without
+//! need or overrun the copy.
 
-/// How far a copy is, in bytes of rows.
+/// The progress of a copy, in bytes of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CopyProgress {
-    /// What the follower has stored.
+    /// Bytes that the follower has stored.
     pub copied: u64,
-    /// What all rows come to, as its leader estimates.
+    /// Bytes of all rows, as its leader estimates.
     pub size: u64,
 }
 
-/// One part in so many of the size of all rows is always taken to be left: a size is an estimate, and while rows follow the copy
-/// is not whole.
+/// At least one part in so many of all rows is taken to be left, since the size is an estimate.
 const LEFT_AT_LEAST: u64 = 8;
 
 impl CopyProgress {
@@ -47,9 +45,9 @@ pub enum Urgency {
     /// It gives way to clients.
     #[default]
     GivesWay,
-    /// It does not give way to clients: it would not be whole in time.
+    /// It does not give way to clients, as it would miss its deadline.
     Pressed,
-    /// It does not heed the limit of bytes either: else clients would have to wait for it.
+    /// It heeds no limit of bytes either, as clients would have to wait for it.
     Urgent,
 }
 

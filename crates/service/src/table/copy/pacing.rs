@@ -1,21 +1,21 @@
-//! When the copies of one node may go on.
+//! The pace of all copies of one node.
 //!
-//! A copy goes in steps: to read a chunk, to store one. When a step is done, the [`Pacer`] says from when on the copy may take
-//! the next one. All copies of the node share one pacer and each has one step under way at most, so each gets a step in turn.
+//! A copy goes in steps: it reads a chunk, or stores one. After each step the [`Pacer`] says when the copy may take the next one.
+//! All copies of the node share one pacer, and each has at most one step under way, so each gets a step in turn.
 //!
-//! From the beginning of a step to the next one at least so much time passes, of which [`interval_us`] is the formula:
+//! [`interval_us`] is the least time from the beginning of one step to the next:
 //!
-//! | what | while clients write | otherwise, and where writes come faster than the copy |
+//! | it covers | while clients write | otherwise, and for a copy that must not give way |
 //! |---|---|---|
 //! | the bytes that count against the limit, at [`Settings::bytes_per_s`] | yes | yes |
 //! | the time that the step has worked, as [`Settings::busy_percent`] of the whole | yes, but no more than its bytes take at [`Settings::floor_bytes_per_s`] | no |
 //!
 //! A copy for which clients would have to wait ([`Load::Urgent`]) heeds neither; what it copies counts for the others.
 //!
-//! So a copy never stops: whatever clients write, the steps of the node go on with `floor_bytes_per_s` together, unless the limit
-//! or the disk allows less. No copy waits for longer than [`MOST_AHEAD_US`].
+//! So copies never stop: whatever clients write, those of a node together get `floor_bytes_per_s`, unless the limit or the disk
+//! allows less. No copy waits longer than [`MOST_AHEAD_US`].
 
-/// The numbers that the copies of a node go by.
+/// The limits of the copies of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Bytes of rows that all copies of the node send and take in a second: half of what a line of 1 Gbit/s carries.
@@ -23,12 +23,11 @@ pub struct Settings {
     /// The share of the time, in percent, in which copies work while clients write: 100 = they do not give way. A quarter of one
     /// thread leaves a machine of two cores nearly nine tenths of them.
     pub busy_percent: u64,
-    /// With so many bytes a second the steps of the node go on while clients write: a shard of 512 MiB is read or stored in a
-    /// minute then.
+    /// Bytes a second that the steps of the node get at least while clients write: a shard of 512 MiB in a minute.
     pub floor_bytes_per_s: u64,
 }
 
-/// The least limit: with less the chunks of several copies would come so late that replicas which take them ask others.
+/// The lowest allowed limit: with less, chunks of several copies would come so late that their takers ask other replicas.
 pub const LEAST_BYTES_PER_S: u64 = 4 << 20;
 
 impl Default for Settings {
@@ -37,9 +36,8 @@ impl Default for Settings {
     }
 }
 
-/// So far ahead of the time the pacer lets copies run into debt, in microseconds: they wait for no longer. A child waits five
-/// seconds for a part of a snapshot before it asks another replica, a follower ten. At [`LEAST_BYTES_PER_S`] that is 16 MiB, as
-/// much as 64 copies have under way.
+/// The longest wait of a copy, in microseconds. A child waits five seconds for a part of a snapshot before it asks another
+/// replica, a follower ten. At [`LEAST_BYTES_PER_S`] that is 16 MiB, as much as 64 copies have under way.
 pub const MOST_AHEAD_US: u64 = 4_000_000;
 
 /// What else a node does, and how urgent the copy is.
@@ -49,9 +47,9 @@ pub enum Load {
     Idle,
     /// Clients write: copies give way.
     Busy,
-    /// Clients write so much that what is kept for the copy would run over: it does not give way.
+    /// Clients write so much that they would outrun the copy: it does not give way.
     Pressed,
-    /// The same, and they would have to wait for the copy: it does not heed the limit of bytes either.
+    /// The same, and clients would have to wait for the copy: it heeds no limit of bytes either.
     Urgent,
 }
 
@@ -60,7 +58,7 @@ pub enum Load {
 pub struct PacedStep {
     /// Bytes that it has read or stored.
     pub bytes: u64,
-    /// Those of them that count against the limit: none where another step of the same node counts them.
+    /// Bytes of these that count against the limit: none where another step of the same node counts them.
     pub limited: u64,
     /// How long it has worked, in microseconds.
     pub worked_us: u64,
@@ -71,7 +69,7 @@ fn at_rate(bytes: u64, bytes_per_s: u64) -> u64 {
     u64::try_from(us).unwrap_or(u64::MAX)
 }
 
-/// How much time passes at least from the beginning of that step to the next one, in microseconds.
+/// The least time from the beginning of that step to the next one, in microseconds.
 pub fn interval_us(settings: &Settings, step: PacedStep, load: Load) -> u64 {
     let by_limit = at_rate(step.limited, settings.bytes_per_s);
     let by_share = match load {
@@ -88,9 +86,9 @@ pub fn interval_us(settings: &Settings, step: PacedStep, load: Load) -> u64 {
 #[derive(Debug, Clone)]
 pub struct Pacer {
     settings: Settings,
-    /// Until then the steps that are done have used the time.
+    /// The next step of a copy that gives way may begin then.
     used_until_us: u64,
-    /// The same, as far as the limit goes: what does not give way waits for no more.
+    /// The same for a copy that only heeds the limit.
     limited_until_us: u64,
 }
 
@@ -100,12 +98,12 @@ impl Pacer {
         Pacer { settings, used_until_us: 0, limited_until_us: 0 }
     }
 
-    /// A step that began at that time, in microseconds of any clock, is done: says from when on its copy may take the next one.
-    /// That may have passed already.
+    /// A step that began at that time, in microseconds of any clock, is done: returns when its copy may take the next one, which
+    /// may have passed already.
     pub fn done(&mut self, began_us: u64, step: PacedStep, load: Load) -> u64 {
         let interval = interval_us(&self.settings, step, load);
         let by_limit = at_rate(step.limited, self.settings.bytes_per_s);
-        // Time in which nothing was copied is not saved up, and steps that come faster than their time does are forgiven.
+        // Idle time is not saved up, and debt is capped.
         let most = began_us.saturating_add(step.worked_us).saturating_add(MOST_AHEAD_US);
         let until = |before: u64, interval| before.max(began_us).saturating_add(interval).min(most);
         self.used_until_us = until(self.used_until_us, interval);

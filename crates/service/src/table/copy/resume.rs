@@ -1,78 +1,77 @@
-//! Whether a follower goes on with a snapshot of which it had stored a part when its process ended.
+//! Whether a restarted follower resumes a snapshot of which it had stored a part.
 //!
-//! What it had stored is all rows of the snapshot up to a key, as they were at the position of the snapshot. The position is the
-//! epoch and the index of an entry, so it names one log up to there, and with that the rows: every replica that has applied the
-//! same log has the same. What else is offered is of no use to go on with:
+//! It had stored all rows of the snapshot up to a key, as of the position of the snapshot: the epoch and index of an entry, which
+//! name one log up to there, and with that the rows, as every replica that has applied the same log has the same rows.
 //!
-//! | offered | next |
+//! | the leader offers | the follower takes |
 //! |---|---|
 //! | a snapshot at the same position, whichever replica leads | all behind the key |
 //! | one at a later position | all of it: rows below the key may have been deleted or changed in between, and what the log says of that cannot be applied to a state of which one part is older than the other, as an entry may depend on what it finds |
 //! | one at an earlier position | all of it, if it is of use at all |
-//! | the same again and again, though the follower has said from where to go on | all of it: the leader does not know how to go on |
+//! | the same again and again, though the follower has asked for the rest | all of it: the leader cannot resume |
 //!
-//! A leader keeps the snapshot for a while of which it hears nothing, for a follower that starts again.
+//! A leader keeps a snapshot for a while after its follower falls silent, in case that one restarts.
 //!
 //! A sending that goes on so has other chunks than one from the first key on: it begins behind the key that the follower had. So
-//! its chunks have numbers of their own ([`number_behind`]), and the follower tells by these what a chunk is ([`came`]): chunks
-//! may be late, and a leader may lose what it sends, and send the same snapshot again from the first key on.
+//! its chunks have numbers of their own ([`number_behind`]), and the follower tells by these what a chunk is ([`chunk_kind`]):
+//! chunks may be late, and a leader may lose what it sends, and send the same snapshot again from the first key on.
 
 use crate::table::replication::LogPosition;
 use partage_core::base::planted::{self, Planted};
 
-/// So often a follower says from where on it wants a snapshot, before it takes all of it: a leader that has not gone on by then
-/// is of a version that cannot.
+/// How often a follower asks for the rest of a snapshot before it takes all of it: a leader that has not resumed by then is of a
+/// version that cannot.
 pub const OFFERS: u32 = 8;
 
-/// How a follower takes a snapshot that is offered.
+/// From where a follower takes an offered snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beginning {
-    /// From behind the last key that it has.
+pub enum SnapshotStart {
+    /// From behind the last key that it has stored.
     Resumed,
-    /// From the first key: what it has of another one is removed.
+    /// From the first key: it removes what it has stored of another one.
     Anew,
 }
 
-/// The number of the first chunk behind the key of a follower that has asked for the rest when the chunk with this number came.
-/// No chunk has it of a sending that does not know of that.
+/// The number of the first chunk of the rest, for a follower that asked for it when chunk `number` came. Chunks that the leader
+/// sent before it heard that never have it.
 pub fn number_behind(number: u64) -> u64 {
     ((number >> 32) + 1) << 32
 }
 
-/// What a chunk of the snapshot is that a follower takes.
+/// What a chunk is to the follower that receives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Came {
-    /// The one that it wants.
+pub enum ChunkKind {
+    /// The chunk that it wants.
     Next,
-    /// One that it has stored.
+    /// A chunk that it has stored.
     Stored,
-    /// One of a sending that does not know yet from where on the follower wants the rest, of which nothing is stored.
-    Unaware,
-    /// One of another sending than that of which chunks are stored: what is stored does not go together with it.
+    /// A chunk that the leader sent before it heard that the follower wants the rest, of which nothing is stored yet.
+    BeforeResume,
+    /// A chunk that does not fit the stored ones: the leader has begun anew.
     Other,
 }
 
-/// What the chunk `number` is to a follower that wants `next`, and has gone on, if it did, when the chunk `resumed` came.
-pub fn came(resumed: Option<u64>, next: u64, number: u64) -> Came {
+/// What chunk `number` is to a follower that wants `next`, and asked for the rest, if it did, when chunk `resumed` came.
+pub fn chunk_kind(resumed: Option<u64>, next: u64, number: u64) -> ChunkKind {
     let first = resumed.map_or(0, number_behind);
     if number == next {
-        Came::Next
+        ChunkKind::Next
     } else if (first..next).contains(&number) {
-        Came::Stored
+        ChunkKind::Stored
     } else if resumed.is_some() && next == first {
-        Came::Unaware
+        ChunkKind::BeforeResume
     } else {
-        Came::Other
+        ChunkKind::Other
     }
 }
 
 /// How a snapshot at the position `offered` is taken, by a follower that has stored a part of one at `stored`.
-pub fn begins(stored: Option<LogPosition>, offered: LogPosition) -> Beginning {
+pub fn begins(stored: Option<LogPosition>, offered: LogPosition) -> SnapshotStart {
     let is_it = stored == Some(offered) || (stored.is_some() && planted::is(Planted::AnyPartial));
-    if is_it { Beginning::Resumed } else { Beginning::Anew }
+    if is_it { SnapshotStart::Resumed } else { SnapshotStart::Anew }
 }
 
-/// Whether the follower says once more from where on it wants the snapshot, after it has said so that often.
+/// Whether the follower asks for the rest once more, after it has asked so often.
 pub fn offers_again(offers: u32) -> bool {
     offers < OFFERS
 }
@@ -117,23 +116,23 @@ mod tests {
             let stored: BTreeMap<u8, u64> = rows(&log, first).range(..=through).map(|(k, v)| (*k, *v)).collect();
             let offered = rows(&log, second);
             let taken: BTreeMap<u8, u64> = match begins(Some(at(first)), at(second)) {
-                Beginning::Resumed => {
+                SnapshotStart::Resumed => {
                     let rest = offered.iter().filter(|(key, _)| **key > through).map(|(k, v)| (*k, *v));
                     stored.into_iter().chain(rest).collect()
                 }
-                Beginning::Anew => offered.clone(),
+                SnapshotStart::Anew => offered.clone(),
             };
             prop_assert_eq!(taken, offered);
-            prop_assert_eq!(begins(Some(at(first)), at(second)) == Beginning::Resumed, first == second);
+            prop_assert_eq!(begins(Some(at(first)), at(second)) == SnapshotStart::Resumed, first == second);
         }
     }
 
     #[test]
     fn the_same_index_of_another_epoch_is_another_log() {
         let other = LogPosition { epoch: Epoch(2), index: 7 };
-        assert_eq!(begins(Some(at(7)), other), Beginning::Anew);
-        assert_eq!(begins(None, other), Beginning::Anew);
-        assert_eq!(begins(Some(other), other), Beginning::Resumed);
+        assert_eq!(begins(Some(at(7)), other), SnapshotStart::Anew);
+        assert_eq!(begins(None, other), SnapshotStart::Anew);
+        assert_eq!(begins(Some(other), other), SnapshotStart::Resumed);
     }
 
     proptest! {
@@ -143,12 +142,12 @@ mod tests {
             resumed in 0u64..1_000, stored in 0u64..1_000, number in 0u64..2_000,
         ) {
             let next = number_behind(resumed) + stored;
-            let what = came(Some(resumed), next, number);
-            prop_assert_eq!(what, if stored == 0 { Came::Unaware } else { Came::Other });
-            prop_assert_eq!(came(Some(resumed), next, next), Came::Next);
-            prop_assert_eq!(came(Some(resumed), next, next + 1 + number) == Came::Unaware, stored == 0);
+            let what = chunk_kind(Some(resumed), next, number);
+            prop_assert_eq!(what, if stored == 0 { ChunkKind::BeforeResume } else { ChunkKind::Other });
+            prop_assert_eq!(chunk_kind(Some(resumed), next, next), ChunkKind::Next);
+            prop_assert_eq!(chunk_kind(Some(resumed), next, next + 1 + number) == ChunkKind::BeforeResume, stored == 0);
             if stored > 0 {
-                prop_assert_eq!(came(Some(resumed), next, next - 1 - number % stored), Came::Stored);
+                prop_assert_eq!(chunk_kind(Some(resumed), next, next - 1 - number % stored), ChunkKind::Stored);
             }
             prop_assert!(number_behind(next) > next, "it may start again");
         }
@@ -156,12 +155,12 @@ mod tests {
 
     #[test]
     fn chunks_that_are_stored_come_again_and_none_is_left_out() {
-        assert_eq!(came(None, 3, 3), Came::Next);
-        assert_eq!(came(None, 3, 2), Came::Stored);
-        assert_eq!(came(None, 3, 0), Came::Stored);
-        assert_eq!(came(None, 3, 4), Came::Other);
-        assert_eq!(came(None, 0, 0), Came::Next);
-        assert_eq!(came(None, 0, 1), Came::Other);
+        assert_eq!(chunk_kind(None, 3, 3), ChunkKind::Next);
+        assert_eq!(chunk_kind(None, 3, 2), ChunkKind::Stored);
+        assert_eq!(chunk_kind(None, 3, 0), ChunkKind::Stored);
+        assert_eq!(chunk_kind(None, 3, 4), ChunkKind::Other);
+        assert_eq!(chunk_kind(None, 0, 0), ChunkKind::Next);
+        assert_eq!(chunk_kind(None, 0, 1), ChunkKind::Other);
     }
 
     #[test]

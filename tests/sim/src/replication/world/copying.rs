@@ -5,7 +5,7 @@ use crate::clock::{MS, True};
 use crate::replication::copy::{Chunk, CopyMessage, Incoming, Outgoing, Partial};
 use crate::replication::engine::Engine;
 use partage_core::base::id::PlacementId;
-use partage_service::table::copy::resume::{self, Beginning, Came};
+use partage_service::table::copy::resume::{self, ChunkKind, SnapshotStart};
 use partage_service::table::replication::{Event, LogPosition};
 
 /// A follower takes another snapshot when it was not heard of the one that it takes for so long, in milliseconds.
@@ -212,7 +212,7 @@ impl World {
         }
         if local.incoming.is_none()
             && let Some(partial) = &mut disk.partial
-            && resume::begins(Some(partial.position), position) == Beginning::Resumed
+            && resume::begins(Some(partial.position), position) == SnapshotStart::Resumed
         {
             partial.position = position;
             let mut incoming = Incoming::begin(from, position, now);
@@ -224,14 +224,14 @@ impl World {
         match &mut local.incoming {
             Some(incoming) if (incoming.from, incoming.position) == (from, position) => {
                 incoming.heard = now;
-                match (incoming.came(number), &disk.partial) {
-                    (Came::Next, _) => return Takes::Stores,
-                    (Came::Stored, _) => return Takes::Says(CopyMessage::Stored(position, number)),
-                    (Came::Unaware, Some(partial)) if resume::offers_again(incoming.offers) => {
+                match (incoming.chunk_kind(number), &disk.partial) {
+                    (ChunkKind::Next, _) => return Takes::Stores,
+                    (ChunkKind::Stored, _) => return Takes::Says(CopyMessage::Stored(position, number)),
+                    (ChunkKind::BeforeResume, Some(partial)) if resume::offers_again(incoming.offers) => {
                         incoming.goes_on(number);
                         return Takes::Says(CopyMessage::Resumed(position, number, partial.through));
                     }
-                    (Came::Unaware | Came::Other, _) => {}
+                    (ChunkKind::BeforeResume | ChunkKind::Other, _) => {}
                 }
             }
             Some(other) if position <= other.position && now < other.heard + PATIENCE_MS => {
