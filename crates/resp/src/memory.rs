@@ -9,7 +9,7 @@ use partage_core::keyspace::key::Key;
 use partage_core::keyspace::sharding::PartitionKey;
 use partage_service::table::replication::{Consistency, LogPosition};
 use partage_service::table::rows::{
-    Answered, Outcome, Record, Records, RequestId, Row, Standing, Write, apply, read,
+    KeptOutcome, Outcome, Record, Records, RequestId, Row, ShardState, Write, apply, read,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 struct Stored {
     rows: BTreeMap<Key, Row>,
     ends: BTreeSet<(u64, Key)>,
-    standing: Standing,
+    shard_state: ShardState,
 }
 
 impl Records for Stored {
@@ -35,7 +35,7 @@ impl Records for Stored {
         Ok(self.ends.iter().take_while(|(at, _)| *at <= until_ms).take(most).cloned().collect())
     }
 
-    fn answer(&self, _: &RequestId) -> Result<Option<Answered>, Infallible> {
+    fn answer(&self, _: &RequestId) -> Result<Option<KeptOutcome>, Infallible> {
         Ok(None)
     }
 
@@ -43,8 +43,8 @@ impl Records for Stored {
         Ok(Vec::new())
     }
 
-    fn standing(&self) -> Result<Standing, Infallible> {
-        Ok(self.standing)
+    fn shard_state(&self) -> Result<ShardState, Infallible> {
+        Ok(self.shard_state)
     }
 }
 
@@ -55,8 +55,8 @@ impl Stored {
             Record::Row(key, None) => drop(self.rows.remove(&key)),
             Record::Ends(at, key, true) => drop(self.ends.insert((at, key))),
             Record::Ends(at, key, false) => drop(self.ends.remove(&(at, key))),
-            Record::Standing(standing) => self.standing = standing,
-            Record::Answer(..) | Record::AnswerOf(..) | Record::Change(..) | Record::Removed(_) => {}
+            Record::ShardState(shard_state) => self.shard_state = shard_state,
+            Record::Outcome(..) | Record::OutcomeTime(..) | Record::Change(..) | Record::Removed(_) => {}
         }
     }
 }
@@ -99,7 +99,7 @@ impl MemoryTable {
             }
             // No row that comes has the version of one that was written here.
             state.index = u64::MAX / 2;
-            state.stored.standing.clock_ms = now_ms;
+            state.stored.shard_state.clock_ms = now_ms;
         }
         table
     }

@@ -92,7 +92,7 @@ impl ReplicaSettings {
             Some(key) => bounds.contains(self.sharding.position(self.partition_key, key)),
             None => {
                 inherit::takes_outcomes()
-                    || stored == keys::STANDING
+                    || stored == keys::SHARD_STATE
                     || stored == keys::REMOVED
                     || keys::is_index(stored)
             }

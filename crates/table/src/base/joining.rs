@@ -7,14 +7,14 @@
 use crate::limits::JOIN_REST_BYTES;
 use crate::rows::{Filling, RowsError, read_definitions};
 use crate::stored::changes::{decode_removed, encode_removed};
-use crate::stored::values::{answered_at, decode_standing, encode_standing};
+use crate::stored::values::{answered_at, decode_shard_state, encode_shard_state};
 use crate::stored::{index as stored_index, keys};
 use partage_core::keyspace::sharding::Bounds;
 use partage_engine::replica::{Direction, Row, Rows, Snapshot, Store, TreeEngine, TreeSnapshot, TreeStore};
 use partage_service::table::feed::Removed;
 use partage_service::table::index::{self, Definition};
 use partage_service::table::replication::LogPosition;
-use partage_service::table::rows::{RequestId, Standing};
+use partage_service::table::rows::{RequestId, ShardState};
 use partage_service::table::split::inherit;
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -187,12 +187,12 @@ fn merge_outcomes(
     snapshots: &[TreeSnapshot],
     mut add: impl FnMut(Row) -> Result<(), RowsError>,
 ) -> Result<(), RowsError> {
-    let (mut standings, mut left_out) = (Vec::new(), BTreeSet::new());
+    let (mut shard_states, mut left_out) = (Vec::new(), BTreeSet::new());
     let mut answers = 0;
-    merge(snapshots, keys::ALL_OUTCOMES_AND_STANDING, |key, same| {
-        if *key == *keys::STANDING {
+    merge(snapshots, keys::ALL_OUTCOMES_AND_SHARD_STATE, |key, same| {
+        if *key == *keys::SHARD_STATE {
             for (row, _) in &same {
-                standings.push(decode_standing(&row.value)?);
+                shard_states.push(decode_shard_state(&row.value)?);
             }
             return Ok(());
         }
@@ -207,8 +207,8 @@ fn merge_outcomes(
         }
         same.into_iter().next().map_or(Ok(()), |(row, _)| add(row))
     })?;
-    let standing = Standing { answers, ..inherit::standing(standings) };
-    add(Row { key: keys::STANDING.into(), value: encode_standing(&standing).as_slice().into() })
+    let shard_state = ShardState { outcomes: answers, ..inherit::shard_state(shard_states) };
+    add(Row { key: keys::SHARD_STATE.into(), value: encode_shard_state(&shard_state).as_slice().into() })
 }
 
 /// The indexes of the child, by their numbers.
@@ -368,8 +368,8 @@ mod tests {
             assert_eq!((joined.flushed(), joined.applied()), (at(9), at(9)));
             found.push(all(&joined));
             let rows = StoredRows::open(joined, None).unwrap();
-            let standing = rows.standing().unwrap();
-            assert_eq!((standing.clock_ms, standing.answers), (60, 4));
+            let shard_state = rows.shard_state().unwrap();
+            assert_eq!((shard_state.clock_ms, shard_state.outcomes), (60, 4));
             assert_eq!(rows.answers(u64::MAX, 99).unwrap().len(), 4, "one of each request");
             let two = rows.answer(&RequestId([2; 16])).unwrap().unwrap();
             assert_eq!(two.at_ms, 25);

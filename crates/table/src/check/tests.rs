@@ -128,7 +128,7 @@ fn other_records_are_compared_too() {
     let ends = keys::ends(1_000_000, &Key::new(b"k0102").unwrap());
     let part = "times when rows end".to_owned();
     assert_eq!(kinds(&planted(&ends, None)), [(part.clone(), false), (part, true)]);
-    assert_eq!(kinds(&planted(keys::STANDING, Some(b"x"))).len(), 1);
+    assert_eq!(kinds(&planted(keys::SHARD_STATE, Some(b"x"))).len(), 1);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use http::{HeaderMap, StatusCode};
 use partage_core::keyspace::key::Key;
 use partage_core::node::exchange::KeyspaceBrief;
 use partage_service::table::replication::Consistency;
-use partage_service::table::rows::Answered;
+use partage_service::table::rows::KeptOutcome;
 use partage_wire::json::{ErrorBody, parse};
 use partage_wire::table::{
     BatchAnswer, BatchRequest, BytesText, GetAnswer, GetOutcome, GetRequest, PutAnswer, PutOutcome,
@@ -266,7 +266,7 @@ async fn done(
         None => return Err(bad("the batch has no key".to_owned())),
     };
     if is_here {
-        let answered = Answered { at_ms: 0, fingerprint: 0, outcome };
+        let answered = KeptOutcome { at_ms: 0, fingerprint: 0, outcome };
         return Ok(values::encode_answered(&answered).into_response());
     }
     let (version, results) = TableError::of(outcome, |at| batch.operation_name(at)).map_err(instead)?;

@@ -16,7 +16,7 @@ use partage_core::keyspace::key::Key;
 use partage_core::keyspace::map::Access;
 use partage_core::limits::{BATCH_BYTES, BATCH_OPERATIONS};
 use partage_service::table::replication::Consistency;
-use partage_service::table::rows::{Answered, Outcome, Row, Write};
+use partage_service::table::rows::{KeptOutcome, Outcome, Row, Write};
 use partage_wire::request::headers::IDEMPOTENCY_KEY;
 use partage_worker::http::Target;
 use partage_worker::{Guard, KeyspaceName};
@@ -120,7 +120,7 @@ pub(super) async fn carry_out(tables: &Tables, guard: &Guard, body: Body) -> Res
         return Ok(answer::malformed("the body is no write in its stored form"));
     };
     let outcome = tables.write(&guard.permit().replica, &asked).await?;
-    let answered = Answered { at_ms: 0, fingerprint: 0, outcome };
+    let answered = KeptOutcome { at_ms: 0, fingerprint: 0, outcome };
     Ok(values::encode_answered(&answered).into_response())
 }
 

@@ -16,7 +16,7 @@ use crate::direct::ClockBound;
 use crate::limits::ANSWER_PART_BYTES;
 use crate::stored::changes::{encode_change, encode_removed};
 use crate::stored::values::{
-    decode_answered, decode_row, decode_standing, encode_answered, encode_row, encode_standing,
+    decode_answered, decode_row, decode_shard_state, encode_answered, encode_row, encode_shard_state,
 };
 use crate::stored::{Malformed, index as stored_index, keys, write};
 use crate::transport::StoredChange;
@@ -31,7 +31,7 @@ use partage_service::table::feed::{FeedSettings, Place, Removed};
 use partage_service::table::index::Definition;
 use partage_service::table::replication::{Entry, EntryKind, LogPosition};
 use partage_service::table::rows::{
-    self, Answered, Applied, Outcome, Record, Records, RequestId, Row, Standing,
+    self, Applied, KeptOutcome, Outcome, Record, Records, RequestId, Row, ShardState,
 };
 pub use pinned::PinnedRows;
 pub(crate) use scan::ScannedRows;
@@ -71,7 +71,7 @@ impl RowsError {
 #[derive(Debug)]
 pub struct StoredRows<S> {
     store: Arc<S>,
-    standing: Standing,
+    shard_state: ShardState,
     clock: ClockBound,
     ends: RefCell<Times<Key>>,
     answers: RefCell<Times<RequestId>>,
@@ -102,18 +102,18 @@ impl<S: Store> StoredRows<S> {
     /// # Errors
     /// The store cannot be read, or has what this program does not know.
     pub fn open(store: Arc<S>, feed: Option<FeedSettings>) -> Result<StoredRows<S>, RowsError> {
-        let standing = match store.get(keys::STANDING)? {
-            Some(bytes) => decode_standing(&bytes)?,
-            None => Standing::default(),
+        let shard_state = match store.get(keys::SHARD_STATE)? {
+            Some(bytes) => decode_shard_state(&bytes)?,
+            None => ShardState::default(),
         };
         let ends = RefCell::new(read_ends(&*store)?);
         let answers = RefCell::new(read_answers(&*store)?);
-        let clock = Arc::new(AtomicU64::new(standing.clock_ms));
+        let clock = Arc::new(AtomicU64::new(shard_state.clock_ms));
         let indexes = read_definitions(&store.snapshot()?)?;
         let feed = Box::new(Feed::new(feed, Self::read_removed(&store)?));
         Ok(StoredRows {
             store,
-            standing,
+            shard_state,
             clock,
             ends,
             answers,
@@ -186,7 +186,7 @@ impl<S: Store> StoredRows<S> {
         }
         // Readers see rows as soon as the store has them.
         let clock_ms = records.iter().find_map(|record| match record {
-            Record::Standing(standing) => Some(standing.clock_ms),
+            Record::ShardState(shard_state) => Some(shard_state.clock_ms),
             _ => None,
         });
         clock_ms.into_iter().for_each(|clock_ms| self.clock.store(clock_ms, Ordering::Release));
@@ -230,10 +230,10 @@ impl<S: Store> StoredRows<S> {
             Record::Ends(at_ms, key, is_there) => {
                 changes.push((keys::ends(*at_ms, key).into(), present(is_there)))
             }
-            Record::AnswerOf(at_ms, id, is_there) => {
+            Record::OutcomeTime(at_ms, id, is_there) => {
                 changes.push((keys::answer_of(*at_ms, id).into(), present(is_there)));
             }
-            Record::Answer(id, Some(answered)) => {
+            Record::Outcome(id, Some(answered)) => {
                 let whole = encode_answered(answered);
                 let count = parts(whole.chunks(ANSWER_PART_BYTES).count());
                 for (number, part) in (0..count).zip(whole.chunks(ANSWER_PART_BYTES)) {
@@ -241,12 +241,15 @@ impl<S: Store> StoredRows<S> {
                     changes.push((keys::answer(id, number).into(), Some([head, part].concat().into())));
                 }
             }
-            Record::Answer(id, None) => {
+            Record::Outcome(id, None) => {
                 let count = self.first_part(id)?.map_or(0, |(count, _)| count);
                 changes.extend((0..count).map(|number| (keys::answer(id, number).into(), None)));
             }
-            Record::Standing(standing) => {
-                changes.push((Bytes::from_static(keys::STANDING), Some(encode_standing(standing).into())));
+            Record::ShardState(shard_state) => {
+                changes.push((
+                    Bytes::from_static(keys::SHARD_STATE),
+                    Some(encode_shard_state(shard_state).into()),
+                ));
             }
             Record::Change(entry, key, change) => {
                 let value = change.as_ref().map(|change| encode_change(change).into());
@@ -264,12 +267,12 @@ impl<S: Store> StoredRows<S> {
         match record {
             Record::Ends(at_ms, key, true) => self.ends.get_mut().insert((at_ms, key)),
             Record::Ends(at_ms, key, false) => self.ends.get_mut().remove(&(at_ms, key)),
-            Record::AnswerOf(at_ms, id, true) => self.answers.get_mut().insert((at_ms, id)),
-            Record::AnswerOf(at_ms, id, false) => self.answers.get_mut().remove(&(at_ms, id)),
-            Record::Standing(standing) => self.standing = standing,
+            Record::OutcomeTime(at_ms, id, true) => self.answers.get_mut().insert((at_ms, id)),
+            Record::OutcomeTime(at_ms, id, false) => self.answers.get_mut().remove(&(at_ms, id)),
+            Record::ShardState(shard_state) => self.shard_state = shard_state,
             Record::Change(entry, key, change) => self.take_up_change(entry, key, change.as_ref()),
             Record::Removed(removed) => self.feed.removed = removed,
-            Record::Row(..) | Record::Answer(..) => {}
+            Record::Row(..) | Record::Outcome(..) => {}
         }
     }
 
@@ -339,7 +342,7 @@ impl<S: Store> Records for StoredRows<S> {
         Ok(found)
     }
 
-    fn answer(&self, request: &RequestId) -> Result<Option<Answered>, RowsError> {
+    fn answer(&self, request: &RequestId) -> Result<Option<KeptOutcome>, RowsError> {
         let Some((count, mut whole)) = self.first_part(request)? else { return Ok(None) };
         for number in 1..count {
             let part = self.store.get(&keys::answer(request, number))?;
@@ -360,8 +363,8 @@ impl<S: Store> Records for StoredRows<S> {
         Ok(found)
     }
 
-    fn standing(&self) -> Result<Standing, RowsError> {
-        Ok(self.standing)
+    fn shard_state(&self) -> Result<ShardState, RowsError> {
+        Ok(self.shard_state)
     }
 
     fn feed(&self) -> Option<FeedSettings> {

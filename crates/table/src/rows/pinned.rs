@@ -33,7 +33,7 @@ impl<S: Store> StoredRows<S> {
     /// # Errors
     /// The store cannot be read.
     pub(crate) fn pin(&self) -> Result<PinnedRows<S::Snapshot>, RowsError> {
-        let (clock_ms, feed) = (self.standing.clock_ms, self.feed.settings);
+        let (clock_ms, feed) = (self.shard_state.clock_ms, self.feed.settings);
         Ok(PinnedRows { snapshot: self.store.snapshot()?, clock_ms, feed })
     }
 }

@@ -14,9 +14,9 @@ use std::path::Path;
 struct Model {
     rows: BTreeMap<Key, Row>,
     ends: BTreeSet<(u64, Key)>,
-    answers: BTreeMap<RequestId, Answered>,
+    answers: BTreeMap<RequestId, KeptOutcome>,
     answers_of: BTreeSet<(u64, RequestId)>,
-    standing: Standing,
+    shard_state: ShardState,
 }
 
 impl Records for Model {
@@ -30,7 +30,7 @@ impl Records for Model {
         Ok(self.ends.iter().take_while(|(at, _)| *at <= until_ms).take(most).cloned().collect())
     }
 
-    fn answer(&self, request: &RequestId) -> Result<Option<Answered>, Infallible> {
+    fn answer(&self, request: &RequestId) -> Result<Option<KeptOutcome>, Infallible> {
         Ok(self.answers.get(request).cloned())
     }
 
@@ -38,8 +38,8 @@ impl Records for Model {
         Ok(self.answers_of.iter().take_while(|(at, _)| *at <= until_ms).take(most).copied().collect())
     }
 
-    fn standing(&self) -> Result<Standing, Infallible> {
-        Ok(self.standing)
+    fn shard_state(&self) -> Result<ShardState, Infallible> {
+        Ok(self.shard_state)
     }
 }
 
@@ -54,11 +54,11 @@ impl Model {
                 Record::Row(key, None) => drop(self.rows.remove(&key)),
                 Record::Ends(at, key, true) => drop(self.ends.insert((at, key))),
                 Record::Ends(at, key, false) => drop(self.ends.remove(&(at, key))),
-                Record::Answer(id, Some(answered)) => drop(self.answers.insert(id, answered)),
-                Record::Answer(id, None) => drop(self.answers.remove(&id)),
-                Record::AnswerOf(at, id, true) => drop(self.answers_of.insert((at, id))),
-                Record::AnswerOf(at, id, false) => drop(self.answers_of.remove(&(at, id))),
-                Record::Standing(standing) => self.standing = standing,
+                Record::Outcome(id, Some(answered)) => drop(self.answers.insert(id, answered)),
+                Record::Outcome(id, None) => drop(self.answers.remove(&id)),
+                Record::OutcomeTime(at, id, true) => drop(self.answers_of.insert((at, id))),
+                Record::OutcomeTime(at, id, false) => drop(self.answers_of.remove(&(at, id))),
+                Record::ShardState(shard_state) => self.shard_state = shard_state,
                 Record::Change(..) | Record::Removed(_) => panic!("it has no feed"),
             }
         }
@@ -131,7 +131,7 @@ proptest! {
             }
             prop_assert_eq!(rows.ended(u64::MAX, 10).unwrap(), model.ended(u64::MAX, 10).unwrap());
             prop_assert_eq!(rows.answers(u64::MAX, 10).unwrap(), model.answers(u64::MAX, 10).unwrap());
-            prop_assert_eq!(rows.standing().unwrap(), model.standing);
+            prop_assert_eq!(rows.shard_state().unwrap(), model.shard_state);
             prop_assert_eq!(rows.applied(), entry.position);
         }
         for (id, answered) in &model.answers {
@@ -245,7 +245,7 @@ proptest! {
                     && range.to.as_ref().is_none_or(|to| key < to)
                     && key.as_bytes().starts_with(range.prefix.as_bytes())
             };
-            let there = |(key, row): &(&Key, &Row)| in_range(key) && row.is_there(model.standing.clock_ms);
+            let there = |(key, row): &(&Key, &Row)| in_range(key) && row.is_there(model.shard_state.clock_ms);
             let expected: Vec<_> = model.rows.iter().filter(there).map(|(key, row)| ScannedRow {
                 key: key.clone(),
                 value: range.with_values.then(|| row.value.clone()),

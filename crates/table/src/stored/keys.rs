@@ -32,7 +32,7 @@ const CHANGE: u8 = 8;
 const INDEX_HEAD: usize = 9;
 
 /// The key of the record that says how the shard stands.
-pub(crate) const STANDING: &[u8] = &[5];
+pub(crate) const SHARD_STATE: &[u8] = &[5];
 
 /// The key of the record that says up to where changes are removed.
 pub(crate) const REMOVED: &[u8] = &[9];
@@ -47,7 +47,7 @@ pub(crate) const ALL_ENDS: (&[u8], &[u8]) = (&[ENDS], &[ENDS + 1]);
 pub(crate) const ALL_ROWS_AND_ENDS: (&[u8], &[u8]) = (&[ROW], &[ENDS + 1]);
 
 /// The first key, and the key behind the last one, of outcomes, of their times, and of how the shard stands.
-pub(crate) const ALL_OUTCOMES_AND_STANDING: (&[u8], &[u8]) = (&[ANSWER], &[INDEX_ENTRY]);
+pub(crate) const ALL_OUTCOMES_AND_SHARD_STATE: (&[u8], &[u8]) = (&[ANSWER], &[INDEX_ENTRY]);
 
 /// The first key, and the key behind the last one, of the entries of all indexes.
 pub(crate) const ALL_INDEX_ENTRIES: (&[u8], &[u8]) = (&[INDEX_ENTRY], &[INDEX_ENTRY + 1]);

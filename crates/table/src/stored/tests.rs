@@ -2,7 +2,7 @@
 
 use super::keys;
 use super::values::{
-    decode_answered, decode_row, decode_standing, encode_answered, encode_row, encode_standing,
+    decode_answered, decode_row, decode_shard_state, encode_answered, encode_row, encode_shard_state,
 };
 use super::write::{decode, encode, encode_at};
 use partage_core::base::id::Epoch;
@@ -11,8 +11,8 @@ use partage_core::limits::{BATCH_OPERATIONS, KEY_BYTES, VALUE_BYTES};
 use partage_engine::replica::limits as engine_limits;
 use partage_service::table::replication::LogPosition;
 use partage_service::table::rows::{
-    Action, Answered, Condition, Done, Expiry, Now, Operation, Outcome, Refusal, Request, RequestId, Row,
-    Standing, Write,
+    Action, Condition, Done, Expiry, KeptOutcome, Now, Operation, Outcome, Refusal, Request, RequestId, Row,
+    ShardState, Write,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -90,7 +90,7 @@ fn done() -> impl Strategy<Value = Done> {
     })
 }
 
-fn answered() -> impl Strategy<Value = Answered> {
+fn answered() -> impl Strategy<Value = KeptOutcome> {
     let refusal = prop_oneof![Just(Refusal::NotANumber), Just(Refusal::Overflow), Just(Refusal::TooLong)];
     let operation = 0..BATCH_OPERATIONS;
     let outcome = prop_oneof![
@@ -100,7 +100,7 @@ fn answered() -> impl Strategy<Value = Answered> {
         (operation, refusal).prop_map(|(operation, refusal)| Outcome::Refused { operation, refusal }),
         Just(Outcome::RequestIdTaken),
     ];
-    (any::<u64>(), any::<u64>(), outcome).prop_map(|(at_ms, fingerprint, outcome)| Answered {
+    (any::<u64>(), any::<u64>(), outcome).prop_map(|(at_ms, fingerprint, outcome)| KeptOutcome {
         at_ms,
         fingerprint,
         outcome,
@@ -121,8 +121,8 @@ proptest! {
     #[test]
     fn values_come_back(row in row(), answered in answered(), clock_ms: u64, answers: u64) {
         prop_assert_eq!(decode_row(&encode_row(&row)), Ok(row));
-        let standing = Standing { clock_ms, answers };
-        prop_assert_eq!(decode_standing(&encode_standing(&standing)), Ok(standing));
+        let shard_state = ShardState { clock_ms, outcomes: answers };
+        prop_assert_eq!(decode_shard_state(&encode_shard_state(&shard_state)), Ok(shard_state));
         let bytes = encode_answered(&answered);
         prop_assert_eq!(decode_answered(&bytes), Ok(answered));
         for end in 0..bytes.len() {
@@ -144,8 +144,8 @@ proptest! {
         if let Ok(answered) = decode_answered(&bytes) {
             prop_assert_eq!(encode_answered(&answered), bytes.clone());
         }
-        if let Ok(standing) = decode_standing(&bytes) {
-            prop_assert_eq!(encode_standing(&standing), bytes);
+        if let Ok(shard_state) = decode_shard_state(&bytes) {
+            prop_assert_eq!(encode_shard_state(&shard_state), bytes);
         }
     }
 

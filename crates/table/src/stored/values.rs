@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! row        version u8 · flags u8 (1 = it ends) · epoch u64 · index u64 [· ends u64] · value
-//! standing   version u8 · clock u64 · answers u64
+//! state      version u8 · clock u64 · outcomes u64
 //! outcome    version u8 · at u64 · fingerprint u64 · kind u8 · …
 //!            in parts, of which the first begins with how many there are, u16
 //!   1 done      epoch u64 · index u64 · results u16 · ( flags u8 [· former: bytes u32 · row] [· now: bytes u64 [· number i64]
@@ -17,7 +17,7 @@ use super::cursor::Cursor;
 use bytes::BufMut;
 use partage_core::limits::BATCH_OPERATIONS;
 use partage_service::table::replication::LogPosition;
-use partage_service::table::rows::{Answered, Done, Now, Outcome, Refusal, Row, Standing};
+use partage_service::table::rows::{Done, KeptOutcome, Now, Outcome, Refusal, Row, ShardState};
 
 const VERSION: u8 = 1;
 
@@ -74,25 +74,25 @@ pub fn decode_row(bytes: &[u8]) -> Result<Row, Malformed> {
 }
 
 /// The value of the record that says how a shard stands.
-pub fn encode_standing(standing: &Standing) -> Vec<u8> {
+pub fn encode_shard_state(shard_state: &ShardState) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(17);
     bytes.put_u8(VERSION);
-    bytes.put_u64(standing.clock_ms);
-    bytes.put_u64(standing.answers);
+    bytes.put_u64(shard_state.clock_ms);
+    bytes.put_u64(shard_state.outcomes);
     bytes
 }
 
 /// # Errors
 /// What is wrong with the bytes.
-pub fn decode_standing(bytes: &[u8]) -> Result<Standing, Malformed> {
+pub fn decode_shard_state(bytes: &[u8]) -> Result<ShardState, Malformed> {
     let mut cursor = Cursor::begin("how the shard stands", bytes, VERSION)?;
-    let standing =
-        Standing { clock_ms: cursor.u64("the clock")?, answers: cursor.u64("the count of outcomes")? };
-    cursor.end().map(|()| standing)
+    let shard_state =
+        ShardState { clock_ms: cursor.u64("the clock")?, outcomes: cursor.u64("the count of outcomes")? };
+    cursor.end().map(|()| shard_state)
 }
 
 /// An outcome as it is stored, not yet in parts.
-pub fn encode_answered(answered: &Answered) -> Vec<u8> {
+pub fn encode_answered(answered: &KeptOutcome) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
     bytes.put_u8(VERSION);
     bytes.put_u64(answered.at_ms);
@@ -162,7 +162,7 @@ pub(crate) fn answered_at(first_part: &[u8]) -> Result<u64, Malformed> {
 
 /// # Errors
 /// What is wrong with the bytes.
-pub fn decode_answered(bytes: &[u8]) -> Result<Answered, Malformed> {
+pub fn decode_answered(bytes: &[u8]) -> Result<KeptOutcome, Malformed> {
     let mut cursor = Cursor::begin("a stored outcome", bytes, VERSION)?;
     let (at_ms, fingerprint) = (cursor.u64("the time")?, cursor.u64("the fingerprint")?);
     let outcome = match cursor.u8("the kind")? {
@@ -197,7 +197,7 @@ pub fn decode_answered(bytes: &[u8]) -> Result<Answered, Malformed> {
         ID_TAKEN => Outcome::RequestIdTaken,
         unknown => return Err(cursor.wrong("the kind", 1, format!("is the unknown one {unknown}"))),
     };
-    cursor.end().map(|()| Answered { at_ms, fingerprint, outcome })
+    cursor.end().map(|()| KeptOutcome { at_ms, fingerprint, outcome })
 }
 
 fn done(cursor: &mut Cursor<'_>) -> Result<Done, Malformed> {

@@ -6,7 +6,7 @@ use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_service::table::feed::{Change, FeedSettings, Gone, Place, Progress, Reached, Reader, Removed};
 use partage_service::table::replication::LogPosition;
 use partage_service::table::rows::{
-    self, Answered, Outcome, Record, Records, RequestId, Row, Standing, Write,
+    self, KeptOutcome, Outcome, Record, Records, RequestId, Row, ShardState, Write,
 };
 use partage_service::table::split::inherit;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,9 +34,9 @@ pub struct Page {
 pub struct Rows {
     rows: BTreeMap<Key, Row>,
     ends: BTreeSet<(u64, Key)>,
-    answers: BTreeMap<RequestId, Answered>,
+    answers: BTreeMap<RequestId, KeptOutcome>,
     answers_of: BTreeSet<(u64, RequestId)>,
-    standing: Standing,
+    shard_state: ShardState,
     changes: BTreeMap<Place, Change>,
     removed: Removed,
 }
@@ -60,15 +60,15 @@ impl Rows {
             Record::Ends(at, key, false) => {
                 self.ends.remove(&(at, key));
             }
-            Record::Answer(id, Some(answered)) => drop(self.answers.insert(id, answered)),
-            Record::Answer(id, None) => drop(self.answers.remove(&id)),
-            Record::AnswerOf(at, id, true) => {
+            Record::Outcome(id, Some(answered)) => drop(self.answers.insert(id, answered)),
+            Record::Outcome(id, None) => drop(self.answers.remove(&id)),
+            Record::OutcomeTime(at, id, true) => {
                 self.answers_of.insert((at, id));
             }
-            Record::AnswerOf(at, id, false) => {
+            Record::OutcomeTime(at, id, false) => {
                 self.answers_of.remove(&(at, id));
             }
-            Record::Standing(standing) => self.standing = standing,
+            Record::ShardState(shard_state) => self.shard_state = shard_state,
             Record::Change(at, key, Some(change)) => drop(self.changes.insert((at, key), change)),
             Record::Change(at, key, None) => drop(self.changes.remove(&(at, key))),
             Record::Removed(removed) => self.removed = removed,
@@ -79,12 +79,12 @@ impl Rows {
     fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let rows = self.rows.iter().map(|(key, row)| Record::Row(key.clone(), Some(row.clone())));
         let ends = self.ends.iter().map(|(at, key)| Record::Ends(*at, key.clone(), true));
-        let answers = self.answers.iter().map(|(id, answered)| Record::Answer(*id, Some(answered.clone())));
-        let answers_of = self.answers_of.iter().map(|(at, id)| Record::AnswerOf(*at, *id, true));
+        let answers = self.answers.iter().map(|(id, answered)| Record::Outcome(*id, Some(answered.clone())));
+        let answers_of = self.answers_of.iter().map(|(at, id)| Record::OutcomeTime(*at, *id, true));
         let changes = self.changes.iter();
         let changes =
             changes.map(|((at, key), change)| Record::Change(*at, key.clone(), Some(change.clone())));
-        let stands = [Record::Standing(self.standing), Record::Removed(self.removed.clone())];
+        let stands = [Record::ShardState(self.shard_state), Record::Removed(self.removed.clone())];
         rows.chain(ends).chain(answers).chain(answers_of).chain(changes).chain(stands)
     }
 
@@ -106,20 +106,20 @@ impl Rows {
     /// The base of a child, of the parts of its parents, with what each of these held.
     pub fn joined<'a>(parts: impl IntoIterator<Item = (Option<Bounds>, &'a Rows)>) -> Rows {
         let mut base = Rows::default();
-        let (mut standings, mut removed) = (Vec::new(), Vec::new());
+        let (mut shard_states, mut removed) = (Vec::new(), Vec::new());
         for (bounds, part) in parts {
-            standings.push(part.standing);
+            shard_states.push(part.shard_state);
             removed.push((bounds, part.removed.clone()));
             for record in part.records() {
                 match record {
-                    Record::Answer(id, Some(answered)) => base.take_outcome(id, answered),
-                    Record::AnswerOf(..) | Record::Standing(_) | Record::Removed(_) => {}
+                    Record::Outcome(id, Some(answered)) => base.take_outcome(id, answered),
+                    Record::OutcomeTime(..) | Record::ShardState(_) | Record::Removed(_) => {}
                     record => base.take(record),
                 }
             }
         }
         let answers = base.answers.len() as u64;
-        base.standing = Standing { answers, ..inherit::standing(standings) };
+        base.shard_state = ShardState { outcomes: answers, ..inherit::shard_state(shard_states) };
         if removed.iter().any(|(_, removed)| *removed != Removed::default()) {
             base.removed = Removed::joined(removed);
         }
@@ -127,7 +127,7 @@ impl Rows {
     }
 
     /// Of two outcomes of one request the later one counts.
-    fn take_outcome(&mut self, id: RequestId, answered: Answered) {
+    fn take_outcome(&mut self, id: RequestId, answered: KeptOutcome) {
         if let Some(known) = self.answers.get(&id) {
             if known.at_ms >= answered.at_ms {
                 return;
@@ -191,7 +191,7 @@ impl Rows {
 
     /// The shard's clock, as the last write has moved it.
     pub fn clock_ms(&self) -> u64 {
-        self.standing.clock_ms
+        self.shard_state.clock_ms
     }
 }
 
@@ -206,7 +206,7 @@ impl Records for Rows {
         Ok(self.ends.iter().take_while(|(at, _)| *at <= until_ms).take(most).cloned().collect())
     }
 
-    fn answer(&self, request: &RequestId) -> Result<Option<Answered>, Infallible> {
+    fn answer(&self, request: &RequestId) -> Result<Option<KeptOutcome>, Infallible> {
         Ok(self.answers.get(request).cloned())
     }
 
@@ -214,8 +214,8 @@ impl Records for Rows {
         Ok(self.answers_of.iter().take_while(|(at, _)| *at <= until_ms).take(most).copied().collect())
     }
 
-    fn standing(&self) -> Result<Standing, Infallible> {
-        Ok(self.standing)
+    fn shard_state(&self) -> Result<ShardState, Infallible> {
+        Ok(self.shard_state)
     }
 
     fn feed(&self) -> Option<FeedSettings> {

@@ -1,4 +1,4 @@
-//! The rows as one write sees them while it is applied: those that are stored, and over them what its operations have changed.
+//! The rows as one write sees them while it is applied: the stored rows, overlaid with what its operations have changed.
 
 use super::{Action, Condition, Done, Expiry, Now, Operation, Record, Records, Refusal, Row, Value};
 use crate::table::feed::Change;
@@ -7,7 +7,7 @@ use partage_core::keyspace::key::Key;
 use partage_core::limits;
 use std::collections::BTreeMap;
 
-/// Why the write changes nothing.
+/// Why a write changes nothing.
 pub(super) enum Stop<E> {
     /// The storage could not read a row.
     Storage(E),
@@ -23,7 +23,7 @@ struct Changed {
     before: Option<Row>,
     now: Option<Row>,
     was_read: bool,
-    /// It is gone as its time had come.
+    /// The row is removed because its time has come.
     ended: bool,
 }
 
@@ -63,7 +63,7 @@ impl<'a, R: Records> Draft<'a, R> {
         if now != former {
             self.put(&operation.key, now.clone()).map_err(Stop::Storage)?;
         }
-        // A row that was written with a time that has come is not there, also to this very write.
+        // A row written with a time that has already come is absent, also for this very write.
         let now = now.filter(|row| row.is_there(self.clock_ms));
         Ok(Done {
             existed: former.is_some() && !matches!(operation.action, Action::Overwrite(_)),
@@ -101,8 +101,7 @@ impl<'a, R: Records> Draft<'a, R> {
         Ok(())
     }
 
-    /// What is to be stored, with the changes of rows if the shard keeps them; and of each row among that what it was before, if
-    /// that is wanted.
+    /// The records to store, with the changes of rows if the table has a feed; and the former rows, if [`Records::wants_former`].
     pub(super) fn records(self) -> (Vec<Record>, Vec<Option<Row>>) {
         let (wants_former, keeps_changes) = (self.records.wants_former(), self.records.feed().is_some());
         let ends = |row: &Option<Row>| row.as_ref().and_then(|row| row.expires_ms);

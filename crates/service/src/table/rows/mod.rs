@@ -1,22 +1,21 @@
 //! Rows: what an entry of a table's log does to the rows of its shard.
 //!
-//! Every replica applies the entries that are committed, in the order of the log, each by [`apply()`]; so all replicas have the
-//! same rows. A write with conditions is judged there, and not when it comes in: what the rows are then is the same on each
-//! replica. Nothing here depends on a clock of the replica that applies it, nor on anything else that two replicas could differ
-//! in.
+//! Every replica applies the committed entries in the order of the log, each by [`apply()`]; so all replicas have the same rows.
+//! `apply` judges the conditions of a write, against rows that are the same on each replica. Nothing here depends on the clock of
+//! the replica, nor on anything else that two replicas could differ in.
 //!
 //! | question | answer |
 //! |---|---|
-//! | version of a row | the place in the log of the entry that wrote it: it never comes back, whatever happens to the row |
+//! | version of a row | the position in the log of the entry that wrote it: no later write has the same |
 //! | a batch | is one entry: all its operations are done, or none; each sees what those before it have done |
-//! | time to live | the leader computes the end of a row from a relative time ([`Expiry::After`]) by its own clock, when it gives the entry its time. Each entry carries that time; the latest of these is the shard's clock ([`Standing::clock_ms`]), and a row whose time has come by that clock is absent for writes and for reads. So no leader change brings a row back |
+//! | time to live | the leader computes the end of a row from a relative time ([`Expiry::After`]) by its own clock, when it gives the entry its time. Each entry carries that time; the latest of these is the shard's clock ([`ShardState::clock_ms`]), and a row whose time has come by that clock is absent for writes and for reads. So no leader change brings a row back |
 //! | rows whose time has come | each entry removes up to [`limits::EXPIRED_ROWS_REMOVED`] of them; an entry without operations does only that |
 //! | a request that comes twice | the outcome of a write with a request id is kept for [`limits::ANSWER_KEPT_MS`] by the shard's clock, and the latest [`limits::ANSWERS_KEPT`] at most ([`Applied::forgotten_early`] counts those that are forgotten before their time); the same id again changes nothing and gets the first outcome |
 //!
 //! A table with a change feed also keeps what became of each row ([`super::feed`]).
 //!
-//! What is kept are *records* ([`Record`]): rows, the times when rows end, outcomes, and how the shard stands. An engine stores
-//! them as bytes in one order; the forms are in `crates/table`, whose driver alone reads and writes them.
+//! A shard stores *records* ([`Record`]): rows, the times when rows end, outcomes, and the shard's state. An engine stores them
+//! as bytes in one order; only the driver in `crates/table` knows their forms.
 
 use crate::table::feed::{Change, FeedSettings, Place, Removed};
 use crate::table::replication::LogPosition;
@@ -64,7 +63,7 @@ pub enum Condition {
     Absent,
     /// There is a row, of whichever version.
     Present,
-    /// There is one, of this version.
+    /// There is a row, of this version.
     Version(LogPosition),
 }
 
@@ -77,8 +76,8 @@ pub enum Expiry {
     Never,
     /// At this time, in milliseconds of Unix time.
     At(u64),
-    /// So many milliseconds after the write; at most [`limits::TTL_MS`]. The leader makes [`Expiry::At`] of it by its clock,
-    /// before the write enters the log. So it does not count what the clock of the node shows that took the request in.
+    /// So many milliseconds after the write; at most [`limits::TTL_MS`]. The leader turns it into [`Expiry::At`] by its own
+    /// clock, before the write enters the log, so that the clock of the node that took the request does not matter.
     After(u64),
 }
 
@@ -210,46 +209,46 @@ pub enum Refusal {
     TooLong,
 }
 
-/// What is kept of a write that had a request id.
+/// The kept outcome of a write that had a request id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
+pub struct KeptOutcome {
     /// The shard's clock when it was applied.
     pub at_ms: u64,
     /// The fingerprint of the request ([`Request::fingerprint`]), by which another write under its id is told apart.
     pub fingerprint: u64,
-    /// What the first write of that id had as its answer.
+    /// The outcome of the first write with that id.
     pub outcome: Outcome,
 }
 
-/// How a shard stands, as its replicas agree.
+/// The state of a shard beside its rows, the same on all replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Standing {
+pub struct ShardState {
     /// The shard's clock, in milliseconds of Unix time: the latest time that an entry carried.
     pub clock_ms: u64,
     /// How many outcomes are kept.
-    pub answers: u64,
+    pub outcomes: u64,
 }
 
-/// One thing that is stored, or no longer is (`None`, `false`).
+/// One record to store, or to delete (`None`, `false`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// The row of a key.
     Row(Key, Option<Row>),
-    /// That the row of the key ends then.
+    /// The row of the key ends at that time.
     Ends(u64, Key, bool),
     /// The outcome of a request.
-    Answer(RequestId, Option<Answered>),
-    /// That the outcome is of that time.
-    AnswerOf(u64, RequestId, bool),
-    /// How the shard stands.
-    Standing(Standing),
+    Outcome(RequestId, Option<KeptOutcome>),
+    /// The outcome is of that time.
+    OutcomeTime(u64, RequestId, bool),
+    /// The state of the shard.
+    ShardState(ShardState),
     /// The change that the entry at that position has made of a row, of a table with a feed.
     Change(LogPosition, Key, Option<Change>),
     /// Up to where changes are removed, of a table with a feed.
     Removed(Removed),
 }
 
-/// What is stored, as reads and writes see it. Errors are those of the storage.
+/// The stored records, as reads and writes see them. Errors are those of the storage.
 pub trait Records {
     /// Why something could not be read.
     type Error;
@@ -271,13 +270,13 @@ pub trait Records {
     fn ended(&self, until_ms: u64, most: usize) -> Result<Vec<(u64, Key)>, Self::Error>;
 
     /// The outcome of a request.
-    fn answer(&self, request: &RequestId) -> Result<Option<Answered>, Self::Error>;
+    fn answer(&self, request: &RequestId) -> Result<Option<KeptOutcome>, Self::Error>;
 
     /// The first `most` outcomes of `until_ms` or before, with when they were given, in the order of that.
     fn answers(&self, until_ms: u64, most: usize) -> Result<Vec<(u64, RequestId)>, Self::Error>;
 
-    /// How the shard stands.
-    fn standing(&self) -> Result<Standing, Self::Error>;
+    /// The state of the shard.
+    fn shard_state(&self) -> Result<ShardState, Self::Error>;
 
     /// How changes are kept; none: they are not.
     fn feed(&self) -> Option<FeedSettings> {

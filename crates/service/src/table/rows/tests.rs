@@ -9,9 +9,9 @@ use std::convert::Infallible;
 struct Memory {
     rows: BTreeMap<Key, Row>,
     ends: BTreeSet<(u64, Key)>,
-    answers: BTreeMap<RequestId, Answered>,
+    answers: BTreeMap<RequestId, KeptOutcome>,
     answers_of: BTreeSet<(u64, RequestId)>,
-    standing: Standing,
+    shard_state: ShardState,
 }
 
 impl Records for Memory {
@@ -29,7 +29,7 @@ impl Records for Memory {
         Ok(self.ends.iter().take_while(|(at, _)| *at <= until_ms).take(most).cloned().collect())
     }
 
-    fn answer(&self, request: &RequestId) -> Result<Option<Answered>, Infallible> {
+    fn answer(&self, request: &RequestId) -> Result<Option<KeptOutcome>, Infallible> {
         Ok(self.answers.get(request).cloned())
     }
 
@@ -37,8 +37,8 @@ impl Records for Memory {
         Ok(self.answers_of.iter().take_while(|(at, _)| *at <= until_ms).take(most).copied().collect())
     }
 
-    fn standing(&self) -> Result<Standing, Infallible> {
-        Ok(self.standing)
+    fn shard_state(&self) -> Result<ShardState, Infallible> {
+        Ok(self.shard_state)
     }
 }
 
@@ -50,23 +50,23 @@ impl Memory {
                 Record::Row(key, None) => assert!(self.rows.remove(&key).is_some(), "{key} is not there"),
                 Record::Ends(at, key, true) => assert!(self.ends.insert((at, key))),
                 Record::Ends(at, key, false) => assert!(self.ends.remove(&(at, key))),
-                Record::Answer(id, Some(answered)) => assert!(self.answers.insert(id, answered).is_none()),
-                Record::Answer(id, None) => assert!(self.answers.remove(&id).is_some()),
-                Record::AnswerOf(at, id, true) => assert!(self.answers_of.insert((at, id))),
-                Record::AnswerOf(at, id, false) => assert!(self.answers_of.remove(&(at, id))),
-                Record::Standing(standing) => self.standing = standing,
+                Record::Outcome(id, Some(answered)) => assert!(self.answers.insert(id, answered).is_none()),
+                Record::Outcome(id, None) => assert!(self.answers.remove(&id).is_some()),
+                Record::OutcomeTime(at, id, true) => assert!(self.answers_of.insert((at, id))),
+                Record::OutcomeTime(at, id, false) => assert!(self.answers_of.remove(&(at, id))),
+                Record::ShardState(shard_state) => self.shard_state = shard_state,
                 Record::Change(..) | Record::Removed(_) => panic!("it has no feed"),
             }
         }
         let ends = self.rows.iter().filter_map(|(key, row)| Some((row.expires_ms?, key.clone()))).collect();
         assert_eq!(self.ends, ends, "the times when rows end are not those of the rows");
-        assert_eq!(self.answers.len() as u64, self.standing.answers);
+        assert_eq!(self.answers.len() as u64, self.shard_state.outcomes);
         assert_eq!(self.answers_of.len(), self.answers.len());
     }
 
     /// The rows that a reader sees.
     fn seen(&self) -> BTreeMap<Key, Row> {
-        let there = |(_, row): &(&Key, &Row)| row.is_there(self.standing.clock_ms);
+        let there = |(_, row): &(&Key, &Row)| row.is_there(self.shard_state.clock_ms);
         self.rows.iter().filter(there).map(|(key, row)| (key.clone(), row.clone())).collect()
     }
 }
@@ -250,7 +250,7 @@ fn a_request_that_comes_twice_gets_the_first_outcome() {
     };
     let Ok(applied) = apply(&shard.memory, at(shard.index + 1), &later);
     assert!(
-        applied.forgotten_early == 0 && applied.records.contains(&Record::Answer(RequestId([1; 16]), None))
+        applied.forgotten_early == 0 && applied.records.contains(&Record::Outcome(RequestId([1; 16]), None))
     );
     shard.write(&later);
     assert_ne!(shard.write(&write(1, 7, 2)), first);
@@ -260,26 +260,26 @@ fn a_request_that_comes_twice_gets_the_first_outcome() {
 #[test]
 fn only_the_latest_outcomes_are_kept() {
     let mut shard = Shard::default();
-    shard.memory.standing.answers = limits::ANSWERS_KEPT - 2;
+    shard.memory.shard_state.outcomes = limits::ANSWERS_KEPT - 2;
     let write = |id: u8| Write { at_ms: id.into(), request: request(id, 1), operations: Vec::new() };
     for id in 1..6 {
         let Ok(applied) = apply(&shard.memory, at(id.into()), &write(id));
         let forgot = applied.records.iter().find_map(|record| match record {
-            Record::Answer(id, None) => Some(id.0[0]),
+            Record::Outcome(id, None) => Some(id.0[0]),
             _ => None,
         });
         assert_eq!(forgot, (id > 2).then(|| id - 2));
         assert_eq!(applied.forgotten_early, u64::from(id > 2), "a client may still count on it");
         for record in applied.records {
             match record {
-                Record::AnswerOf(at, id, true) => drop(shard.memory.answers_of.insert((at, id))),
-                Record::AnswerOf(at, id, false) => drop(shard.memory.answers_of.remove(&(at, id))),
-                Record::Standing(standing) => shard.memory.standing = standing,
+                Record::OutcomeTime(at, id, true) => drop(shard.memory.answers_of.insert((at, id))),
+                Record::OutcomeTime(at, id, false) => drop(shard.memory.answers_of.remove(&(at, id))),
+                Record::ShardState(shard_state) => shard.memory.shard_state = shard_state,
                 _ => (),
             }
         }
     }
-    assert_eq!(shard.memory.standing.answers, limits::ANSWERS_KEPT);
+    assert_eq!(shard.memory.shard_state.outcomes, limits::ANSWERS_KEPT);
 }
 
 #[test]
@@ -360,7 +360,7 @@ proptest! {
         let mut answered: BTreeMap<RequestId, (u64, Outcome)> = BTreeMap::new();
         for write in &writes {
             let outcome = shard.write(write);
-            model.retain(|_, row| row.is_there(shard.memory.standing.clock_ms));
+            model.retain(|_, row| row.is_there(shard.memory.shard_state.clock_ms));
             match write.request.and_then(|request| Some((request, answered.get(&request.id)?))) {
                 Some((request, (print, first))) => {
                     let same = request.fingerprint == *print;
@@ -368,7 +368,7 @@ proptest! {
                 }
                 None => {
                     let mut tried = model.clone();
-                    let clock_ms = shard.memory.standing.clock_ms;
+                    let clock_ms = shard.memory.shard_state.clock_ms;
                     let fails = write.operations.iter().position(|one| {
                         let fits = fits(&mut tried, one, write.at_ms, at(shard.index));
                         tried.retain(|_, row| row.is_there(clock_ms));
@@ -391,7 +391,7 @@ proptest! {
                     }
                 }
             }
-            model.retain(|_, row| row.is_there(shard.memory.standing.clock_ms));
+            model.retain(|_, row| row.is_there(shard.memory.shard_state.clock_ms));
             prop_assert_eq!(shard.memory.seen(), model.clone());
         }
     }

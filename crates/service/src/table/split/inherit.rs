@@ -1,22 +1,22 @@
-//! What of a parent's records goes to a child.
+//! Which of a parent's records go to a child.
 //!
 //! | record | goes to |
 //! |---|---|
 //! | a row, when it ends, and its changes | the child that holds its key |
 //! | up to where changes are removed | each child; of several parents for the keys of each ([`Removed::joined`](super::super::feed::Removed::joined)) |
-//! | the outcome of a request, and of when it is | each child: it does not name the key that was asked about |
-//! | how the shard stands | each child; of several parents the latest clock, and all outcomes |
+//! | the outcome of a request, and its time | each child: it does not name the key of the request |
+//! | the state of the shard | each child; of several parents the latest clock, and all outcomes |
 
-use crate::table::rows::{Record, Standing};
+use crate::table::rows::{Record, ShardState};
 use partage_core::base::planted::{self, Planted};
 use partage_core::keyspace::key::Key;
 
-/// Whether the child that holds the keys for which `holds` says so takes that record, as it is or as it has changed.
+/// Whether a child takes that record, or a change of it; `holds` says which keys the child holds.
 pub fn takes(record: &Record, holds: impl Fn(&Key) -> bool) -> bool {
     match record {
         Record::Row(key, _) | Record::Ends(_, key, _) | Record::Change(_, key, _) => holds(key),
-        Record::Answer(..) | Record::AnswerOf(..) => takes_outcomes(),
-        Record::Standing(_) | Record::Removed(_) => true,
+        Record::Outcome(..) | Record::OutcomeTime(..) => takes_outcomes(),
+        Record::ShardState(_) | Record::Removed(_) => true,
     }
 }
 
@@ -25,11 +25,11 @@ pub fn takes_outcomes() -> bool {
     !planted::is(Planted::LostOutcomes)
 }
 
-/// How a child stands that has all that its parents had.
-pub fn standing(parents: impl IntoIterator<Item = Standing>) -> Standing {
-    parents.into_iter().fold(Standing::default(), |child, parent| Standing {
+/// The state of a child that has all that its parents had.
+pub fn shard_state(parents: impl IntoIterator<Item = ShardState>) -> ShardState {
+    parents.into_iter().fold(ShardState::default(), |child, parent| ShardState {
         clock_ms: child.clock_ms.max(parent.clock_ms),
-        answers: child.answers + parent.answers,
+        outcomes: child.outcomes + parent.outcomes,
     })
 }
 
@@ -37,7 +37,7 @@ pub fn standing(parents: impl IntoIterator<Item = Standing>) -> Standing {
 mod tests {
     use super::*;
     use crate::table::replication::LogPosition;
-    use crate::table::rows::{Answered, Outcome, RequestId, Row};
+    use crate::table::rows::{KeptOutcome, Outcome, RequestId, Row};
     use partage_core::base::id::Epoch;
 
     fn key(name: &str) -> Key {
@@ -50,14 +50,14 @@ mod tests {
         let row = Row { value: b"v".as_slice().into(), version, expires_ms: Some(7) };
         let id = RequestId([4; 16]);
         let outcome = Outcome::Done { version, results: vec![] };
-        let answered = Answered { at_ms: 5, fingerprint: 6, outcome };
+        let answered = KeptOutcome { at_ms: 5, fingerprint: 6, outcome };
         let records = [
             Record::Row(key("a"), Some(row)),
             Record::Ends(7, key("a"), true),
             Record::Row(key("z"), None),
-            Record::Answer(id, Some(answered)),
-            Record::AnswerOf(5, id, true),
-            Record::Standing(Standing { clock_ms: 5, answers: 1 }),
+            Record::Outcome(id, Some(answered)),
+            Record::OutcomeTime(5, id, true),
+            Record::ShardState(ShardState { clock_ms: 5, outcomes: 1 }),
         ];
         let taken = |low: bool| records.iter().map(move |r| takes(r, |key| (*key < self::key("m")) == low));
         assert_eq!(taken(true).collect::<Vec<_>>(), [true, true, false, true, true, true]);
@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn a_child_of_two_has_the_later_clock_and_the_outcomes_of_both() {
-        let of = |clock_ms, answers| Standing { clock_ms, answers };
-        assert_eq!(standing([of(5, 1), of(9, 2)]), of(9, 3));
-        assert_eq!(standing([of(5, 1)]), of(5, 1));
+        let of = |clock_ms, outcomes| ShardState { clock_ms, outcomes };
+        assert_eq!(shard_state([of(5, 1), of(9, 2)]), of(9, 3));
+        assert_eq!(shard_state([of(5, 1)]), of(5, 1));
     }
 }

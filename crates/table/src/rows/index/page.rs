@@ -113,7 +113,7 @@ impl<S: Store> StoredRows<S> {
                 let whole = extract(&definition.path, &row.value);
                 whole.is_some_and(|whole| range.query.wants(&whole))
             };
-            if row.is_there(self.standing.clock_ms) && (!is_cut(entry.value) || is_wanted()) {
+            if row.is_there(self.shard_state.clock_ms) && (!is_cut(entry.value) || is_wanted()) {
                 budget.rows -= 1;
                 let key = Key::new(entry.key)
                     .map_err(|_| malformed("an entry of an index", "the key of its row", "is too long"))?;
