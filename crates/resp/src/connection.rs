@@ -1,4 +1,4 @@
-//! One connection: reads commands ahead, has several under way, and answers in order.
+//! One connection: it reads commands ahead, has several under way, and answers in order.
 //!
 //! ```text
 //!  socket ─► input ─► command ─► under way (in order) ─► output ─► socket
@@ -11,8 +11,8 @@
 //! transactions, what changes the session) waits until all before it are answered, and none behind it begins before it is.
 //! Answers are taken in the order in which commands were begun, whichever is done first.
 //!
-//! Nothing more is begun, and so nothing more is read, at the limits of [`limits`]: commands under way, their bytes, and
-//! answers that the client has not taken. An answer counts before it has come, as the answers lately were.
+//! At its limits ([`limits`]) the connection begins and reads nothing more: commands under way, their bytes, and answers that the
+//! client has not taken. An answer counts before it comes, with the size of recent answers.
 
 use crate::command::{Handler, recognize};
 use crate::execute;
@@ -56,11 +56,11 @@ pub async fn serve(
         output: Vec::new(),
         written: 0,
         under_way: FuturesOrdered::new(),
-        kept: VecDeque::new(),
-        kept_bytes: 0,
+        pending: VecDeque::new(),
+        pending_bytes: 0,
         expected: limits::EXPECTED_ANSWER_BYTES,
         is_ending: false,
-        times: Times::default(),
+        times: LookCounts::default(),
     };
     if accepted.is_in_reserve() {
         // The text that clients know.
@@ -71,7 +71,7 @@ pub async fn serve(
 }
 
 /// A command that is under way.
-struct Kept {
+struct PendingCommand {
     /// A hash of its key.
     key: u64,
     writes: bool,
@@ -105,18 +105,18 @@ struct Connection<'a> {
     written: usize,
     under_way: FuturesOrdered<BoxFuture<'static, (Reply, Version)>>,
     /// One for each of `under_way`, in the same order.
-    kept: VecDeque<Kept>,
-    kept_bytes: usize,
+    pending: VecDeque<PendingCommand>,
+    pending_bytes: usize,
     /// Bytes that an answer is expected to have.
     expected: usize,
     /// No more commands are taken.
     is_ending: bool,
-    times: Times,
+    times: LookCounts,
 }
 
-/// For how many looks something has been so.
+/// For how many looks each state has lasted.
 #[derive(Debug, Default)]
-struct Times {
+struct LookCounts {
     /// No command has come.
     idle: u32,
     /// A command has begun and is not complete.
@@ -137,7 +137,7 @@ impl Connection<'_> {
                 return Ok(());
             }
             if waits == Waits::ForAnswers && self.under_way.is_empty() && !self.is_behind() {
-                // What it waited for has come.
+                // Room for more commands has come.
                 continue;
             }
             let (has_output, is_behind) = (self.left() > 0, self.is_behind());
@@ -150,7 +150,7 @@ impl Connection<'_> {
                 readable = self.stream.readable(), if waits == Waits::ForInput && !self.is_ending => {
                     readable?;
                     if !self.read()? {
-                        // What it has asked is still done, and it hears the answers if it has closed one side only.
+                        // Its commands are still carried out, and it gets the answers if it has closed one side only.
                         self.is_ending = true;
                     }
                 }
@@ -178,7 +178,7 @@ impl Connection<'_> {
             return true;
         }
         if !self.under_way.is_empty() {
-            // Of these the table says when they take too long.
+            // The table ends commands that take too long.
             (times.idle, times.begun) = (0, 0);
             return false;
         }
@@ -199,14 +199,14 @@ impl Connection<'_> {
         self.output.len() - self.written
     }
 
-    /// Begins what can be begun; says why it ends.
+    /// Begins commands while it can; returns why it stops.
     async fn begin_commands(&mut self) -> Waits {
         let waits = loop {
             if self.is_ending {
                 break Waits::ForInput;
             }
             let is_full = self.under_way.len() >= limits::PIPELINE_DEPTH
-                || self.kept_bytes + self.left() >= limits::PIPELINE_BYTES
+                || self.pending_bytes + self.left() >= limits::PIPELINE_BYTES
                 || self.lacks_room;
             if is_full && (!self.under_way.is_empty() || self.left() > 0) {
                 break Waits::ForAnswers;
@@ -245,7 +245,7 @@ impl Connection<'_> {
         waits
     }
 
-    /// The command of so many bytes is dealt with.
+    /// Goes on behind a command of so many bytes.
     fn next(&mut self, bytes: usize) {
         self.begin += bytes;
         self.parser.next_command();
@@ -263,25 +263,25 @@ impl Connection<'_> {
     async fn begin_command(&mut self, bytes: usize) -> bool {
         let arguments = self.parser.arguments(&self.input[self.begin..]);
         let begun = if self.session.is_queueing() {
-            Begun::Alone
+            CommandStart::Alone
         } else {
-            begin(&mut self.session, arguments, &self.kept)
+            begin(&mut self.session, arguments, &self.pending)
         };
         match begun {
-            Begun::Alone if !self.under_way.is_empty() => return false,
-            Begun::Waits => return false,
-            Begun::Alone => {
-                // It may take its time, and what is answered need not wait for it. An error comes again.
+            CommandStart::Alone if !self.under_way.is_empty() => return false,
+            CommandStart::Waits => return false,
+            CommandStart::Alone => {
+                // It may take long: write the answers so far. An error comes again.
                 let _ = write_some(self.stream, &self.output, &mut self.written);
                 let reply = self.session.execute(arguments).await;
                 self.is_ending |= self.session.is_over();
                 reply.encode(self.session.version(), &mut self.output);
             }
-            Begun::Done(reply) => self.answer(reply),
-            Begun::UnderWay { key, writes, future } => {
+            CommandStart::Done(reply) => self.answer(reply),
+            CommandStart::UnderWay { key, writes, future } => {
                 let bytes = bytes + self.expected;
-                self.kept_bytes += bytes;
-                self.kept.push_back(Kept { key, writes, bytes });
+                self.pending_bytes += bytes;
+                self.pending.push_back(PendingCommand { key, writes, bytes });
                 let version = self.session.version();
                 self.under_way.push_back(future.map(move |reply| (reply, version)).boxed());
             }
@@ -297,22 +297,22 @@ impl Connection<'_> {
             return;
         }
         let bytes = reply.bytes();
-        self.kept_bytes += bytes;
-        self.kept.push_back(Kept { key: 0, writes: false, bytes });
+        self.pending_bytes += bytes;
+        self.pending.push_back(PendingCommand { key: 0, writes: false, bytes });
         self.under_way.push_back(future::ready((reply, version)).boxed());
     }
 
     fn answered(&mut self, answer: Option<(Reply, Version)>) {
         let Some((reply, version)) = answer else { return };
-        if let Some(kept) = self.kept.pop_front() {
-            self.kept_bytes -= kept.bytes;
+        if let Some(pending) = self.pending.pop_front() {
+            self.pending_bytes -= pending.bytes;
         }
         // Falls slowly, and rises at once.
         self.expected = (self.expected - self.expected / 8).max(reply.bytes());
         reply.encode(version, &mut self.output);
     }
 
-    /// Takes the answers that are there.
+    /// Takes the answers that have come.
     fn take_answers(&mut self) {
         while !self.under_way.is_empty() && self.left() < limits::WRITE_BYTES {
             match self.under_way.next().now_or_never() {
@@ -368,7 +368,7 @@ impl Connection<'_> {
         if self.input.is_empty() && self.input.capacity() > limits::UNCOUNTED_BYTES {
             self.input = Vec::with_capacity(limits::READ_BYTES);
         }
-        let bytes = self.input.capacity() + self.output.capacity() + self.kept_bytes;
+        let bytes = self.input.capacity() + self.output.capacity() + self.pending_bytes;
         let is_much = bytes > limits::UNCOUNTED_BYTES;
         if !is_much && !self.is_held {
             self.lacks_room = false;
@@ -395,7 +395,7 @@ fn write_some(stream: &TcpStream, output: &[u8], written: &mut usize) -> std::io
 }
 
 /// How a command begins.
-enum Begun {
+enum CommandStart {
     /// The command has its answer at once.
     Done(Reply),
     /// The command is under way, and its answer comes later.
@@ -407,18 +407,22 @@ enum Begun {
 }
 
 /// Begins a command on one key, if no other one is in its way.
-fn begin(session: &mut Session, arguments: Arguments<'_>, under_way: &VecDeque<Kept>) -> Begun {
+fn begin(
+    session: &mut Session,
+    arguments: Arguments<'_>,
+    under_way: &VecDeque<PendingCommand>,
+) -> CommandStart {
     let command = match recognize(arguments) {
         Ok(command) => command,
-        Err(refusal) => return Begun::Done(refusal),
+        Err(refusal) => return CommandStart::Done(refusal),
     };
-    let Handler::Rows(parse) = command.handler else { return Begun::Alone };
+    let Handler::Rows(parse) = command.handler else { return CommandStart::Alone };
     if command.keys != (1, 1, 1) && arguments.len() > 2 {
-        return Begun::Alone;
+        return CommandStart::Alone;
     }
     let (key, writes) = (xxh3_64(arguments.get(1)), command.writes());
-    if under_way.iter().any(|kept| kept.key == key && (kept.writes || writes)) {
-        return Begun::Waits;
+    if under_way.iter().any(|pending| pending.key == key && (pending.writes || writes)) {
+        return CommandStart::Waits;
     }
     let begun = session.table().cloned().and_then(|table| {
         let now_ms = table.now_ms();
@@ -426,14 +430,14 @@ fn begin(session: &mut Session, arguments: Arguments<'_>, under_way: &VecDeque<K
         Ok((table, rows, now_ms))
     });
     match begun {
-        Err(refusal) => Begun::Done(refusal),
+        Err(refusal) => CommandStart::Done(refusal),
         Ok((table, rows, now_ms)) => {
             if writes {
                 session.last_written = rows.steps.last().map(|step| step.key.clone());
             }
             match execute::begin(table, rows, session.consistency(), now_ms) {
-                execute::Begun::Done(reply) => Begun::Done(reply),
-                execute::Begun::UnderWay(future) => Begun::UnderWay { key, writes, future },
+                execute::Started::Done(reply) => CommandStart::Done(reply),
+                execute::Started::UnderWay(future) => CommandStart::UnderWay { key, writes, future },
             }
         }
     }

@@ -1,13 +1,13 @@
 //! Errors of the table, as Redis clients know them.
 //!
-//! Clients tell errors by their first word. A word that they take for "try again" stands only before what has certainly done
-//! nothing; what may have been done has a word of its own that none of them knows, so that none sends it again.
+//! Clients tell errors apart by the first word. A word on which they retry stands only before an error that certainly did
+//! nothing; an unknown outcome has a word of its own that no client knows, so that none retries.
 //!
 //! | error | word | what clients do |
 //! |---|---|---|
 //! | too few in sync | `NOREPLICAS` | give it to the caller |
 //! | a queue is full | `TRYAGAIN` | go-redis and cluster clients try again |
-//! | the log is full | `MISCONF` | give it to the caller |
+//! | the disk of the leader is full | `MISCONF` | give it to the caller |
 //! | no leader | `CLUSTERDOWN` | go-redis and cluster clients try again |
 //! | led elsewhere | `MOVED` | cluster clients follow |
 //! | beyond a limit | `ERR` | give it to the caller |

@@ -10,7 +10,7 @@
 //! | several keys of several partitions, reads or `DEL` | each for itself, some at a time |
 //! | several keys of several partitions, `MSET` | `CROSSSLOT` |
 
-use crate::command::rows::{Combine, Does, Rows, Step, Written};
+use crate::command::rows::{Combine, Rows, Step, StepAction, WriteReply};
 use crate::error;
 use crate::limits;
 use crate::reply::Reply;
@@ -26,7 +26,7 @@ use partage_service::table::rows::{Action, Condition, Operation, Outcome, Row, W
 use std::sync::Arc;
 
 /// How a command begins.
-pub enum Begun {
+pub enum Started {
     /// The command has its answer at once.
     Done(Reply),
     /// The command is under way, and its answer comes later.
@@ -34,16 +34,16 @@ pub enum Begun {
 }
 
 /// Begins a command at that time of day: one that reads a row which the table has at hand is answered at once.
-pub fn begin(table: Arc<dyn Table>, rows: Rows, consistency: Consistency, now_ms: u64) -> Begun {
-    let ([Step { key, does: Does::Read(how) }], Combine::One | Combine::Sum) =
+pub fn begin(table: Arc<dyn Table>, rows: Rows, consistency: Consistency, now_ms: u64) -> Started {
+    let ([Step { key, does: StepAction::Read(how) }], Combine::One | Combine::Sum) =
         (rows.steps.as_slice(), rows.combine)
     else {
-        return Begun::UnderWay(async move { self::rows(&*table, &rows, consistency).await }.boxed());
+        return Started::UnderWay(async move { self::rows(&*table, &rows, consistency).await }.boxed());
     };
     let (key, how) = (key.clone(), *how);
     let row = match Arc::clone(&table).begin_read(key.clone(), consistency) {
         BegunRead::Now(row) => match settled(&*table, row, consistency) {
-            Ok(row) => return Begun::Done(how.answer(row, now_ms)),
+            Ok(row) => return Started::Done(how.answer(row, now_ms)),
             Err(Unsettled) => None,
         },
         BegunRead::Later(row) => Some(row),
@@ -55,7 +55,7 @@ pub fn begin(table: Arc<dyn Table>, rows: Rows, consistency: Consistency, now_ms
         };
         Ok::<_, RequestError>(how.answer(row, table.now_ms()))
     };
-    Begun::UnderWay(answer.map(|reply| reply.unwrap_or_else(|error| error::reply(&error))).boxed())
+    Started::UnderWay(answer.map(|reply| reply.unwrap_or_else(|error| error::reply(&error))).boxed())
 }
 
 /// What a command is answered with.
@@ -151,11 +151,11 @@ fn former(outcome: Outcome) -> Option<Vec<Option<Row>>> {
 
 async fn one(table: &dyn Table, step: &Step, consistency: Consistency) -> Result<Reply, RequestError> {
     match &step.does {
-        Does::Read(how) => {
+        StepAction::Read(how) => {
             let row = read(table, &step.key, consistency).await?;
             Ok(how.answer(row, table.now_ms()))
         }
-        Does::ExpireIf { at_ms, expiry, when } if !when.is_always() => {
+        StepAction::ExpireIf { at_ms, expiry, when } if !when.is_always() => {
             for _ in 0..limits::TRIES {
                 let row = read(table, &step.key, Consistency::Linearizable).await?;
                 let Some(row) = row.filter(|row| when.holds(row.expires_ms, *at_ms)) else {
@@ -175,7 +175,7 @@ async fn one(table: &dyn Table, step: &Step, consistency: Consistency) -> Result
             }
             Err(changed_too_often())
         }
-        Does::Write { condition: Condition::Absent, answer: Written::Former, .. } => {
+        StepAction::Write { condition: Condition::Absent, answer: WriteReply::Former, .. } => {
             for _ in 0..limits::TRIES {
                 let reply = operation(table, step).await?;
                 if !matches!(reply, Answer::NotMet) {
@@ -282,7 +282,7 @@ async fn read_many(
     let (mut answers, mut bytes) = (Vec::with_capacity(rows.steps.len()), 0);
     let now_ms = table.now_ms();
     let mut answer = |step: &Step, row: Option<Row>| {
-        let Does::Read(how) = step.does else { return Ok(()) };
+        let StepAction::Read(how) = step.does else { return Ok(()) };
         let reply = how.answer(row, now_ms);
         bytes += reply.bytes();
         answers.push(reply);

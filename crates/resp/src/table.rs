@@ -1,4 +1,4 @@
-//! A table as the listener sees it: any key, wherever its leader is. What stands behind the trait is not known here.
+//! The trait by which the listener uses a table: any key, wherever its leader is.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -30,8 +30,8 @@ pub trait Table: Send + Sync + 'static {
     /// Which part of a key decides its partition. Several keys are written as one only within one partition.
     fn partition_key(&self) -> PartitionKey;
 
-    /// The time of day in milliseconds, by which the listener says how long rows live on: no step of the system's clock is a step
-    /// of it. The time in a [`Write`] is the leader's to set, and times to live count from it.
+    /// The time of day in milliseconds by which the listener answers `TTL`; steps of the system's clock do not move it. The
+    /// leader sets the time in a [`Write`], from which times to live count.
     fn now_ms(&self) -> u64 {
         partage_clock::wall_ms()
     }

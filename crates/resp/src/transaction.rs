@@ -1,13 +1,13 @@
 //! `MULTI`, `WATCH` and `EXEC`: several commands as one batch.
 //!
-//! All keys of a transaction, and all that are watched, are of one partition key. `WATCH` keeps the version of a row, or that
-//! there is none, and each becomes a condition of the batch. The commands are carried out in one of two ways:
+//! All keys of a transaction, and all watched keys, have one partition key. `WATCH` keeps the version of a row, or that there is
+//! none, and each becomes a condition of the batch. The session carries out the commands in one of two ways:
 //!
 //! - *At once*, where each command is one or more operations without a condition: they become the batch, in their order.
 //! - *Prepared*, for all others (`SET … NX`, `EXPIRE … GT`), for transactions that only read, and where an operation was
-//!   refused, which in Redis is an answer of its own and does not stop the others. The rows are read, the commands are carried
-//!   out on a copy in memory, and what they have changed is written under the condition that no row has changed since; if
-//!   one has, all of it is done again.
+//!   refused, which in Redis is an answer of its own and does not stop the others. The session reads the rows, carries out the
+//!   commands on a copy in memory, and writes the changes under the condition that no row has changed since; if one has, it
+//!   begins again.
 //!
 //! Either way it is one entry of the log, so that no one sees a part of it.
 

@@ -1,4 +1,4 @@
-//! The rows that are not on the disk yet: maps of which the newest one is added to, and the others never change.
+//! The unflushed rows: layers of sorted maps, of which only the newest one changes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -62,7 +62,7 @@ impl Layer {
 pub(super) struct Layers {
     /// The maps that do not change any more, from the oldest to the newest.
     frozen: Vec<Arc<Layer>>,
-    /// So many of the oldest are being written to the disk.
+    /// How many of the oldest are being written to the disk.
     flushing: usize,
     active: Layer,
 }

@@ -1,8 +1,8 @@
-//! The store of one table replica: its rows in the order of their keys, and up to which place of the log it has them.
+//! The store of one table replica: its rows in the order of their keys, and the log position up to which it has them.
 //!
-//! A node writes all entries of its replicas to one log. What is committed, the driver applies to the store of the replica.
-//! The store keeps it in a sorted map in memory until it is flushed: then the store writes the map as one sorted run to its
-//! folder. So it needs no log of its own, and a write costs one sorted run, which later runs are merged with.
+//! A node writes all entries of its replicas to one log. The driver applies committed entries to the store of their replica. The
+//! store keeps the changes in a sorted map in memory (a memtable) until a flush writes the map as one sorted run to its folder.
+//! So the store needs no log of its own.
 //!
 //! ```text
 //!  apply ──► map in memory ──► flush ──► run, with the log position as one of its rows
@@ -18,13 +18,13 @@
 //!
 //! 1. After a crash a store has exactly the groups up to [`Store::flushed`], all of each: the position is a row of the same
 //!    run, and the library adds a run to a store as a whole. The driver then applies the log from there.
-//! 2. A group joins the position before it, or the store refuses it: so no gap in a log goes unseen.
+//! 2. The store refuses a group that does not follow on the last one: so no gap in a log goes unseen.
 //! 3. A read sees a group as a whole or not at all, and a snapshot does not change.
-//! 4. A store that is filled from another replica refuses everything else until it has the last chunk, also after a crash.
+//! 4. A store that is being filled from another replica refuses all other calls until it has the last chunk, also after a crash.
 //! 5. Damage is an error, never a wrong row. [`Store::verify`] reads all files and names the damaged one.
 //! 6. All calls block, on the disk too; a driver makes them on threads that may. One thread may flush or compact while others
 //!    apply and read.
-//! 7. After a write to the disk has failed, the store says [`Error::Broken`] until the driver has opened it again.
+//! 7. After a failed write to the disk the store returns [`Error::Broken`] until the driver opens it again.
 //!
 //! A row has no version here: what a table needs to know of a row, its version and its expiry, is a part of its value.
 
@@ -59,7 +59,7 @@ pub trait Engine: Send + Sync {
     fn remove(&self, folder: &Path) -> Result<(), Error>;
 }
 
-/// The store of one replica: a driver owns each, and opens it again after a failure.
+/// The store of one replica. After a failure the driver opens it again.
 pub trait Store: Send + Sync {
     /// A snapshot of this store.
     type Snapshot: Snapshot;
@@ -92,22 +92,20 @@ pub trait Store: Send + Sync {
     /// All rows as they are now.
     fn snapshot(&self) -> Result<Self::Snapshot, Error>;
 
-    /// Memory that the rows take which are not on the disk, in bytes. A driver flushes at [`limits::FLUSH_BYTES`].
+    /// Bytes of memory of the unflushed rows. A driver flushes at [`limits::FLUSH_BYTES`].
     fn unflushed_bytes(&self) -> usize;
 
-    /// Writes all groups to the disk that were applied before the call, and says up to where they are. Others are applied
-    /// meanwhile. After [`Error::NoRoom`] all rows are as they were, and the driver flushes again when there is room.
+    /// Writes all groups to the disk that were applied before the call, and returns the position of the last one. Other threads
+    /// may apply meanwhile. After [`Error::NoRoom`] all rows are as they were, and the driver flushes again when there is room.
     fn flush(&self) -> Result<LogPosition, Error>;
 
     /// Adds a chunk of another replica's snapshot at `position` to a store that is new or is being filled from the same snapshot.
     /// Rows ascend. When the last chunk is on the disk, the store is usable, and has applied `position`.
     ///
-    /// Each chunk is on the disk when the call returns. A driver that goes on after a crash asks [`Store::condition`] behind
-    /// which key.
+    /// Each chunk is on the disk when the call returns. After a crash [`Store::condition`] has the key behind which to resume.
     fn fill(&self, position: LogPosition, rows: &[Row], is_last: bool) -> Result<(), Error>;
 
-    /// Does one step of compaction, and says whether it did something: if so, another step may be due. A driver throttles by
-    /// the time between steps.
+    /// Does one step of compaction, and returns whether it changed something: if so, another step may be due.
     fn compact(&self) -> Result<bool, Error>;
 
     /// How large the store is.

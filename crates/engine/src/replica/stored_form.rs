@@ -1,4 +1,4 @@
-//! What `lsm-tree` is given: keys of rows with a prefix, and the one row of the store itself.
+//! The form of rows in `lsm-tree`: keys with a prefix, and one row of the store itself.
 //!
 //! ```text
 //! 00 "state"   version u8 · kind u8 · epoch u64 · index u64
@@ -52,7 +52,7 @@ pub(super) fn stored_key_of(key: &SharedBytes) -> Slice {
     key.as_stored_key().cloned().unwrap_or_else(|| stored_key(key))
 }
 
-/// What the row of the store holds.
+/// The value of the store's own row.
 pub(super) fn encode(position: LogPosition, is_complete: bool) -> Vec<u8> {
     let mut row = vec![VERSION, u8::from(!is_complete)];
     row.extend_from_slice(&position.epoch.0.to_be_bytes());
@@ -60,7 +60,7 @@ pub(super) fn encode(position: LogPosition, is_complete: bool) -> Vec<u8> {
     row
 }
 
-/// The position that a row says, and whether the store is complete; none if it is no such row.
+/// Position and completeness from the store's own row; none if it is malformed.
 pub(super) fn decode(row: &[u8]) -> Option<(LogPosition, bool)> {
     let (&[version, kind], rest) = row.split_first_chunk()?;
     let (epoch, rest) = rest.split_first_chunk()?;

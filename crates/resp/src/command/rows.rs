@@ -1,4 +1,4 @@
-//! What commands do with rows: steps, each on one row, and how their answers become one.
+//! Commands on rows: steps, each on one row, and how their answers become one.
 
 use crate::error;
 use crate::reply::Reply;
@@ -29,28 +29,27 @@ pub enum Combine {
     Flag,
 }
 
-/// What is done with one row.
+/// One step: an action on one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     pub key: Key,
-    /// What is done with it.
-    pub does: Does,
+    pub does: StepAction,
 }
 
-/// What is done with a row.
+/// The action of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Does {
-    /// The row is read, and this of it is answered.
-    Read(Read),
-    /// An operation, and what is answered.
+pub enum StepAction {
+    /// Reads the row, and answers this of it.
+    Read(ReadReply),
+    /// Carries out an operation on the row.
     Write {
-        /// Without it nothing is done, and the answer says so.
+        /// If it does not hold, nothing is done, and the answer says so.
         condition: Condition,
         action: Action,
         /// How the outcome of the operation becomes an answer.
-        answer: Written,
+        answer: WriteReply,
     },
-    /// The row gets another expiry, if the one that it has allows that.
+    /// Sets the row's expiry, if the present one allows that.
     ExpireIf {
         /// In milliseconds of Unix time, by the clock of the listener: what `when` compares.
         at_ms: u64,
@@ -61,9 +60,9 @@ pub enum Does {
     },
 }
 
-/// What is answered from a row that is read.
+/// The answer from a row that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Read {
+pub enum ReadReply {
     /// The value, or null of a row that is not there.
     Value,
     /// The length of its value.
@@ -84,9 +83,9 @@ pub enum Read {
     EndsMilliseconds,
 }
 
-/// What is answered when an operation is done.
+/// The answer after an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteReply {
     /// `OK`; nothing, if its condition did not hold.
     Ok,
     /// The value before, also if its condition did not hold.
@@ -117,7 +116,7 @@ pub struct ExpireWhen {
 }
 
 impl ExpireWhen {
-    /// Whether there is nothing to hold.
+    /// Whether there is no condition.
     pub fn is_always(self) -> bool {
         self == ExpireWhen::default()
     }
@@ -133,13 +132,13 @@ impl ExpireWhen {
 
 impl Rows {
     /// A command on one row.
-    pub fn one(key: Key, does: Does) -> Rows {
+    pub fn one(key: Key, does: StepAction) -> Rows {
         Rows { steps: vec![Step { key, does }], combine: Combine::One }
     }
 
     /// Whether it changes nothing.
     pub fn only_reads(&self) -> bool {
-        self.steps.iter().all(|step| matches!(step.does, Does::Read(_)))
+        self.steps.iter().all(|step| matches!(step.does, StepAction::Read(_)))
     }
 
     /// What the client is answered, when all steps were.
@@ -162,24 +161,24 @@ impl Step {
     /// The time to live that the step gives its row, counted by the clock of the leader; none: it gives none.
     pub fn ttl_ms(&self) -> Option<u64> {
         let expiry = match &self.does {
-            Does::Write { action: Action::Put(_, expiry) | Action::Expire(expiry), .. }
-            | Does::ExpireIf { expiry, .. } => expiry,
-            Does::Read(_) | Does::Write { .. } => return None,
+            StepAction::Write { action: Action::Put(_, expiry) | Action::Expire(expiry), .. }
+            | StepAction::ExpireIf { expiry, .. } => expiry,
+            StepAction::Read(_) | StepAction::Write { .. } => return None,
         };
         if let Expiry::After(ttl_ms) = expiry { Some(*ttl_ms) } else { None }
     }
 
-    /// The operation of the step, if one says it all. Whether its condition must hold for the others to be done is not looked at.
+    /// The operation of the step, if one suffices, without regard to the other steps.
     pub fn operation(&self) -> Option<Operation> {
         let (condition, action, wants_former) = match &self.does {
-            Does::Read(_) => (Condition::Always, Action::Read, true),
-            Does::Write { condition, action, answer } => {
-                (*condition, action.clone(), matches!(answer, Written::Former | Written::HadEnd))
+            StepAction::Read(_) => (Condition::Always, Action::Read, true),
+            StepAction::Write { condition, action, answer } => {
+                (*condition, action.clone(), matches!(answer, WriteReply::Former | WriteReply::HadEnd))
             }
-            Does::ExpireIf { expiry, when, .. } if when.is_always() => {
+            StepAction::ExpireIf { expiry, when, .. } if when.is_always() => {
                 (Condition::Always, Action::Expire(*expiry), false)
             }
-            Does::ExpireIf { .. } => return None,
+            StepAction::ExpireIf { .. } => return None,
         };
         Some(Operation { key: self.key.clone(), condition, action, wants_former })
     }
@@ -188,16 +187,16 @@ impl Step {
     pub fn done(&self, done: Done, now_ms: u64) -> Reply {
         let former = done.former;
         match &self.does {
-            Does::Read(read) => read.answer(former, now_ms),
-            Does::ExpireIf { .. } => Reply::flag(done.existed),
-            Does::Write { answer, .. } => match answer {
-                Written::Ok => Reply::OK,
-                Written::Former => former.map_or(Reply::Null, |row| Reply::Value(row.value)),
-                Written::Flag => Reply::Integer(1),
-                Written::Existed => Reply::flag(done.existed),
-                Written::HadEnd => Reply::flag(former.is_some_and(|row| row.expires_ms.is_some())),
-                Written::Number => done.now.and_then(|now| now.number).map_or(Reply::Null, Reply::Integer),
-                Written::Length => Reply::Integer(done.now.map_or(0, |now| now.bytes as i64)),
+            StepAction::Read(read) => read.answer(former, now_ms),
+            StepAction::ExpireIf { .. } => Reply::flag(done.existed),
+            StepAction::Write { answer, .. } => match answer {
+                WriteReply::Ok => Reply::OK,
+                WriteReply::Former => former.map_or(Reply::Null, |row| Reply::Value(row.value)),
+                WriteReply::Flag => Reply::Integer(1),
+                WriteReply::Existed => Reply::flag(done.existed),
+                WriteReply::HadEnd => Reply::flag(former.is_some_and(|row| row.expires_ms.is_some())),
+                WriteReply::Number => done.now.and_then(|now| now.number).map_or(Reply::Null, Reply::Integer),
+                WriteReply::Length => Reply::Integer(done.now.map_or(0, |now| now.bytes as i64)),
             },
         }
     }
@@ -205,13 +204,15 @@ impl Step {
     /// What is answered when its condition did not hold.
     pub fn not_met(&self) -> Reply {
         match &self.does {
-            Does::Write { answer: Written::Flag, .. } | Does::ExpireIf { .. } => Reply::Integer(0),
+            StepAction::Write { answer: WriteReply::Flag, .. } | StepAction::ExpireIf { .. } => {
+                Reply::Integer(0)
+            }
             _ => Reply::Null,
         }
     }
 }
 
-impl Read {
+impl ReadReply {
     /// What is answered for a row, or that there is none.
     pub fn answer(self, row: Option<Row>, now_ms: u64) -> Reply {
         let Some(row) = row else { return self.absent() };
@@ -220,9 +221,9 @@ impl Read {
         let left = end.map(|end| end.saturating_sub(i64::try_from(now_ms).unwrap_or(i64::MAX)).max(0));
         let or_never = |number: Option<i64>| Reply::Integer(number.unwrap_or(-1));
         match self {
-            Read::Value => Reply::Value(row.value),
-            Read::Length => Reply::Integer(length as i64),
-            Read::Part(from, to) => {
+            ReadReply::Value => Reply::Value(row.value),
+            ReadReply::Length => Reply::Integer(length as i64),
+            ReadReply::Part(from, to) => {
                 let from_end = |at: i64| if at < 0 { (at + length as i64).max(0) } else { at };
                 let is_reversed = from < 0 && to < 0 && from > to;
                 let (from, to) = (from_end(from), from_end(to).min(length as i64 - 1));
@@ -231,24 +232,25 @@ impl Read {
                 }
                 Reply::Part(row.value, from as usize..to as usize + 1)
             }
-            Read::Exists => Reply::Integer(1),
-            Read::Type => Reply::Word("string"),
-            Read::Seconds => or_never(left.map(|left| left.saturating_add(500) / 1_000)),
-            Read::Milliseconds => or_never(left),
-            Read::EndsSeconds => or_never(end.map(|end| end.saturating_add(500) / 1_000)),
-            Read::EndsMilliseconds => or_never(end),
+            ReadReply::Exists => Reply::Integer(1),
+            ReadReply::Type => Reply::Word("string"),
+            ReadReply::Seconds => or_never(left.map(|left| left.saturating_add(500) / 1_000)),
+            ReadReply::Milliseconds => or_never(left),
+            ReadReply::EndsSeconds => or_never(end.map(|end| end.saturating_add(500) / 1_000)),
+            ReadReply::EndsMilliseconds => or_never(end),
         }
     }
 
     fn absent(self) -> Reply {
         match self {
-            Read::Value => Reply::Null,
-            Read::Length | Read::Exists => Reply::Integer(0),
-            Read::Part(..) => Reply::Bytes(Vec::new()),
-            Read::Type => Reply::Word("none"),
-            Read::Seconds | Read::Milliseconds | Read::EndsSeconds | Read::EndsMilliseconds => {
-                Reply::Integer(-2)
-            }
+            ReadReply::Value => Reply::Null,
+            ReadReply::Length | ReadReply::Exists => Reply::Integer(0),
+            ReadReply::Part(..) => Reply::Bytes(Vec::new()),
+            ReadReply::Type => Reply::Word("none"),
+            ReadReply::Seconds
+            | ReadReply::Milliseconds
+            | ReadReply::EndsSeconds
+            | ReadReply::EndsMilliseconds => Reply::Integer(-2),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Commands on rows, from their arguments. Order and texts of the checks are those of Redis.
 
-use super::rows::{Combine, Does, ExpireWhen, Read, Rows, Step, Written, key, number};
+use super::rows::{Combine, ExpireWhen, ReadReply, Rows, Step, StepAction, WriteReply, key, number};
 use crate::error::syntax;
 use crate::reply::{Reply, shown};
 use crate::request::Arguments;
@@ -68,12 +68,12 @@ fn put(value: &[u8], expiry: Expiry) -> Action {
     Action::Put(value.into(), expiry)
 }
 
-fn write(of: &[u8], condition: Condition, action: Action, answer: Written) -> Parsed {
-    Ok(Rows::one(key(of)?, Does::Write { condition, action, answer }))
+fn write(of: &[u8], condition: Condition, action: Action, answer: WriteReply) -> Parsed {
+    Ok(Rows::one(key(of)?, StepAction::Write { condition, action, answer }))
 }
 
-fn read(of: &[u8], read: Read) -> Parsed {
-    Ok(Rows::one(key(of)?, Does::Read(read)))
+fn read(of: &[u8], read: ReadReply) -> Parsed {
+    Ok(Rows::one(key(of)?, StepAction::Read(read)))
 }
 
 /// What stands behind the value of `SET`, and behind the key of `GETEX`.
@@ -139,7 +139,7 @@ pub fn set(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
         None if options.keeps => Expiry::AsBefore,
         None => Expiry::Never,
     };
-    let answer = if options.wants_former { Written::Former } else { Written::Ok };
+    let answer = if options.wants_former { WriteReply::Former } else { WriteReply::Ok };
     let condition = options.condition.unwrap_or(Condition::Always);
     let value = arguments.get(2);
     let action = match expiry {
@@ -151,7 +151,7 @@ pub fn set(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
 
 pub fn setnx(arguments: Arguments<'_>, _: u64) -> Parsed {
     let action = put(arguments.get(2), Expiry::Never);
-    write(arguments.get(1), Condition::Absent, action, Written::Flag)
+    write(arguments.get(1), Condition::Absent, action, WriteReply::Flag)
 }
 
 /// `SETEX` and `PSETEX`, whose time to live is in seconds or milliseconds.
@@ -163,20 +163,20 @@ pub fn setex(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
         return Err(invalid_time(&command));
     }
     let expiry = unit.expiry(time, &command, now_ms)?;
-    write(arguments.get(1), Condition::Always, put(arguments.get(3), expiry), Written::Ok)
+    write(arguments.get(1), Condition::Always, put(arguments.get(3), expiry), WriteReply::Ok)
 }
 
 pub fn getset(arguments: Arguments<'_>, _: u64) -> Parsed {
     let action = put(arguments.get(2), Expiry::Never);
-    write(arguments.get(1), Condition::Always, action, Written::Former)
+    write(arguments.get(1), Condition::Always, action, WriteReply::Former)
 }
 
 pub fn get(arguments: Arguments<'_>, _: u64) -> Parsed {
-    read(arguments.get(1), Read::Value)
+    read(arguments.get(1), ReadReply::Value)
 }
 
 pub fn getdel(arguments: Arguments<'_>, _: u64) -> Parsed {
-    write(arguments.get(1), Condition::Always, Action::Delete, Written::Former)
+    write(arguments.get(1), Condition::Always, Action::Delete, WriteReply::Former)
 }
 
 pub fn getex(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
@@ -184,27 +184,27 @@ pub fn getex(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
     let expiry = match options.expiry("getex", now_ms)? {
         Some(expiry) => expiry,
         None if options.persists => Expiry::Never,
-        None => return read(arguments.get(1), Read::Value),
+        None => return read(arguments.get(1), ReadReply::Value),
     };
-    write(arguments.get(1), Condition::Always, Action::Expire(expiry), Written::Former)
+    write(arguments.get(1), Condition::Always, Action::Expire(expiry), WriteReply::Former)
 }
 
 pub fn strlen(arguments: Arguments<'_>, _: u64) -> Parsed {
-    read(arguments.get(1), Read::Length)
+    read(arguments.get(1), ReadReply::Length)
 }
 
 pub fn getrange(arguments: Arguments<'_>, _: u64) -> Parsed {
     let (from, to) = (number(arguments.get(2))?, number(arguments.get(3))?);
-    read(arguments.get(1), Read::Part(from, to))
+    read(arguments.get(1), ReadReply::Part(from, to))
 }
 
 pub fn append(arguments: Arguments<'_>, _: u64) -> Parsed {
     let action = Action::Append(arguments.get(2).into());
-    write(arguments.get(1), Condition::Always, action, Written::Length)
+    write(arguments.get(1), Condition::Always, action, WriteReply::Length)
 }
 
 fn add(of: &[u8], by: i64) -> Parsed {
-    write(of, Condition::Always, Action::Add(by), Written::Number)
+    write(of, Condition::Always, Action::Add(by), WriteReply::Number)
 }
 
 pub fn incr(arguments: Arguments<'_>, _: u64) -> Parsed {
@@ -224,27 +224,27 @@ pub fn decrby(arguments: Arguments<'_>, _: u64) -> Parsed {
     add(arguments.get(1), by.checked_neg().ok_or_else(|| Reply::error("decrement would overflow"))?)
 }
 
-fn several(arguments: Arguments<'_>, combine: Combine, does: impl Fn() -> Does) -> Parsed {
+fn several(arguments: Arguments<'_>, combine: Combine, does: impl Fn() -> StepAction) -> Parsed {
     let step = |of| Ok(Step { key: key(of)?, does: does() });
     let steps = arguments.from(1).map(step).collect::<Result<Vec<_>, Reply>>()?;
     Ok(Rows { steps, combine })
 }
 
 pub fn mget(arguments: Arguments<'_>, _: u64) -> Parsed {
-    several(arguments, Combine::All, || Does::Read(Read::Value))
+    several(arguments, Combine::All, || StepAction::Read(ReadReply::Value))
 }
 
 /// `EXISTS`, and `TOUCH`, since rows have no time of their last use.
 pub fn exists(arguments: Arguments<'_>, _: u64) -> Parsed {
-    several(arguments, Combine::Sum, || Does::Read(Read::Exists))
+    several(arguments, Combine::Sum, || StepAction::Read(ReadReply::Exists))
 }
 
 /// `DEL`, and `UNLINK`, since no row is so large that its removal takes time.
 pub fn del(arguments: Arguments<'_>, _: u64) -> Parsed {
-    several(arguments, Combine::Sum, || Does::Write {
+    several(arguments, Combine::Sum, || StepAction::Write {
         condition: Condition::Always,
         action: Action::Delete,
-        answer: Written::Existed,
+        answer: WriteReply::Existed,
     })
 }
 
@@ -261,7 +261,8 @@ pub fn mset(arguments: Arguments<'_>, _: u64) -> Parsed {
     let mut steps = std::collections::BTreeMap::new();
     for at in (1..arguments.len()).step_by(2) {
         let action = Action::Overwrite(arguments.get(at + 1).into());
-        steps.insert(key(arguments.get(at))?, Does::Write { condition, action, answer: Written::Ok });
+        steps
+            .insert(key(arguments.get(at))?, StepAction::Write { condition, action, answer: WriteReply::Ok });
     }
     Ok(Rows { steps: steps.into_iter().map(|(key, does)| Step { key, does }).collect(), combine })
 }
@@ -289,31 +290,31 @@ pub fn expire(arguments: Arguments<'_>, now_ms: u64) -> Parsed {
     }
     let time = number(arguments.get(2))?;
     let (at_ms, expiry) = (unit.at_ms(time, &command, now_ms)?, unit.expiry(time, &command, now_ms)?);
-    Ok(Rows::one(key(arguments.get(1))?, Does::ExpireIf { at_ms, expiry, when }))
+    Ok(Rows::one(key(arguments.get(1))?, StepAction::ExpireIf { at_ms, expiry, when }))
 }
 
 pub fn persist(arguments: Arguments<'_>, _: u64) -> Parsed {
-    write(arguments.get(1), Condition::Always, Action::Expire(Expiry::Never), Written::HadEnd)
+    write(arguments.get(1), Condition::Always, Action::Expire(Expiry::Never), WriteReply::HadEnd)
 }
 
 pub fn ttl(arguments: Arguments<'_>, _: u64) -> Parsed {
-    read(arguments.get(1), Read::Seconds)
+    read(arguments.get(1), ReadReply::Seconds)
 }
 
 pub fn pttl(arguments: Arguments<'_>, _: u64) -> Parsed {
-    read(arguments.get(1), Read::Milliseconds)
+    read(arguments.get(1), ReadReply::Milliseconds)
 }
 
 pub fn expiretime(arguments: Arguments<'_>, _: u64) -> Parsed {
-    read(arguments.get(1), Read::EndsSeconds)
+    read(arguments.get(1), ReadReply::EndsSeconds)
 }
 
 pub fn pexpiretime(arguments: Arguments<'_>, _: u64) -> Parsed {
-    read(arguments.get(1), Read::EndsMilliseconds)
+    read(arguments.get(1), ReadReply::EndsMilliseconds)
 }
 
 pub fn kind(arguments: Arguments<'_>, _: u64) -> Parsed {
-    read(arguments.get(1), Read::Type)
+    read(arguments.get(1), ReadReply::Type)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::library::{Library, Shared, guarded};
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Puts the damaged file in the place of the folder: the first of those that may have a stored key, or of all.
-pub(super) fn name_file(library: &Library, key: Option<&[u8]>, error: Error) -> Error {
+pub(super) fn name_damaged_file(library: &Library, key: Option<&[u8]>, error: Error) -> Error {
     let what = match &error {
         Error::Damaged { what, .. } => what.clone(),
         Error::Panicked { doing, what, .. } => format!("{doing}: lsm-tree panicked: {what}"),
@@ -28,7 +28,7 @@ pub(super) fn name_file(library: &Library, key: Option<&[u8]>, error: Error) -> 
 }
 
 /// The same for a tree that could not be opened.
-pub(super) fn name_file_of_closed(folder: &Path, error: Error, shared: &Shared) -> Error {
+pub(super) fn name_damaged_file_of_closed(folder: &Path, error: Error, shared: &Shared) -> Error {
     let what = match &error {
         Error::Damaged { what, .. } => what.clone(),
         Error::Panicked { what, .. } => format!("open: lsm-tree panicked: {what}"),

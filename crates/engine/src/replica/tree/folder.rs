@@ -72,7 +72,7 @@ pub(super) fn files(path: &Path) -> Result<BTreeSet<PathBuf>, Error> {
 
 /// Removes what a write has left that found no room: files that are not among those of `before`, and the list of files that is
 /// not in use.
-pub(super) fn take_back(path: &Path, before: &BTreeSet<PathBuf>, list: u64) -> Result<(), Error> {
+pub(super) fn remove_leftovers(path: &Path, before: &BTreeSet<PathBuf>, list: u64) -> Result<(), Error> {
     for file in files(path)?.difference(before) {
         remove_file(file)?;
     }

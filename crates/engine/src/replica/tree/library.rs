@@ -1,4 +1,4 @@
-//! Calls of `lsm-tree`: what panics in it comes out as an error, and what its errors mean is said.
+//! Calls of the library `lsm-tree`: its panics and errors become errors of this crate.
 //!
 //! The tree only ever takes sorted runs. It numbers them by itself; a reader that gives a number sees the runs with lower ones.
 
@@ -66,7 +66,7 @@ impl Library {
             .filter_block_pinning_policy(PinningPolicy::all(false))
             .with_kv_separation(Some(separation));
         let tree = guarded(path, "open", || config.open())
-            .map_err(|error| damage::name_file_of_closed(path, error, shared))?;
+            .map_err(|error| damage::name_damaged_file_of_closed(path, error, shared))?;
         // From 1 on: 0 would mean the first of all states to a reader.
         let first = tree.get_highest_persisted_seqno().map_or(1, |last| last + 1);
         next.set(first);
@@ -102,14 +102,14 @@ impl Library {
         self.tree.l0_run_count()
     }
 
-    /// What the newest run says that has the stored key.
+    /// The value of a stored key in the newest run that has it.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Slice>, Error> {
         self.get_at(key, u64::MAX)
     }
 
     fn get_at(&self, key: &[u8], number: u64) -> Result<Option<Slice>, Error> {
         guarded(&self.folder, "read a row", || self.tree.get(key, number))
-            .map_err(|error| damage::name_file(self, Some(key), error))
+            .map_err(|error| damage::name_damaged_file(self, Some(key), error))
     }
 
     /// The last row of the table.
@@ -123,7 +123,7 @@ impl Library {
     /// # Errors
     /// After [`Error::NoRoom`] all is as it was.
     pub(super) fn ingest(&self, rows: impl Iterator<Item = Entry>) -> Result<(), Error> {
-        self.wholly("write a run", || {
+        self.all_or_nothing("write a run", || {
             let (mut run, mut is_separated) = (self.tree.ingestion()?, false);
             for (key, value) in rows {
                 match value {
@@ -140,13 +140,13 @@ impl Library {
             }
             run.finish()
         })?;
-        self.tidy();
+        self.remove_old_runs();
         Ok(())
     }
 
-    /// A write that changes the tree as a whole or not at all. If the disk is full, what was written of it is removed again: else
-    /// the next attempt had less room than this one.
-    fn wholly<T>(
+    /// Changes the tree wholly or not at all. If the disk is full, it removes the part that was written, so that the next attempt
+    /// has as much room.
+    fn all_or_nothing<T>(
         &self,
         doing: &'static str,
         write: impl FnOnce() -> lsm_tree::Result<T>,
@@ -160,7 +160,7 @@ impl Library {
                     // The new list is in use on the disk, and the tree does not know it.
                     return Err(Error::Io { path, doing, source });
                 }
-                folder::take_back(&path, &before, list + 1)?;
+                folder::remove_leftovers(&path, &before, list + 1)?;
                 Err(Error::NoRoom { path, doing, source })
             }
             done => done,
@@ -172,28 +172,27 @@ impl Library {
     /// # Errors
     /// After [`Error::NoRoom`] all is as it was.
     pub(super) fn compact(&self) -> Result<bool, Error> {
-        let kept = self.kept();
+        let kept = self.oldest_reader();
         let strategy =
             Leveled::default().with_l0_threshold(DUE_RUNS).with_table_target_size(self.run_file_bytes);
         let has_changed = self
-            .wholly("compact", || {
+            .all_or_nothing("compact", || {
                 let before = self.tree.current_version().id();
                 self.tree.compact(Arc::new(strategy), kept)?;
                 Ok(self.tree.current_version().id() != before)
             })
-            .map_err(|error| damage::name_file(self, None, error))?;
+            .map_err(|error| damage::name_damaged_file(self, None, error))?;
         if has_changed && self.tree.blob_file_count() > 0 {
             // Compaction may have copied values to a new file. The library has synced that, and not its name.
             folder::sync(&self.folder.join(folder::VALUES))?;
         }
-        self.tidy();
+        self.remove_old_runs();
         Ok(has_changed)
     }
 
-    /// Lets go of the runs that no reader needs any more; their files are then removed. The library does so only behind the next
-    /// compaction.
-    fn tidy(&self) {
-        let kept = self.kept();
+    /// Removes the files of runs that no reader needs any more. The library would do so only after the next compaction.
+    fn remove_old_runs(&self) {
+        let kept = self.oldest_reader();
         // If a file cannot be removed now, the next opening removes it.
         let _ = guarded(&self.folder, "remove old files", || {
             self.tree.get_version_history_lock().maintenance(&self.folder, kept)
@@ -201,7 +200,7 @@ impl Library {
     }
 
     /// The lowest number that a reader has or may get.
-    fn kept(&self) -> u64 {
+    fn oldest_reader(&self) -> u64 {
         let readers = self.readers();
         readers.keys().next().copied().unwrap_or_else(|| self.visible.get())
     }
@@ -263,7 +262,7 @@ impl Reader {
                     last = key.clone();
                     Ok((key, Some(value)))
                 }),
-                Err(error) => Some(Err(damage::name_file(&library, Some(&last), error))),
+                Err(error) => Some(Err(damage::name_damaged_file(&library, Some(&last), error))),
             }
         }))
     }
@@ -280,7 +279,7 @@ impl Reader {
             let Some(middle) = super::super::simulated::middle(sizes) else { return Ok(None) };
             tree.range(ROWS.0..ROWS.1, self.number, None).nth(middle).map(Guard::key).transpose()
         })
-        .map_err(|error| damage::name_file(&self.library, None, error))
+        .map_err(|error| damage::name_damaged_file(&self.library, None, error))
     }
 }
 
@@ -296,23 +295,23 @@ impl Drop for Reader {
     }
 }
 
-/// Calls the library, and makes an error of its panic.
+/// Calls the library, and turns its panic into an error.
 pub(super) fn guarded<T>(
     folder: &Path,
     doing: &'static str,
     call: impl FnOnce() -> lsm_tree::Result<T>,
 ) -> Result<T, Error> {
-    // What the library has locked is poisoned behind a panic, so that later calls panic as well: nothing goes on half done.
+    // A panic poisons the locks of the library, so later calls panic as well: no half-done change is used.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) => Err(meaning(folder, doing, error)),
+        Ok(Err(error)) => Err(to_error(folder, doing, error)),
         Err(panic) => {
             Err(Error::Panicked { path: folder.to_owned(), doing, what: panic_text(panic.as_ref()) })
         }
     }
 }
 
-fn meaning(folder: &Path, doing: &'static str, error: lsm_tree::Error) -> Error {
+fn to_error(folder: &Path, doing: &'static str, error: lsm_tree::Error) -> Error {
     let damaged = |what: String| Error::Damaged { path: folder.to_owned(), what: format!("{doing}: {what}") };
     match error {
         lsm_tree::Error::Io(source) if is_damage(&source) => damaged(source.to_string()),

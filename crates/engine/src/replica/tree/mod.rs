@@ -5,8 +5,8 @@
 //! writing a new list of files and then renaming a small file over `current`, so that a crash leaves either the list with the run
 //! or the one without it.
 //!
-//! A flush freezes the map, writes it as a run without a lock, and lets go of it when the run is in the tree; a read that comes
-//! in between finds the same rows in both.
+//! A flush freezes the map, writes it as a run without a lock, and drops it when the run is in the tree; a read in between finds
+//! the same rows in both.
 //!
 //! What the library does not do, and this engine does: it compares the list of files with its checksum (`folder.rs`), catches
 //! panics (`library.rs`), finds the damaged file (`damage.rs`), keeps the runs of the first level below the number that
@@ -146,15 +146,15 @@ impl TreeStore {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn check_whole(&self, state: &State) -> Result<(), Error> {
+    fn check_not_broken(&self, state: &State) -> Result<(), Error> {
         match &state.broken {
             Some(why) => Err(Error::Broken { path: self.library.folder().to_owned(), why: why.clone() }),
             None => Ok(()),
         }
     }
 
-    /// What the rows in memory say of a key, and the position of the last group that was applied: `Some(None)`, that there is
-    /// none. `None`: the disk must be asked. Never blocks on the disk.
+    /// The value of a key if the rows in memory have or delete it, with the position of the last applied group; none: only the
+    /// disk knows. Never blocks on the disk.
     pub fn get_in_memory(&self, key: &[u8]) -> Option<(LogPosition, Option<SharedBytes>)> {
         if key.len() > KEY_BYTES {
             return None;
@@ -167,21 +167,21 @@ impl TreeStore {
         })
     }
 
-    /// Does a write to the disk. If it fails for another reason than that there is no room, it is unknown what of it is there.
-    fn disk<T>(&self, write: impl FnOnce(&Library) -> Result<T, Error>) -> Result<T, Error> {
+    /// Writes to the disk. After an error other than [`Error::NoRoom`] the store is broken, as part of the write may be there.
+    fn write_to_disk<T>(&self, write: impl FnOnce(&Library) -> Result<T, Error>) -> Result<T, Error> {
         let _one = self.compacting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_whole(&self.read())?;
+        self.check_not_broken(&self.read())?;
         let written = write(&self.library);
         if let Err(error) = &written
             && !error.is_no_room()
         {
-            self.break_off(error);
+            self.mark_broken(error);
         }
         written
     }
 
     /// The store must be opened again.
-    fn break_off(&self, error: &Error) {
+    fn mark_broken(&self, error: &Error) {
         self.write().broken = Some(error.to_string());
     }
 
@@ -249,7 +249,7 @@ impl Store for TreeStore {
     fn apply(&self, before: LogPosition, position: LogPosition, changes: &[Change<'_>]) -> Result<(), Error> {
         let mut state = self.write();
         state.usable()?;
-        self.check_whole(&state)?;
+        self.check_not_broken(&state)?;
         check_group(state.applied, before, position, changes)?;
         state.layers.apply(changes);
         state.applied = position;
@@ -267,7 +267,7 @@ impl Store for TreeStore {
                 return Ok(value.clone());
             }
             drop(state);
-            // If a flush has come in between, its run is read: it has what was applied meanwhile at the latest.
+            // If a flush has ended in between, the tree has its run.
             self.library.get(key)
         })
         .map(|value| value.map(SharedBytes::value))
@@ -290,7 +290,7 @@ impl Store for TreeStore {
         let (layers, position) = {
             let mut state = self.write();
             state.usable()?;
-            self.check_whole(&state)?;
+            self.check_not_broken(&state)?;
             if state.condition == (Condition::Usable { flushed: state.applied }) {
                 return Ok(state.applied);
             }
@@ -300,7 +300,7 @@ impl Store for TreeStore {
         let first = std::iter::once(state_row(position, true));
         let rows =
             whole.iter().flat_map(|layer| layer.iter()).map(|(key, value)| (key.clone(), value.clone()));
-        let written = self.disk(|library| library.ingest(first.chain(rows)));
+        let written = self.write_to_disk(|library| library.ingest(first.chain(rows)));
         let mut state = self.write();
         match written {
             Ok(()) => {
@@ -320,7 +320,7 @@ impl Store for TreeStore {
         self.make_room()?;
         let has = {
             let state = self.read();
-            self.check_whole(&state)?;
+            self.check_not_broken(&state)?;
             check_chunk(&state.condition, state.applied, position, rows)?;
             state.condition.clone()
         };
@@ -329,12 +329,13 @@ impl Store for TreeStore {
         let first = matches!(has, Condition::Usable { .. }).then(|| state_row(position, false));
         if first.is_some() || !rows.is_empty() {
             let rows = rows.iter().map(|row| (stored_key_of(&row.key), Some(row.value.to_slice())));
-            self.disk(|library| library.ingest(first.into_iter().chain(rows)))?;
+            self.write_to_disk(|library| library.ingest(first.into_iter().chain(rows)))?;
         }
         if is_last {
             // The rows of the chunk are there, so that it cannot be added again.
-            let end = self.disk(|library| library.ingest(std::iter::once(state_row(position, true))));
-            end.inspect_err(|error| self.break_off(error))?;
+            let end =
+                self.write_to_disk(|library| library.ingest(std::iter::once(state_row(position, true))));
+            end.inspect_err(|error| self.mark_broken(error))?;
         }
         let mut state = self.write();
         state.condition = condition_after(&has, position, rows, is_last);
@@ -345,13 +346,13 @@ impl Store for TreeStore {
     }
 
     fn compact(&self) -> Result<bool, Error> {
-        self.disk(Library::compact)
+        self.write_to_disk(Library::compact)
     }
 
     fn size(&self) -> Size {
         let unflushed_bytes = self.unflushed_bytes() as u64;
         let tree = self.library.tree();
-        // A tree whose locks are poisoned says nothing.
+        // A tree whose locks are poisoned has no size.
         let disk = library::guarded(self.library.folder(), "list the files", || {
             Ok(Size {
                 disk_bytes: tree.disk_space(),
