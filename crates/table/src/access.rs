@@ -1,13 +1,13 @@
-//! Requests for any key of any table, from inside a node: carried out here where this node has the key, else sent on to the node
-//! that has it.
+//! Requests for any key of any table, from inside a node: carried out here where this node has the key, else forwarded to the
+//! node that has it.
 //!
-//! The listener of the Redis protocol asks so, and gRPC for single rows. What is sent on takes the same way as the requests of
-//! HTTP clients, over the worker's layer ([`Sharded`]), which finds the node and follows the maps, and tries once.
+//! The listener of the Redis protocol uses this client, and gRPC for single rows. A forwarded request takes the way of requests
+//! of HTTP clients, over the worker's layer ([`Sharded`]), which finds the node by the maps, and tries once.
 //!
-//! Whether there is another try is decided here, as a try may also be one at this node. What was not begun is tried again for
-//! [`PATIENCE`]. A write that may have been carried out is tried again only if it has a request id, by which a shard knows it
-//! again: no try begins after [`REPEATS`], and each takes from the budget of the node (`retry_budget.rs`). Commands of Redis have
-//! no id, so none of them is sent twice.
+//! The client decides on retries, as a try may also be one at this node. It retries a request that was not begun for
+//! [`PATIENCE`]. It retries a write that may have been carried out only if the write has a request id, by which the shard
+//! recognizes it: no try begins after [`REPEATS`], and each takes from the budget of the node (`retry_budget.rs`). Commands of
+//! Redis have no id, so none of them is sent twice.
 
 use crate::backoff::Backoff;
 use crate::http::{self, Internal};
@@ -40,7 +40,7 @@ const ANSWER_BYTES: usize = 2 * BATCH_BYTES;
 pub struct TableClient {
     worker: Worker,
     tables: Tables,
-    elsewhere: ShardedService<Router>,
+    forwarder: ShardedService<Router>,
     budget: RetryBudget,
 }
 
@@ -50,26 +50,26 @@ impl fmt::Debug for TableClient {
     }
 }
 
-/// What is known of a write while it is tried.
+/// The tries of one write.
 #[derive(Debug)]
-struct Repetition {
+struct WriteRetries {
     has_id: bool,
-    /// That an earlier attempt may have carried it out.
+    /// The refusal of an earlier attempt that may have carried it out.
     unknown: Option<Refused>,
 }
 
-impl Repetition {
-    fn of(write: &Write) -> Repetition {
-        Repetition { has_id: write.request.is_some(), unknown: None }
+impl WriteRetries {
+    fn of(write: &Write) -> WriteRetries {
+        WriteRetries { has_id: write.request.is_some(), unknown: None }
     }
 
     fn patience(&self) -> Duration {
         if self.has_id { REPEATS } else { PATIENCE }
     }
 
-    /// Takes in what an attempt was refused with; an error is what the client is told, as there is no other attempt. That an
-    /// earlier attempt may have carried the write out is not forgotten: only an outcome says more.
-    fn again_after(&mut self, refused: Refused, is_late: bool) -> Result<(), Refused> {
+    /// Whether to try again after that refusal. If not, the error is for the client: the first unknown outcome, if there was one,
+    /// since later refusals do not settle it.
+    fn check_retry(&mut self, refused: Refused, is_late: bool) -> Result<(), Refused> {
         let goes_on = match refused.refusal {
             Refusal::Soon => true,
             Refusal::Unknown => self.has_id,
@@ -81,29 +81,29 @@ impl Repetition {
         if goes_on && !is_late { Ok(()) } else { Err(self.unknown.take().unwrap_or(refused)) }
     }
 
-    /// What the client is told if there is no other attempt after one that may have carried the write out.
+    /// The error for the client if there is no further attempt after an unknown outcome.
     fn given_up(self) -> Refused {
         let what = "the write may have been carried out";
         self.unknown.unwrap_or_else(|| Refused::new(Refusal::Unknown, what))
     }
 }
 
-/// What one attempt has come to.
+/// The result of one attempt.
 enum Attempt<T> {
     Done(Result<T, Refused>),
-    /// Nothing was done, and soon it may be otherwise.
+    /// Nothing was done, and another attempt may soon succeed.
     Again(Refused),
 }
 
 impl TableClient {
     /// A client that reads and writes at the node of `worker`.
     pub fn new(worker: &Worker, tables: &Tables) -> TableClient {
-        let elsewhere = Sharded::new(worker, http::aim).layer(http::of_keys(tables.clone()));
+        let forwarder = Sharded::new(worker, http::aim).layer(http::of_keys(tables.clone()));
         let budget = RetryBudget::new(BudgetPolicy::default());
-        TableClient { worker: worker.clone(), tables: tables.clone(), elsewhere, budget }
+        TableClient { worker: worker.clone(), tables: tables.clone(), forwarder, budget }
     }
 
-    /// What writes that may have been carried out take from when they are sent again.
+    /// The budget for retries of writes that may have been carried out.
     pub(crate) fn budget(&self) -> &RetryBudget {
         &self.budget
     }
@@ -126,10 +126,10 @@ impl TableClient {
         self.write_or(table, write, |_| None).await
     }
 
-    /// The same, unless `elsewhere` says that this node is not to ask on for a key that it does not serve.
+    /// The same, unless `elsewhere` has an error for a key that this node does not serve: then it forwards nothing.
     ///
     /// # Errors
-    /// As of [`TableClient::write`], and what `elsewhere` says.
+    /// As of [`TableClient::write`], and that of `elsewhere`.
     pub(crate) async fn write_or<E: From<Refused>>(
         &self,
         table: &KeyspaceName,
@@ -139,8 +139,8 @@ impl TableClient {
         let Some(key) = write.operations.first().map(|operation| operation.key.clone()) else {
             return Err(empty().into());
         };
-        let mut repetition = Repetition::of(&write);
-        let (until, backoff) = (Instant::now() + repetition.patience(), Backoff::new());
+        let mut retries = WriteRetries::of(&write);
+        let (until, backoff) = (Instant::now() + retries.patience(), Backoff::new());
         self.budget.earn(1);
         loop {
             let attempt = match self.worker.enter(table, key.as_bytes(), Access::Write) {
@@ -148,7 +148,7 @@ impl TableClient {
                 Admission::Soon => again("the shard is being handed over to this node"),
                 Admission::Lapsed | Admission::Elsewhere { .. } | Admission::Unknown { .. } => {
                     match elsewhere(&key) {
-                        Some(why) => return Err(repetition.unknown.map_or(why, E::from)),
+                        Some(why) => return Err(retries.unknown.map_or(why, E::from)),
                         None => self.write_elsewhere(table, &key, &write).await,
                     }
                 }
@@ -158,10 +158,10 @@ impl TableClient {
                 Attempt::Done(Err(refused)) | Attempt::Again(refused) => refused,
             };
             let is_begun = refused.refusal == Refusal::Unknown;
-            repetition.again_after(refused, Instant::now() >= until)?;
+            retries.check_retry(refused, Instant::now() >= until)?;
             sleep(backoff.delay()).await;
             if is_begun && !self.budget.spend_before(until).await {
-                return Err(repetition.given_up().into());
+                return Err(retries.given_up().into());
             }
         }
     }
@@ -169,7 +169,7 @@ impl TableClient {
     async fn write_here(&self, guard: &Guard, write: &Write) -> Attempt<Outcome> {
         tokio::select! {
             biased;
-            outcome = self.tables.write(&guard.permit().replica, write) => settled(outcome),
+            outcome = self.tables.write(&guard.permit().replica, write) => attempt_of(outcome),
             () = guard.cancelled() => {
                 let what = "the shard had to be handed over before the write was done";
                 Attempt::Done(Err(Refused::new(Refusal::Unknown, what)))
@@ -209,10 +209,10 @@ impl TableClient {
         self.read_or(table, key, consistency, at_least, |_| None).await
     }
 
-    /// The same, unless `elsewhere` says that this node is not to ask on for a key that it does not serve.
+    /// The same, unless `elsewhere` has an error for a key that this node does not serve: then it forwards nothing.
     ///
     /// # Errors
-    /// As of [`TableClient::read`], and what `elsewhere` says.
+    /// As of [`TableClient::read`], and that of `elsewhere`.
     pub(crate) async fn read_or<E: From<Refused>>(
         &self,
         table: &KeyspaceName,
@@ -229,8 +229,7 @@ impl TableClient {
         self.worker.enter(table, key.as_bytes(), access_of(consistency))
     }
 
-    /// Begins to read the row of a key: reads it, if it is at hand; else says how the read was admitted, by which
-    /// [`TableClient::read_admitted`] goes on.
+    /// Reads the row of a key if it is in memory here; else returns the admission for [`TableClient::read_admitted`].
     pub(crate) fn begin_read(
         &self,
         table: &KeyspaceName,
@@ -259,7 +258,7 @@ impl TableClient {
         loop {
             let attempt = match admission {
                 Admission::Serve(guard) => {
-                    settled(self.tables.read(&guard.permit().replica, key, consistency, at_least).await)
+                    attempt_of(self.tables.read(&guard.permit().replica, key, consistency, at_least).await)
                 }
                 Admission::Soon => again("the shard is being handed over to this node"),
                 Admission::Lapsed | Admission::Elsewhere { .. } | Admission::Unknown { .. } => {
@@ -274,7 +273,7 @@ impl TableClient {
             };
             let refused = match attempt {
                 Attempt::Again(refused) => refused,
-                // The node that was asked has gone: a read has done nothing.
+                // The other node has gone: a read has done nothing.
                 Attempt::Done(Err(Refused { refusal: Refusal::Unknown, message })) => {
                     Refused::new(Refusal::Soon, message)
                 }
@@ -324,14 +323,14 @@ impl TableClient {
         Refused::new(Refusal::Soon, message)
     }
 
-    /// Sends a request on, and understands the answer.
+    /// Forwards a request, and parses the answer.
     async fn ask<T>(
         &self,
         request: Request<Body>,
         understand: impl FnOnce(&::http::HeaderMap, Bytes) -> Option<T>,
     ) -> Attempt<T> {
         let unknown = |what: &str| Attempt::Done(Err(Refused::new(Refusal::Unknown, what)));
-        let Ok(response) = self.elsewhere.clone().oneshot(request).await;
+        let Ok(response) = self.forwarder.clone().oneshot(request).await;
         let (parts, body) = response.into_parts();
         let Ok(body) = to_bytes(body, ANSWER_BYTES).await else {
             return unknown("the answer of the node that has the shard broke off");
@@ -357,7 +356,7 @@ impl TableClient {
             (StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE, None) => Refusal::Invalid,
             (_, None) => Refusal::Unknown,
         };
-        settled(Err(Refused::new(refusal, error.message)))
+        attempt_of(Err(Refused::new(refusal, error.message)))
     }
 }
 
@@ -374,8 +373,8 @@ fn again<T>(what: &str) -> Attempt<T> {
     Attempt::Again(Refused::new(Refusal::Soon, what))
 }
 
-/// A shard that changes hands is asked again; everything else is an answer.
-fn settled<T>(answer: Result<T, Refused>) -> Attempt<T> {
+/// A refusal because the shard changes hands is retried; everything else is an answer.
+fn attempt_of<T>(answer: Result<T, Refused>) -> Attempt<T> {
     match answer {
         Err(refused) if refused.refusal == Refusal::Soon => Attempt::Again(refused),
         answer => Attempt::Done(answer),
@@ -392,28 +391,28 @@ mod tests {
 
     #[test]
     fn a_write_without_an_id_that_may_be_done_is_not_tried_again() {
-        let mut repetition = Repetition { has_id: false, unknown: None };
-        assert_eq!(repetition.patience(), PATIENCE);
-        assert_eq!(repetition.again_after(refused(Refusal::Soon, "not begun"), false), Ok(()));
+        let mut retries = WriteRetries { has_id: false, unknown: None };
+        assert_eq!(retries.patience(), PATIENCE);
+        assert_eq!(retries.check_retry(refused(Refusal::Soon, "not begun"), false), Ok(()));
         let unknown = refused(Refusal::Unknown, "broken");
-        assert_eq!(repetition.again_after(unknown.clone(), false), Err(unknown));
+        assert_eq!(retries.check_retry(unknown.clone(), false), Err(unknown));
     }
 
     #[test]
     fn a_write_with_an_id_is_tried_until_an_outcome_comes_or_the_time_is_up() {
         let unknown = refused(Refusal::Unknown, "broken");
         for last in [Refusal::Soon, Refusal::Unknown, Refusal::NoRoom, Refusal::TooFewInSync] {
-            let mut repetition = Repetition { has_id: true, unknown: None };
-            assert_eq!(repetition.patience(), REPEATS);
-            assert_eq!(repetition.again_after(unknown.clone(), false), Ok(()));
-            assert_eq!(repetition.again_after(refused(Refusal::Soon, "not begun"), false), Ok(()));
-            let told = repetition.again_after(refused(last, "at last"), true);
+            let mut retries = WriteRetries { has_id: true, unknown: None };
+            assert_eq!(retries.patience(), REPEATS);
+            assert_eq!(retries.check_retry(unknown.clone(), false), Ok(()));
+            assert_eq!(retries.check_retry(refused(Refusal::Soon, "not begun"), false), Ok(()));
+            let told = retries.check_retry(refused(last, "at last"), true);
             assert_eq!(told, Err(unknown.clone()), "the first attempt may have done it: {last:?}");
         }
-        let mut repetition = Repetition { has_id: true, unknown: None };
+        let mut retries = WriteRetries { has_id: true, unknown: None };
         let soon = refused(Refusal::Soon, "not begun");
-        assert_eq!(repetition.again_after(soon.clone(), true), Err(soon), "nothing was done");
+        assert_eq!(retries.check_retry(soon.clone(), true), Err(soon), "nothing was done");
         let full = refused(Refusal::NoRoom, "full");
-        assert_eq!(repetition.again_after(full.clone(), false), Err(full));
+        assert_eq!(retries.check_retry(full.clone(), false), Err(full));
     }
 }

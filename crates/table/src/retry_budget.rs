@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::{Instant, sleep_until};
 
-/// A copy is the same budget.
+/// The budget of a node; a clone shares it.
 #[derive(Debug, Clone)]
 pub(crate) struct RetryBudget(Arc<Shared>);
 

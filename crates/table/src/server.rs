@@ -32,7 +32,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 /// Where other nodes send packets.
 const PACKETS: &str = "/partage.v1.Packets/{*method}";
 
-/// What a node needs to be told.
+/// The configuration of a node.
 pub struct Config {
     /// The name of the node, by which the coordinator knows it again after a restart.
     pub node: String,
@@ -46,7 +46,7 @@ pub struct Config {
     pub folder: PathBuf,
     /// Its share of every load, relative to other nodes.
     pub capacity: f64,
-    /// What fails with it.
+    /// The zone, whose nodes fail together.
     pub zone: Option<String>,
     /// A smaller failure domain inside the zone.
     pub rack: Option<String>,
@@ -68,7 +68,7 @@ pub struct RedisConfig {
     pub table: Option<KeyspaceName>,
     /// Where clients reach it, `host:port`, if that is not where it listens.
     pub advertise: Option<String>,
-    /// Asks on for keys that other nodes lead, where it could send the client to their listeners.
+    /// Forwards commands for keys that other nodes lead, where it could send the client to their listeners.
     pub forwards: bool,
 }
 
@@ -137,7 +137,7 @@ pub struct TableNode {
     close: watch::Sender<bool>,
     server: JoinHandle<()>,
     redis: Option<(SocketAddr, JoinHandle<()>)>,
-    attends: JoinHandle<()>,
+    tasks: JoinHandle<()>,
 }
 
 impl TableNode {
@@ -168,7 +168,7 @@ impl TableNode {
         if let Some(rack) = config.rack {
             builder = builder.rack(rack);
         }
-        let redis = config.redis.map(|redis| settled(redis, &announced)).transpose()?;
+        let redis = config.redis.map(|redis| redis_settings(redis, &announced)).transpose()?;
         if let Some(at) = redis.as_ref().and_then(|(_, settings)| settings.announced.as_ref()) {
             builder = builder.resp_address(at);
         }
@@ -188,8 +188,8 @@ impl TableNode {
         let server = tokio::spawn(door.listen(config.listener, TowerService::new(routes), closed));
         let clients = (client, scans.clone());
         let redis = redis.map(|redis| listen(redis, clients, config.door, close.subscribe()));
-        let attends = tokio::spawn(tables.clone().attend(worker.clone()));
-        Ok(TableNode { worker, tables, address, close, server, redis, attends })
+        let tasks = tokio::spawn(tables.clone().run_tasks(worker.clone()));
+        Ok(TableNode { worker, tables, address, close, server, redis, tasks })
     }
 
     /// The address that the listener is bound to, with the port that the system gave.
@@ -237,10 +237,10 @@ impl TableNode {
     }
 
     async fn stop(self) {
-        let TableNode { worker, tables, close, server, redis, attends, .. } = self;
+        let TableNode { worker, tables, close, server, redis, tasks, .. } = self;
         // No task listens when the server has ended by itself.
         let _ = close.send(true);
-        attends.abort();
+        tasks.abort();
         drop(worker);
         // A client that holds a connection open must not hold up the end.
         let _ = tokio::time::timeout(limits::SERVER_END, server).await;
@@ -266,7 +266,7 @@ fn listen(
 
 /// The listener for clients of Redis, and where they reach it. One that listens on all addresses of the machine is reached at the
 /// host by which others reach the node, whose address is `announced`.
-fn settled(
+fn redis_settings(
     RedisConfig { listener, table, advertise, forwards }: RedisConfig,
     announced: &str,
 ) -> Result<(TcpListener, RedisSettings), std::io::Error> {
@@ -296,7 +296,7 @@ async fn open(
 fn role(announced: &str, address: SocketAddr) -> Role {
     Role {
         announced: vec![announced.to_owned(), address.to_string()],
-        // What clients write is what they like.
+        // Clients may write whatever they like.
         changes: Changes::None,
         body_bytes: limits::BULK_BODY_BYTES as u64,
         ending: Ending::After(limits::DRAIN),

@@ -1,5 +1,5 @@
-//! Splits and merges, as a worker's service has them: the replicas of children take what their parents' replicas have, and those
-//! are kept open for that, without any callback, until their data is deleted.
+//! Splits and merges in the service: children's replicas take their bases from their parents' replicas, which stay open for that,
+//! without any callback, until the coordinator has their data deleted.
 
 use super::{Membership, Tables};
 use crate::error::ReplicaError;
@@ -27,7 +27,7 @@ pub(super) fn replica_settings(brief: &KeyspaceBrief) -> ReplicaSettings {
     }
 }
 
-/// Where leaders would be cut, and with how many bytes that was looked for.
+/// The median key of each leader here, and the size at which the node looked for it.
 #[derive(Debug, Default)]
 pub(super) struct Medians(Mutex<BTreeMap<ReplicaKey, (u64, Option<Key>)>>);
 
@@ -76,7 +76,7 @@ impl Tables {
 
     /// Tells the worker of each replica of a child that its load gets on, while it takes what its parents have: of a large shard
     /// that may take longer than `load_ms`, and to begin anew would take as long again.
-    pub(super) async fn look_at_children(&self, worker: &Worker) {
+    pub(super) async fn watch_children(&self, worker: &Worker) {
         let (mut looks, mut seen) = (interval(CHILDREN_LOOK), BTreeMap::new());
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -114,7 +114,7 @@ impl Tables {
         });
     }
 
-    /// Where the leader would be cut. It looks again when its size has changed.
+    /// The median key of a leader; the node looks again when the size has changed.
     pub(super) async fn median(&self, replica: &ReplicaKey, bytes: u64) -> Option<Key> {
         if bytes < MEDIAN_BYTES {
             return None;

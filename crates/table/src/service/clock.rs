@@ -7,12 +7,12 @@ use super::Tables;
 use crate::limits::{CLOCK_FAR_SECONDS, CLOCK_LOOK};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Whether the two are far from each other, as the log has it. It is not said again until they were near.
+/// Whether the two clocks are far apart, by the last line in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct IsFar(bool);
 
 impl IsFar {
-    /// Whether that has changed. They are near again at half the difference at which they are far.
+    /// Returns whether that has changed. They are near again at half the difference at which they are far.
     fn look(&mut self, behind_seconds: f64) -> bool {
         let limit = if self.0 { CLOCK_FAR_SECONDS / 2.0 } else { CLOCK_FAR_SECONDS };
         let is_far = behind_seconds.abs() > limit;
@@ -22,7 +22,7 @@ impl IsFar {
 
 impl Tables {
     /// Reads the clock again and again, and says when it is far from the system's.
-    pub(super) async fn attend_clock(&self) {
+    pub(super) async fn watch_clock(&self) {
         let (mut looks, mut far) = (interval(CLOCK_LOOK), IsFar::default());
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

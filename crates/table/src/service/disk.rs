@@ -2,14 +2,14 @@
 //!
 //! | the disk | the node |
 //! |---|---|
-//! | is used up to [`DiskLimits::nearly_full`](partage_worker::DiskLimits) | says so with its beats: nothing new is placed there |
+//! | is used up to [`DiskLimits::nearly_full`](partage_worker::DiskLimits) | tells the coordinator with its heartbeats, which places nothing new there |
 //! | is used up to [`DiskLimits::full`](partage_worker::DiskLimits) | does as if it had no room, while there still is some for compactions |
-//! | has no room, also when the node starts | refuses writes, and says so with its beats until there is room |
-//! | has been writing the same group of the log for [`LOG_STALL`] | says so with its beats until the group is written: writes would wait for as long as that takes, and reads need none |
+//! | has no room, also when the node starts | refuses writes, and tells the coordinator until there is room |
+//! | has been writing the same group of the log for [`LOG_STALL`] | tells the coordinator until the group is written: writes would wait for as long as that takes, and reads need none |
 //! | the same for [`LOG_STALL_REFUSES`] | refuses writes, too |
 //!
-//! The coordinator lets other nodes lead that take writes. Where none does, the node leads on, refuses writes and reads. Replicas
-//! that follow need nothing of that: their leaders leave them out by themselves.
+//! The coordinator lets other nodes lead that take writes. Where none does, the node leads on, refuses writes and answers reads.
+//! Leaders remove followers on a stalled disk from the in-sync set by themselves.
 
 use super::Tables;
 use crate::limits::{LOG_LOOK, LOG_STALL, LOG_STALL_REFUSES, ROOM_LOOK};
@@ -29,7 +29,7 @@ struct Writing {
 impl Writing {
     /// The node looks again; says for how long the same group has been written.
     fn look(&mut self, now: Instant, group: Option<u64>) -> Duration {
-        // A process that stood still itself has not seen its disk do so.
+        // A process that was stopped itself does not blame its disk.
         let has_looked = self.looked.replace(now).is_some_and(|looked| now - looked <= 2 * LOG_LOOK);
         self.group = match (self.group, group) {
             (Some((known, since)), Some(group)) if known == group && has_looked => Some((group, since)),
@@ -58,8 +58,8 @@ impl DiskFigures {
 }
 
 impl Tables {
-    /// Looks how much of the disk is used. A node that is at a limit says so with each beat.
-    pub(super) async fn attend_limits(&self, worker: &Worker) {
+    /// Watches how much of the disk is used, and tells the coordinator at the limits.
+    pub(super) async fn watch_limits(&self, worker: &Worker) {
         let (limits, folder) = (self.node().disk_limits(), self.node().folder());
         let seen = |seen: DiskUse| {
             let DiskUse { share, before, at } = seen;
@@ -83,8 +83,8 @@ impl Tables {
         worker.watch_disk(limits, folder, seen).await;
     }
 
-    /// A node without room says so with each beat.
-    pub(super) async fn attend_full(&self, worker: &Worker) {
+    /// Tells the coordinator while the disk has no room.
+    pub(super) async fn watch_full(&self, worker: &Worker) {
         let mut full = self.full();
         loop {
             worker.set_disk_full(full.borrow_and_update().is_some());
@@ -94,8 +94,8 @@ impl Tables {
         }
     }
 
-    /// A node that has started without room looks again and again: nothing is written there that would show it.
-    pub(super) async fn attend_full_start(&self) {
+    /// Looks for room after a start without room, since no write there would show it.
+    pub(super) async fn watch_full_start(&self) {
         while self.0.members.found_no_room() {
             sleep(ROOM_LOOK).await;
             let members = self.0.members.clone();
@@ -106,13 +106,13 @@ impl Tables {
         }
     }
 
-    /// A node whose disk stores nothing cannot acknowledge what its leads have admitted: it says so with each beat.
-    pub(super) async fn attend_stalled(&self, worker: &Worker) {
+    /// Watches for a disk that stores nothing, so that leaders here cannot acknowledge writes: tells the coordinator.
+    pub(super) async fn watch_stalled(&self, worker: &Worker) {
         let (mut looks, mut writing) = (interval(LOG_LOOK), Writing::default());
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let now = looks.tick().await;
-            // A disk without room is told of by itself.
+            // A disk without room is reported apart.
             let group = self.node().writing().filter(|_| !self.node().has_no_room());
             let same_for = writing.look(now, group);
             let is_stalled = same_for >= LOG_STALL;

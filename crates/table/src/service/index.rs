@@ -18,7 +18,7 @@ impl Tables {
         change: &IndexChange,
     ) -> Result<(), Refused> {
         self.count_write();
-        self.patiently(|| self.node().change_index(replica, change)).await
+        self.with_retries(|| self.node().change_index(replica, change)).await
     }
 
     /// The indexes of a replica that leads.
@@ -26,7 +26,7 @@ impl Tables {
     /// # Errors
     /// Why it does not answer.
     pub(crate) async fn indexes(&self, replica: &ReplicaKey) -> Result<Vec<Definition>, Refused> {
-        self.patiently(|| self.node().indexes(replica, Consistency::Linearizable)).await
+        self.with_retries(|| self.node().indexes(replica, Consistency::Linearizable)).await
     }
 
     /// A page of an index of a replica.
@@ -40,7 +40,7 @@ impl Tables {
         consistency: Consistency,
     ) -> Result<IndexRead, Refused> {
         self.count_read(consistency);
-        self.patiently(|| self.node().index_page(replica, range.clone(), consistency)).await
+        self.with_retries(|| self.node().index_page(replica, range.clone(), consistency)).await
     }
 
     /// How far a check of a replica is.

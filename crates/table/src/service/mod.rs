@@ -1,20 +1,20 @@
-//! Tables as a service of a worker: what the coordinator orders becomes replicas of a [`Node`], and what these report goes
-//! back with the worker's beats.
+//! Tables as a service of a worker: it turns the coordinator's orders into replicas of a [`Node`], and their reports go back with
+//! the worker's heartbeats.
 //!
 //! ```text
 //!  coordinator ── orders ──► worker ── load, unload, drop ──► Tables ──► Node
 //!       ▲                      │  └──── every order ────────────┘         │
-//!       ╰──── beats ◄──────────┴── reports ◄── Notices ◄──────────────────╯
+//!       ╰─── heartbeats ◄──────┴── reports ◄── Notices ◄──────────────────╯
 //! ```
 //!
 //! | question | file |
 //! |---|---|
 //! | what a node knows of its stored replicas before it hears a coordinator | [`Memberships`], of the worker |
-//! | what becomes of what the replicas say | `notices.rs` |
+//! | what follows from the notices of the node | `notices.rs` |
 //! | what it does with children and parents, of splits and merges; where a shard would be cut | `children.rs` |
-//! | a disk that is full or nearly full, or stores nothing | `disk.rs` |
-//! | a system whose time of day is set | `clock.rs` |
-//! | what the worker hears of read replicas | `read_replicas.rs` |
+//! | what it does with a disk that is full or nearly full, or stores nothing | `disk.rs` |
+//! | what it does when the system's time of day is set | `clock.rs` |
+//! | what it tells the worker of read replicas | `read_replicas.rs` |
 //! | how a request gets to its replica, and waits for a leader that has just changed | `requests.rs` |
 
 mod busiest;
@@ -106,7 +106,7 @@ struct Inner {
     disk: DiskFigures,
 }
 
-/// What the coordinator has ordered last.
+/// The latest orders of the coordinator.
 #[derive(Debug, Default)]
 struct Orders {
     incarnation: Incarnation,
@@ -208,12 +208,13 @@ impl Tables {
         &self.0.node
     }
 
-    /// Where the replicas report: for [`partage_worker::Builder::replication`].
+    /// The reports of the replicas: for [`partage_worker::Builder::replication`].
     pub fn reports(&self) -> &ReplicationReports {
         &self.0.reports
     }
 
-    /// Why nothing is acknowledged any more, once that is so: the disk of the log has failed, and the process should end.
+    /// Set once the disk of the log has failed, with the reason: the node acknowledges nothing any more, and the process should
+    /// end.
     pub fn ended(&self) -> watch::Receiver<Option<String>> {
         self.0.notices.ended()
     }
@@ -223,31 +224,31 @@ impl Tables {
         self.0.notices.full()
     }
 
-    /// Acts upon what the replicas say, and looks at read replicas and at those that children of splits and merges form, through
-    /// the worker that has them: runs until it is dropped.
-    pub async fn attend(self, worker: Worker) {
+    /// Runs the tasks of the service until it is dropped: they watch the disk, the clock, stopped replicas, read replicas and
+    /// children, and tell the worker.
+    pub async fn run_tasks(self, worker: Worker) {
         tokio::join!(
-            self.attend_stopped(&worker),
-            self.attend_full(&worker),
-            self.attend_full_start(),
-            self.attend_limits(&worker),
-            self.attend_stalled(&worker),
-            self.attend_clock(),
-            self.look_at_read_replicas(&worker),
-            self.look_at_children(&worker)
+            self.watch_stopped(&worker),
+            self.watch_full(&worker),
+            self.watch_full_start(),
+            self.watch_limits(&worker),
+            self.watch_stalled(&worker),
+            self.watch_clock(),
+            self.watch_read_replicas(&worker),
+            self.watch_children(&worker)
         );
     }
 
-    async fn attend_stopped(&self, worker: &Worker) {
+    async fn watch_stopped(&self, worker: &Worker) {
         loop {
-            for (replica, why) in self.0.notices.next().await.stopped {
+            for (replica, why) in self.0.notices.next_stopped().await {
                 // A worker that has stopped serves nothing.
                 let _ = worker.report_unhealthy(&replica.keyspace, replica.shard, why).await;
             }
         }
     }
 
-    /// How many replicas of each shard are in sync that this node has a replica of, as the coordinator said last.
+    /// For each replica here, how many replicas its shard has in sync by the latest order.
     pub(crate) fn in_sync(&self) -> Vec<(ReplicaKey, usize)> {
         let of = |order: &Order| {
             let others = order.peers.iter();
@@ -316,7 +317,7 @@ impl Tables {
         Ok(())
     }
 
-    /// How a replica is named when the worker registers. One of which not even the keys are known counts for nothing.
+    /// What the worker registers of a stored replica. One whose bounds are not known counts as unreadable.
     fn stored_replica(&self, found: &StoredReplica) -> Stored {
         let (replica, store) = (found.replica.clone(), self.0.members.store());
         match self.0.members.of(&replica) {
@@ -328,7 +329,7 @@ impl Tables {
     }
 }
 
-/// An error as the worker hears it: of what is damaged it hears that.
+/// An error for the worker, which treats damage apart.
 fn damage_apart(error: Failure) -> Failure {
     match error.downcast_ref() {
         Some(ReplicaError::Damaged(..)) => Damaged(error.to_string()).into(),
@@ -379,8 +380,8 @@ impl Handler for Tables {
         Ok(())
     }
 
-    /// A read replica is no copy, whatever it has answered. The epoch says how late a copy is, should all others be lost. A
-    /// child's replica serves when it has all that its parents had, on its disk.
+    /// Notes the epoch under which the replica served, which says how old the copy is should all others be lost; a read replica
+    /// is no copy. A child's replica serves when its base is whole and on its disk.
     async fn serve(&self, shard: &Assignment, role: Role, epoch: Epoch) -> Result<(), Failure> {
         let replica = &shard.replica;
         self.0.node.when_open(replica).await?;

@@ -1,4 +1,4 @@
-//! What the replicas say: reports go to the worker's beats, and what the service must act upon waits for its task.
+//! The notices of the node: reports go to the worker's heartbeats, and stopped replicas wait for the service's task.
 
 use crate::notice::{Notice, NoticeSink};
 use partage_core::base::id::Epoch;
@@ -8,20 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
-/// What the service acts upon.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Happened {
-    /// Replicas that take part in nothing any more, and why.
-    pub(super) stopped: BTreeMap<ReplicaKey, String>,
-}
-
-/// Hears the replicas of a node.
+/// Takes the notices of a node.
 #[derive(Debug)]
 pub(super) struct Notices {
     reports: ReplicationReports,
-    happened: Mutex<Happened>,
+    /// Replicas that have stopped, and why.
+    stopped: Mutex<BTreeMap<ReplicaKey, String>>,
     changed: Notify,
-    /// Counts leads that have begun, so that requests which wait for one look again.
+    /// Counts leaders that have begun here, so that requests which wait for one try again.
     began: watch::Sender<u64>,
     full: watch::Sender<Option<String>>,
     ended: watch::Sender<Option<String>>,
@@ -31,7 +25,7 @@ impl Notices {
     pub(super) fn new(reports: ReplicationReports) -> Notices {
         Notices {
             reports,
-            happened: Mutex::default(),
+            stopped: Mutex::default(),
             changed: Notify::new(),
             began: watch::Sender::new(0),
             full: watch::Sender::new(None),
@@ -39,21 +33,21 @@ impl Notices {
         }
     }
 
-    fn happened(&self) -> MutexGuard<'_, Happened> {
-        self.happened.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stopped(&self) -> MutexGuard<'_, BTreeMap<ReplicaKey, String>> {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn happens(&self, change: impl FnOnce(&mut Happened)) {
-        change(&mut self.happened());
+    fn stops(&self, replica: ReplicaKey, why: String) {
+        self.stopped().insert(replica, why);
         self.changed.notify_one();
     }
 
-    /// Waits until something has happened, and takes it.
-    pub(super) async fn next(&self) -> Happened {
+    /// Waits until replicas have stopped, and takes these.
+    pub(super) async fn next_stopped(&self) -> BTreeMap<ReplicaKey, String> {
         loop {
-            let happened = std::mem::take(&mut *self.happened());
-            if happened != Happened::default() {
-                return happened;
+            let stopped = std::mem::take(&mut *self.stopped());
+            if !stopped.is_empty() {
+                return stopped;
             }
             self.changed.notified().await;
         }
@@ -87,11 +81,11 @@ impl NoticeSink for Notices {
             Notice::Began(replica, epoch) => self.begins(&replica, epoch),
             Notice::Damaged(replica, why) => {
                 tracing::error!(keyspace = %replica.keyspace, shard = %replica.shard, "damaged: {why}");
-                self.happens(|happened| drop(happened.stopped.insert(replica, format!("damaged: {why}"))));
+                self.stops(replica, format!("damaged: {why}"));
             }
             Notice::Failed(replica, why) => {
                 tracing::error!(keyspace = %replica.keyspace, shard = %replica.shard, "stopped: {why}");
-                self.happens(|happened| drop(happened.stopped.insert(replica, why)));
+                self.stops(replica, why);
             }
             Notice::DiskIsFull(why) => {
                 tracing::error!("the disk is full, and writes are refused until there is room: {why}");

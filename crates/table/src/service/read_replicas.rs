@@ -1,12 +1,11 @@
-//! What a node of tables tells its worker of its read replicas. No leader asks for them to be in sync, and none waits for them:
-//! so only its own node notices what becomes of one.
+//! The node watches its read replicas, and tells its worker. No leader waits for them, so only their own node notices a late one.
 //!
 //! | a read replica | its node, every [`READ_REPLICAS_LOOK`] |
 //! |---|---|
 //! | loads, and has taken more than at the last look | says that the load gets on: a large shard may take longer than `load_ms` |
 //! | serves, and its rows are older than [`READ_REPLICA_AGE_MS`] | reports it unhealthy: requests go to other replicas until it has caught up, and while the leader serves the coordinator puts another in its place |
 //!
-//! So that what a client reads with the consistency `any` is not as old as a leader that was lost long ago.
+//! So a client that reads with the consistency `any` does not get rows from before a leader was lost long ago.
 
 use super::Tables;
 use crate::figures::LoadProgress;
@@ -21,7 +20,7 @@ use tokio::time::{MissedTickBehavior, interval};
 type Seen = BTreeMap<ReplicaKey, LoadProgress>;
 
 impl Tables {
-    pub(super) async fn look_at_read_replicas(&self, worker: &Worker) {
+    pub(super) async fn watch_read_replicas(&self, worker: &Worker) {
         let (mut looks, mut seen) = (interval(READ_REPLICAS_LOOK), Seen::new());
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

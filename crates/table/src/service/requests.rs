@@ -1,10 +1,9 @@
-//! Requests to a replica that has been let in, and their patience with a shard whose leader has just changed.
+//! Requests to a replica of this node, with retries while the leader of the shard has just changed.
 //!
-//! A replica may serve by the map before its replication can: a new leader waits until the promises to the former one have
-//! ended, and until its first entry is committed; and after a failure there are too few in sync until followers have
-//! caught up. Such a request waits here, for [`limits::PATIENCE`] at most; nothing of it was done before it is refused. So does a
-//! read that wants something newer than a follower has, for [`limits::FRESH_PATIENCE`]: the leader sends it the next message
-//! within that.
+//! By the map a replica may serve before its replication can: a new leader waits until its promise to the former one has ended
+//! and its first entry is committed; and after a failure too few replicas are in sync until followers have caught up. Such a
+//! request waits here, for [`limits::PATIENCE`] at most, before it is refused with nothing done. A read that wants something
+//! newer than a follower has waits for [`limits::FRESH_PATIENCE`], within which the leader sends its next message.
 
 use super::Tables;
 use crate::backoff::Backoff;
@@ -112,7 +111,7 @@ pub(super) trait ReplicaError: Into<Refused> {
     /// What its replication refused.
     fn failed(&self) -> Option<&Failed>;
 
-    /// For how long this very replica is asked again, as it may soon answer otherwise.
+    /// For how long to ask this replica again after the error.
     fn patience(&self) -> Duration {
         match self.failed() {
             Some(
@@ -170,7 +169,7 @@ impl Tables {
     /// [`Refusal::Unknown`], or a refusal by which nothing was done.
     pub async fn write(&self, replica: &ReplicaKey, write: &Write) -> Result<Outcome, Refused> {
         self.0.counts.write();
-        self.patiently(|| self.0.node.write(replica, write)).await
+        self.with_retries(|| self.0.node.write(replica, write)).await
     }
 
     /// Reads from a replica, a state that has all entries up to the index `at_least` (0: any).
@@ -185,10 +184,10 @@ impl Tables {
         at_least: u64,
     ) -> Result<ReadAnswer, Refused> {
         self.0.counts.read(consistency);
-        self.patiently(|| self.0.node.read(replica, key, consistency, at_least)).await
+        self.with_retries(|| self.0.node.read(replica, key, consistency, at_least)).await
     }
 
-    /// Reads a row that is at hand in a replica which knows that it leads; none: [`Tables::read`] is to be asked.
+    /// Reads a row directly from a replica that knows that it leads, if the row is in memory; none: use [`Tables::read`].
     pub(crate) fn read_at_hand(
         &self,
         replica: &ReplicaKey,
@@ -225,7 +224,7 @@ impl Tables {
         at_least: u64,
     ) -> Result<ScanPage, Refused> {
         self.0.counts.read(consistency);
-        self.patiently(|| self.0.node.scan(replica, range.clone(), consistency, at_least)).await
+        self.with_retries(|| self.0.node.scan(replica, range.clone(), consistency, at_least)).await
     }
 
     /// Pins a replica's rows.
@@ -238,13 +237,12 @@ impl Tables {
         consistency: Consistency,
     ) -> Result<PinnedRows<TreeSnapshot>, Refused> {
         self.0.counts.read(consistency);
-        self.patiently(|| self.0.node.pin(replica, consistency)).await
+        self.with_retries(|| self.0.node.pin(replica, consistency)).await
     }
 
-    /// Asks a replica until it answers something other than what may pass, for [`limits::PATIENCE`] at most, or, where what it
-    /// has is too old, [`limits::FRESH_PATIENCE`]. It is asked again when a
-    /// leader begins on this node, and after a while in any case: one may have begun elsewhere.
-    pub(super) async fn patiently<T, E: ReplicaError, F: Future<Output = Result<T, E>>>(
+    /// Asks a replica again after errors that pass, for as long as [`ReplicaError::patience`] says: when a leader begins on this
+    /// node, and after a delay in any case, as one may have begun elsewhere.
+    pub(super) async fn with_retries<T, E: ReplicaError, F: Future<Output = Result<T, E>>>(
         &self,
         ask: impl Fn() -> F,
     ) -> Result<T, Refused> {
@@ -253,7 +251,7 @@ impl Tables {
             match ask().await {
                 Ok(answer) => return Ok(answer),
                 Err(error) if since.elapsed() < error.patience() => match &mut began {
-                    // A leader may have begun since the replica refused: it is asked once more before anything is waited for.
+                    // A leader may have begun since the replica refused: ask once more before waiting.
                     None => began = Some(self.0.notices.began()),
                     Some(began) => drop(timeout(backoff.delay(), began.changed()).await),
                 },
