@@ -164,7 +164,7 @@ impl Records {
     /// Counters beyond all that may have been given out.
     fn jump_counters(&mut self, jump: CounterJump) {
         let cluster = &mut self.cluster;
-        let latest = self.nodes.iter().map(|node| node.incarnation.next());
+        let starts = self.nodes.iter().map(|node| node.incarnation.next());
         let next = starts.chain([cluster.next_incarnation]).max().unwrap_or_default();
         cluster.next_incarnation = Incarnation(jump.beyond(next.0));
         let plans = self.plans.iter().map(|plan| plan.id.next());

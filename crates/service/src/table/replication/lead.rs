@@ -105,17 +105,17 @@ impl LeaderState {
     }
 
     pub(super) fn wake_at(&self, replica: &Replica) -> Millis {
+        let write_wait = replica.settings.write_wait_ms;
+        let waits = self.uncommitted.iter().find(|write| write.request.is_some());
+        let write = waits.map_or(Millis::NEVER, |write| write.since + write_wait);
         let phase = match self.phase {
             // That the fence is on disk comes as an event.
-            Phase::Waiting if replica.durable.has_fence() => return replica.promise.until(),
-            Phase::Waiting => return Millis::NEVER,
+            Phase::Waiting if replica.durable.has_fence() => return replica.promise.until().min(write),
+            Phase::Waiting => return write,
             Phase::Beginning | Phase::Leading | Phase::Closed => Millis::NEVER,
             Phase::HandingOver { until, .. } => until,
         };
         let wish = self.wish.as_ref().map_or(Millis::NEVER, |asked| asked.again_at);
-        let write_wait = replica.settings.write_wait_ms;
-        let waits = self.uncommitted.iter().find(|write| write.request.is_some());
-        let write = waits.map_or(Millis::NEVER, |write| write.since + write_wait);
         self.append_at.min(phase).min(wish).min(write)
     }
 }
@@ -222,6 +222,8 @@ impl Replica {
 
     /// What a leader does as time passes.
     pub(super) fn lead_on(&mut self, now: Millis) {
+        // Also while the leader waits for its own disk, or for a promise: their clients wait no longer than they were told.
+        self.answer_overdue(now);
         if matches!(self.phase(), None | Some(Phase::Waiting)) {
             return;
         }
@@ -231,6 +233,5 @@ impl Replica {
         self.consider_wish(now);
         self.take_up_transfer(now);
         self.hand_over(now);
-        self.answer_overdue(now);
     }
 }
