@@ -10,7 +10,6 @@
 //! | `pool` | the node as a service of the shard manager: maps in, loads out; HTTP and metrics |
 //! | [`server`] | all of it together: `partage shuffle serve` |
 //! | `forms` | what batches, decisions and plans are on disk, byte by byte |
-//! | `turns` | a queue in which shuffles take turns, before a disk and before a connection |
 //! | `counted` | numbers that only grow, for metrics |
 //!
 //! Decisions are the machines'. Here are the clock, randomness and what reads and writes.
@@ -21,7 +20,7 @@
 //! |---|---|
 //! | readers that come at once have their answers in memory, a bounded one each: their number is bounded, and not by the memory of the node | `node/client/read.rs` |
 //! | after 50 s a replica is dropped though its slot has too few replicas; what is left is fetched while the node has an address | `pool/handler.rs` |
-//! | batches of shuffles take turns before a disk and before a connection, and not by the weights of the shuffles; what is on its way in a connection has one order | `turns.rs` |
+//! | before a disk and before a connection batches of shuffles take turns by bytes, and not by weights: a batch does not say the weight of its shuffle. The weights count before that, where a buffer keeps what it has not sent | `node/orders.rs`, `network/transport/mod.rs` |
 #![forbid(unsafe_code)]
 
 mod counted;
@@ -34,6 +33,5 @@ pub mod objects;
 mod pool;
 pub mod server;
 pub mod store;
-mod turns;
 
 pub use pool::{DISK_LIMITS, LocalPool, PoolError};

@@ -31,7 +31,7 @@
 //! | 15. What a disk has no room for goes to an object store, of sealed shuffles only; copies go when the objects are durable and the node has the receipt on its disk (D6) | `holder/objects` |
 //!
 //! [`sketch`] is the sample of keys that bounds come from, [`settings`] has the numbers, [`message`] what nodes say to each
-//! other.
+//! other. Where something of several shuffles waits, they take turns ([`turns`]).
 //!
 //! The driver, in numbered sentences:
 //! 1. It gives each process an incarnation of its own, and each leader of a slot an epoch of its own: a process that starts leads
@@ -76,6 +76,7 @@ pub mod seek;
 pub mod sending;
 pub mod settings;
 pub mod sketch;
+pub mod turns;
 
 pub use combine::Combine;
 pub use durability::Durability;

@@ -62,7 +62,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use storing::Storing;
+use storing::{Groups, Storing};
 use tokio::sync::oneshot;
 
 /// The folder of batches in that of a node.
@@ -186,8 +186,8 @@ impl Node {
         let reader = store.reader().with_objects(objects.clone());
         let offloading = offloading_of(&config, objects.as_ref(), &reader, &inbox)?;
         let reading = Reading::start(&reader, &inbox, clock, &settings.reading(folder))?;
-        let storing =
-            Storing::start(store, reading.ranges(), inbox, (settings.storing_orders, settings.group_bytes))?;
+        let groups = Groups::new(settings.group_bytes, settings.shared_group_bytes);
+        let storing = Storing::start(store, reading.ranges(), inbox, (settings.storing_orders, groups))?;
         let name = config.id.node.clone();
         let who = (name.clone(), config.id.incarnation);
         let stored = Stored { batches: found.batches, replicas: decisions.replicas().clone() };

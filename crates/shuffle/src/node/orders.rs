@@ -4,9 +4,9 @@
 //! and no such order goes before a batch that was ordered earlier: so what the machine takes for gone does not come back.
 
 use super::storing::Order;
-use crate::turns::Turns;
 use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::record::Batch;
+use partage_service::shuffle::turns::Turns;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -37,12 +37,13 @@ impl State {
     }
 
     fn push_batch(&mut self, batch: Arc<Batch>) {
-        let shuffle = batch.key.stream.shuffle;
+        let (shuffle, cost) = (batch.key.stream.shuffle, batch.room());
         if let Some(Piece::Batches(turns)) = self.pieces.back_mut() {
-            return turns.push(shuffle, batch);
+            turns.push(shuffle, batch, cost);
+            return;
         }
         let mut turns = Turns::default();
-        turns.push(shuffle, batch);
+        turns.push(shuffle, batch, cost);
         self.pieces.push_back(Piece::Batches(turns));
     }
 
@@ -156,6 +157,24 @@ mod tests {
         store(2, 2);
         let (one, two) = (|number| Some((1, number)), |number| Some((2, number)));
         assert_eq!(taken(&orders), [one(1), two(1), one(2), one(3), None, one(4), two(2), one(5)]);
+    }
+
+    #[test]
+    fn r1_before_a_shuffle_that_trickles_goes_one_batch_of_a_flood_however_many_wait() {
+        let orders = Orders::new(1_000);
+        let store = |shuffle, number, bytes| orders.push(Order::Store(batch(shuffle, 1, number, bytes)));
+        (1..=50).for_each(|number| store(1, number, 100_000));
+        assert!(matches!(orders.next_now(), Some(Order::Store(first)) if first.key.stream.shuffle.0 == 1));
+        (1..=20).for_each(|number| store(2, number, 100));
+        let next: Vec<u128> = (0..21).filter_map(|_| orders.next_now()).map(|order| of(&order)).collect();
+        assert_eq!(next.iter().position(|shuffle| *shuffle == 1), Some(20), "{next:?}");
+    }
+
+    fn of(order: &Order) -> u128 {
+        match order {
+            Order::Store(batch) => batch.key.stream.shuffle.0,
+            _ => 0,
+        }
     }
 
     #[test]

@@ -34,6 +34,9 @@ pub struct NodeSettings {
     pub storing_bytes: u64,
     /// Bytes of batches that one synced write has at most, or one batch more. As much as the disk writes in the time of a sync.
     pub group_bytes: u64,
+    /// The same where several shuffles write: a batch of one waits for a group of others at most. Small against what a disk
+    /// writes in some milliseconds; a sync then costs about as much as the write.
+    pub shared_group_bytes: u64,
     /// Orders that wait for the thread that writes.
     pub storing_orders: usize,
     /// Reads that wait for the threads that read. A reader beyond it hears that the node is busy.
@@ -162,6 +165,7 @@ impl Default for NodeSettings {
             local_messages: 65_536,
             storing_bytes: 256 << 20,
             group_bytes: 16 << 20,
+            shared_group_bytes: 1 << 20,
             storing_orders: 4_096,
             reading_jobs: 256,
             reading_threads: 2,

@@ -1,8 +1,8 @@
 //! The files in which a holder keeps batches.
 //!
 //! ```text
-//!  batches ─► group ─┬─► file of shuffle A ─┐ one write and one sync for each file
-//!                    └─► file of shuffle B ─┘   then the holder hears that they are stored
+//!  batches ─► group ─┬─► file of shuffle A: one write, one sync, and the holder hears that its batches are stored
+//!                    └─► file of shuffle B: the same, after A, of which the group has fewer bytes
 //! ```
 //!
 //! Each shuffle has files of its own in one folder, so a shuffle that ends gives all of its room back at once, by deleting files.
@@ -233,32 +233,56 @@ impl Store {
         self.store_as(group, false)
     }
 
-    /// The same; each file is synced if `syncs_all`.
+    /// The same, and says of each shuffle as soon as it is so what became of its batches: of the one first of which the group has
+    /// fewest bytes, so that it does not wait for what is written of others. Only shuffles that get a new file wait for all
+    /// others, as one sync of the folder is for all new files.
+    ///
+    /// # Errors
+    /// As of [`Store::store`]. What was said is so.
+    pub fn store_each(
+        &mut self,
+        group: &[Arc<Batch>],
+        mut say: impl FnMut(Written),
+    ) -> Result<(), StoreError> {
+        self.store_parts(group, false, &mut say)
+    }
+
+    /// Each file is synced if `syncs_all`.
     fn store_as(&mut self, group: &[Arc<Batch>], syncs_all: bool) -> Result<Written, StoreError> {
+        let mut all = Written::default();
+        let mut add = |written: Written| {
+            all.stored.extend(written.stored);
+            all.refused.extend(written.refused);
+        };
+        self.store_parts(group, syncs_all, &mut add)?;
+        Ok(all)
+    }
+
+    fn store_parts(
+        &mut self,
+        group: &[Arc<Batch>],
+        syncs_all: bool,
+        say: &mut dyn FnMut(Written),
+    ) -> Result<(), StoreError> {
         self.check()?;
-        let mut of_shuffles: BTreeMap<ShuffleId, Vec<Arc<Batch>>> = BTreeMap::new();
-        for batch in group {
-            of_shuffles.entry(batch.key.stream.shuffle).or_default().push(Arc::clone(batch));
-        }
-        let (mut written, mut wants_name) = (Written::default(), false);
-        for (shuffle, batches) in of_shuffles {
+        let mut unnamed = Written::default();
+        for (shuffle, batches) in by_shuffles(group) {
             let syncs = syncs_all || batches.iter().any(|batch| batch.durability == Durability::Disk);
             let appended = self.append(shuffle, &batches, syncs);
-            let keys = batches.iter().map(|batch| batch.key.clone());
+            let keys: Vec<BatchKey> = batches.iter().map(|batch| batch.key.clone()).collect();
             match appended {
-                Ok(is_named) => {
-                    wants_name |= syncs && !is_named;
-                    written.stored.extend(keys);
-                }
-                Err(AppendError::Full) => written.refused.extend(keys),
+                Ok(is_named) if syncs && !is_named => unnamed.stored.extend(keys),
+                Ok(_) => say(Written { stored: keys, refused: Vec::new() }),
+                Err(AppendError::Full) => say(Written { stored: Vec::new(), refused: keys }),
                 Err(AppendError::Unknown(why)) => return Err(self.ends(StoreError::Ends(why))),
             }
         }
-        if wants_name {
+        if !unnamed.stored.is_empty() {
             let synced = self.disk.sync_dir(&self.dir).map_err(failed("syncing", &self.dir));
             synced.map_err(|error| self.ends(error))?;
+            say(unnamed);
         }
-        Ok(written)
+        Ok(())
     }
 
     /// Puts batches into the file of their shuffle. The answer says whether the folder was synced after that file was made; if
@@ -440,6 +464,19 @@ impl Store {
     fn ends(&mut self, error: StoreError) -> StoreError {
         self.ended.get_or_insert(error).clone()
     }
+}
+
+/// The batches of a group by their shuffles, those first that have fewest bytes.
+fn by_shuffles(group: &[Arc<Batch>]) -> Vec<(ShuffleId, Vec<Arc<Batch>>)> {
+    let mut of_shuffles: BTreeMap<ShuffleId, (u64, Vec<Arc<Batch>>)> = BTreeMap::new();
+    for batch in group {
+        let (bytes, batches) = of_shuffles.entry(batch.key.stream.shuffle).or_default();
+        *bytes += batch.room();
+        batches.push(Arc::clone(batch));
+    }
+    let mut parts: Vec<_> = of_shuffles.into_iter().collect();
+    parts.sort_by_key(|(_, (bytes, _))| *bytes);
+    parts.into_iter().map(|(shuffle, (_, batches))| (shuffle, batches)).collect()
 }
 
 pub(crate) fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {

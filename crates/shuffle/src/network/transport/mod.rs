@@ -16,13 +16,13 @@
 
 use crate::limits::{BULK_BYTES, BULK_PACKETS, LEAST_ANSWER_BYTES};
 use crate::node::{Packet, Transport};
-use crate::turns::{Turns, may_wait};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::seek::Found;
+use partage_service::shuffle::turns::{Turns, may_wait};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use partage_shuffle_wire::FrameError;
 use partage_shuffle_wire::frame::Frame;
@@ -106,6 +106,14 @@ impl Bulk {
         }
     }
 
+    /// What it counts where shuffles take turns: its bytes, also those that its buffer holds.
+    fn cost(&self) -> u64 {
+        match self {
+            Bulk::Held(_, batch) => batch.upgrade().map_or(0, |batch| batch.memory()),
+            Bulk::Own(_, bytes) => *bytes,
+        }
+    }
+
     /// Its batch, if it is one.
     fn batch(&self) -> Option<(BatchKey, WaitingBatch)> {
         let batch = match self {
@@ -178,12 +186,12 @@ impl Waiting {
     }
 
     fn add(&mut self, bulk: Bulk) {
-        let (batch, bytes, of) = (bulk.batch(), bulk.bytes(), bulk.shuffle());
+        let (batch, bytes, of, cost) = (bulk.batch(), bulk.bytes(), bulk.shuffle(), bulk.cost());
         self.is_kept_free &= of.is_some();
         self.bytes += bytes;
         *self.of.entry(of).or_default() += bytes;
         self.batches.extend(batch);
-        self.packets.push(of, bulk);
+        self.packets.push(of, bulk, cost);
     }
 
     /// What is to be sent next. A batch that its buffer holds is not sent where one that is here alone waits in its stead.

@@ -1,8 +1,8 @@
 //! Batches that are being stored.
 
-use crate::turns::may_wait;
 use partage_service::shuffle::ShuffleId;
 use partage_service::shuffle::record::{Batch, BatchKey};
+use partage_service::shuffle::turns::may_wait;
 use std::collections::BTreeMap;
 
 /// A batch by its sizes.
