@@ -67,11 +67,12 @@ impl Buffer {
             self.counts.divisions += 1;
         }
         let durability = written_as(division.durability);
+        let weight = self.shuffles.get(shuffle).map_or(1, |open| open.weight);
         for (slot, batches) in parts {
             let stream = Stream { shuffle: *shuffle, slot, writer: Writer::Division(*task, self.id.clone()) };
             for (number, tagged) in (1..).zip(batches) {
                 let key = BatchKey { stream: stream.clone(), number };
-                let batch = Batch { key, durability, body: Body::Records(tagged) };
+                let batch = (Batch { key, durability, body: Body::Records(tagged) }, weight);
                 self.sending.send(now, &self.map, &self.settings, batch, &mut self.out);
             }
         }

@@ -380,7 +380,7 @@ impl Buffer {
         (open.flush_at, open.put_off) = (Millis::NEVER, None);
         self.counts.flushes += u64::from(open.records > 0);
         (open.bytes, open.records, open.segments) = (0, 0, 0);
-        let durability = open.batch_durability();
+        let (durability, weight) = (open.batch_durability(), open.weight);
         let (writer, most) = (Writer::Buffer(self.id.clone()), self.settings.batch_bytes);
         let chunks = std::mem::take(&mut open.chunks).into_iter();
         // One batch for each slot, unless it is larger than holders read at once.
@@ -395,7 +395,7 @@ impl Buffer {
                 held.last.insert(slot, number);
             }
             let key = BatchKey { stream: Stream { shuffle, slot, writer: writer.clone() }, number };
-            let batch = Batch { key, durability, body: Body::Records(tagged) };
+            let batch = (Batch { key, durability, body: Body::Records(tagged) }, weight);
             self.sending.send(now, &self.map, &self.settings, batch, &mut self.out);
         }
         for (attempt, held) in &mut open.attempts {
@@ -411,7 +411,7 @@ impl Buffer {
     fn progress(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         let writer = Writer::Buffer(self.id.clone());
-        let (home, durability) = (self.map.home(shuffle), open.batch_durability());
+        let (home, durability, weight) = (self.map.home(shuffle), open.batch_durability(), open.weight);
         let out: Vec<(u32, AttemptId)> = open.out.iter().copied().collect();
         for attempt in out {
             let Some(held) = open.attempts.get_mut(&attempt) else {
@@ -438,7 +438,7 @@ impl Buffer {
             held.state = State::Marking { at, mark: key.clone() };
             open.out.remove(&attempt);
             open.marking.insert(key.clone(), attempt);
-            let batch = Batch { key, durability, body: Body::Mark(mark) };
+            let batch = (Batch { key, durability, body: Body::Mark(mark) }, weight);
             self.sending.send(now, &self.map, &self.settings, batch, &mut self.out);
         }
     }

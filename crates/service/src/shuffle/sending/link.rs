@@ -6,7 +6,11 @@
 //! | under way | the node has stored it | gone |
 //! | under way | nothing is heard of it for a while | under way, and the node is asked about it |
 //! | under way | the node knows nothing of it | waits, before all that came later |
-//! | under way | the node has no room for it | waits, before all that came later; the node gets nothing for a while, and then half as much at a time |
+//! | under way | the node has no room for it | waits, before all that came later; of its shuffle the node gets nothing for a while, and of all less at a time |
+//! | under way | the disk of the node is full | the same, and for a while the node gets nothing at all |
+//!
+//! An eighth of the room is for shuffles of which little is under way, so they wait for nothing of one that floods. In the rest
+//! shuffles take turns by bytes over their weights.
 //!
 //! A node that is busy answers late: what it has is not sent again, as that would make it busier. One that does not answer
 //! questions is silent, and gets nothing but questions until it answers.
@@ -14,8 +18,9 @@
 use crate::shuffle::ShuffleId;
 use crate::shuffle::record::{BatchKey, Stream};
 use crate::shuffle::settings::Settings;
+use crate::shuffle::turns::{Turns, is_little, may_wait};
 use partage_core::base::time::Millis;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// So many times as long as until a stand-in is asked in the place of a silent node a node has for a batch that answers: it is
 /// busy, and a stand-in would make more of the same work.
@@ -38,8 +43,8 @@ fn ask_ms(settings: &Settings) -> u64 {
 #[derive(Debug, Clone)]
 struct Sent {
     memory: u64,
-    /// Among those that wait.
-    place: u64,
+    /// Among those that wait, and what it counts there.
+    turn: (u64, u64),
     at: Millis,
     /// When the node was asked about it last.
     asked: Option<Millis>,
@@ -47,78 +52,96 @@ struct Sent {
     pause: u64,
 }
 
-/// Batches that wait, of one shuffle in their order, and of several in turns.
-#[derive(Debug, Clone, Default)]
-struct Waiting {
-    /// With what each takes in memory.
-    batches: BTreeMap<ShuffleId, BTreeMap<u64, (BatchKey, u64)>>,
-    places: BTreeMap<BatchKey, u64>,
-    /// Those of which something waits.
-    turns: VecDeque<ShuffleId>,
-    last: u64,
+/// What of one shuffle is under way.
+#[derive(Debug, Clone, Copy, Default)]
+struct OfShuffle {
+    batches: u64,
+    memory: u64,
 }
 
-impl Waiting {
-    fn next_place(&mut self) -> u64 {
-        self.last += 1;
-        self.last
+/// What is under way.
+#[derive(Debug, Clone)]
+struct Window {
+    batches: BTreeMap<BatchKey, Sent>,
+    /// That of all, in bytes.
+    memory: u64,
+    of: BTreeMap<ShuffleId, OfShuffle>,
+    /// So much memory may be under way now, besides what is kept for shuffles of which little is.
+    room: u64,
+    /// Until then it does not become less.
+    kept_until: Millis,
+}
+
+/// The part of a window that is for shuffles of which little is under way.
+fn kept(settings: &Settings) -> u64 {
+    settings.window_bytes / 8
+}
+
+/// The other part.
+fn most_room(settings: &Settings) -> u64 {
+    (settings.window_bytes - kept(settings)).max(1)
+}
+
+impl Window {
+    /// Whether a batch of the shuffle may go that takes so much memory. One always may.
+    fn has_room(&self, shuffle: ShuffleId, memory: u64, settings: &Settings) -> bool {
+        if self.batches.is_empty() {
+            return true;
+        }
+        let own = self.of.get(&shuffle).copied().unwrap_or_default();
+        let shuffles = self.of.len() as u64 + u64::from(own.batches == 0);
+        let kept = kept(settings);
+        let is_little = is_little((own.memory, shuffles), kept, memory);
+        let room = if is_little { settings.window_bytes } else { self.room };
+        let fits = self.memory.saturating_add(memory) <= room;
+        let (count, most) = (self.batches.len() as u64, settings.window_batches.max(1));
+        // Beside little a batch goes that is longer than the room.
+        (fits || self.memory <= kept) && may_wait((count, most), (own.batches, shuffles), 1)
     }
 
-    fn push(&mut self, key: BatchKey, memory: u64, place: u64) {
+    fn add(&mut self, key: BatchKey, sent: Sent) {
+        let of = self.of.entry(key.stream.shuffle).or_default();
+        of.batches += 1;
+        of.memory += sent.memory;
+        self.memory += sent.memory;
+        self.batches.insert(key, sent);
+    }
+
+    fn remove(&mut self, key: &BatchKey) -> Option<Sent> {
+        let sent = self.batches.remove(key)?;
+        self.memory -= sent.memory;
         let shuffle = key.stream.shuffle;
-        let of = self.batches.entry(shuffle).or_default();
-        if of.is_empty() {
-            self.turns.push_back(shuffle);
+        if let Some(of) = self.of.get_mut(&shuffle) {
+            of.batches -= 1;
+            of.memory -= sent.memory;
+            if of.batches == 0 {
+                self.of.remove(&shuffle);
+            }
         }
-        self.places.insert(key.clone(), place);
-        of.insert(place, (key, memory));
+        Some(sent)
     }
 
-    /// The first batch of the next shuffle of which one may go.
-    fn pop(&mut self, may_go: impl Fn(ShuffleId) -> bool) -> Option<(u64, BatchKey, u64)> {
-        for _ in 0..self.turns.len() {
-            let shuffle = self.turns.pop_front()?;
-            if !may_go(shuffle) {
-                self.turns.push_back(shuffle);
-                continue;
-            }
-            let of = self.batches.get_mut(&shuffle)?;
-            let first = of.pop_first();
-            if of.is_empty() {
-                self.batches.remove(&shuffle);
-            } else {
-                self.turns.push_back(shuffle);
-            }
-            let (place, (key, memory)) = first?;
-            self.places.remove(&key);
-            return Some((place, key, memory));
+    /// The node had no room: from now on it has half of what it had, once in a while however many batches it had none for.
+    fn halve(&mut self, now: Millis, settings: &Settings) {
+        if now >= self.kept_until {
+            self.room = (self.room / 2).max(1);
+            self.kept_until = now + settings.resend_ms;
         }
-        None
     }
 
-    fn remove(&mut self, key: &BatchKey) {
-        let Some(place) = self.places.remove(key) else { return };
-        let shuffle = key.stream.shuffle;
-        let Some(of) = self.batches.get_mut(&shuffle) else { return };
-        of.remove(&place);
-        if of.is_empty() {
-            self.batches.remove(&shuffle);
-            self.turns.retain(|other| *other != shuffle);
-        }
+    fn grow(&mut self, by: u64, settings: &Settings) {
+        self.room = self.room.saturating_add(by).min(most_room(settings));
     }
 }
 
 /// What is under way to one node, and what waits for it.
 #[derive(Debug, Clone)]
 pub(super) struct Link {
-    under_way: BTreeMap<BatchKey, Sent>,
-    /// That of what is under way, in bytes.
-    memory: u64,
-    /// How many are under way of each shuffle.
-    of: BTreeMap<ShuffleId, u64>,
-    /// So much memory may be under way now.
-    room: u64,
-    waiting: Waiting,
+    window: Window,
+    /// With what each takes in memory.
+    waiting: Turns<ShuffleId, (BatchKey, u64)>,
+    /// The places of those that wait.
+    places: BTreeMap<BatchKey, u64>,
     /// When something was heard last, or since when something is under way.
     heard: Millis,
     /// When the node was asked first whether it answers, since it was heard.
@@ -127,82 +150,62 @@ pub(super) struct Link {
     moved: Millis,
     /// When it has said last that its disk is full, and has stored nothing since.
     full_at: Option<Millis>,
-    /// It gets nothing until then.
+    /// It gets nothing until then, as its disk was full.
     rests_until: Millis,
+    /// It gets nothing of these shuffles until then, as it had no room for a batch of theirs.
+    rests: BTreeMap<ShuffleId, Millis>,
 }
 
 impl Link {
     pub(super) fn new(now: Millis, settings: &Settings) -> Link {
-        let (under_way, memory, of, waiting) = Default::default();
-        Link {
-            under_way,
-            memory,
-            of,
-            room: settings.window_bytes.max(1),
-            waiting,
-            heard: now,
-            asked: None,
-            moved: now,
-            full_at: None,
-            rests_until: Millis(0),
-        }
+        let (batches, memory, of, kept_until) = Default::default();
+        let window = Window { batches, memory, of, room: most_room(settings), kept_until };
+        let (waiting, places, rests) = Default::default();
+        let (asked, full_at, rests_until) = (None, None, Millis(0));
+        Link { window, waiting, places, heard: now, asked, moved: now, full_at, rests_until, rests }
     }
 
     /// Whether the batch waits, or is under way.
     pub(super) fn has(&self, key: &BatchKey) -> bool {
-        self.under_way.contains_key(key) || self.waiting.places.contains_key(key)
+        self.window.batches.contains_key(key) || self.places.contains_key(key)
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.under_way.is_empty() && self.waiting.places.is_empty()
+        self.window.batches.is_empty() && self.places.is_empty()
     }
 
-    /// A batch waits, behind the others of its shuffle.
-    pub(super) fn add(&mut self, now: Millis, key: &BatchKey, memory: u64) {
+    /// A batch waits, behind the others of its shuffle. It takes so much memory, and counts so much where shuffles take turns.
+    pub(super) fn add(&mut self, now: Millis, key: &BatchKey, (memory, cost): (u64, u64)) {
         if self.is_idle() {
             self.moved = now;
         }
-        let place = self.waiting.next_place();
-        self.waiting.push(key.clone(), memory, place);
+        let place = self.waiting.push(key.stream.shuffle, (key.clone(), memory), cost);
+        self.places.insert(key.clone(), place);
     }
 
-    /// The next batch that goes, if there is room. An eighth of the room is for shuffles of which nothing is under way.
+    /// The next batch that goes, if there is room.
     pub(super) fn next(&mut self, now: Millis, settings: &Settings) -> Option<BatchKey> {
         if now < self.rests_until || self.is_silent(now, settings) {
             return None;
         }
-        let (count, most) = (self.under_way.len() as u64, settings.window_batches.max(1));
-        let has_room = |kept: u64| {
-            let bytes = self.memory == 0 || self.memory.saturating_add(kept * (self.room / 8)) < self.room;
-            bytes && (count == 0 || count + kept * (most / 8) < most)
-        };
-        let (is_free, is_full) = (has_room(1), !has_room(0));
-        if is_full {
-            return None;
-        }
-        let of = &self.of;
-        let (place, key, memory) = self.waiting.pop(|shuffle| is_free || !of.contains_key(&shuffle))?;
-        if self.under_way.is_empty() {
+        let Link { window, waiting, rests, .. } = self;
+        let rests = |shuffle: &ShuffleId| rests.get(shuffle).is_some_and(|until| now < *until);
+        let (turn, (key, memory)) = waiting
+            .pop_if(|shuffle, (_, memory)| !rests(shuffle) && window.has_room(*shuffle, *memory, settings))?;
+        self.places.remove(&key);
+        if self.window.batches.is_empty() {
             self.heard = now;
             self.asked = None;
         }
-        self.memory += memory;
-        *self.of.entry(key.stream.shuffle).or_default() += 1;
-        let sent = Sent { memory, place, at: now, asked: None, pause: ask_ms(settings) };
-        self.under_way.insert(key.clone(), sent);
+        let sent = Sent { memory, turn, at: now, asked: None, pause: ask_ms(settings) };
+        self.window.add(key.clone(), sent);
         Some(key)
     }
 
-    /// It is under way no more.
-    fn release(&mut self, key: &BatchKey) -> Option<Sent> {
-        let sent = self.under_way.remove(key)?;
-        self.memory -= sent.memory;
-        let shuffle = key.stream.shuffle;
-        match self.of.get(&shuffle).copied().unwrap_or(0) {
-            0 | 1 => drop(self.of.remove(&shuffle)),
-            count => drop(self.of.insert(shuffle, count - 1)),
-        }
-        Some(sent)
+    /// A batch that was under way waits again, where it was before.
+    fn put_back(&mut self, key: &BatchKey, sent: &Sent) {
+        self.places.insert(key.clone(), sent.turn.0);
+        self.waiting.put_back(key.stream.shuffle, (key.clone(), sent.memory), sent.turn);
     }
 
     /// The node has answered something.
@@ -216,57 +219,61 @@ impl Link {
         self.hear(now);
         self.moved = now;
         self.full_at = None;
-        self.waiting.remove(key);
-        if let Some(sent) = self.release(key) {
-            let more = self.room.saturating_add(sent.memory / 4 + 1);
-            self.room = more.min(settings.window_bytes.max(1));
+        self.withdraw(key);
+        if let Some(sent) = self.window.remove(key) {
+            self.window.grow(sent.memory / 4 + 1, settings);
         }
     }
 
-    /// It has no room for the batch, in memory or on disk. False: that is known.
-    pub(super) fn has_no_room(
+    /// The node has no room for the batch, in memory or on disk: the batch waits again. Late answers of the same kind, to what
+    /// was sent before the first of them came, do not make the rest longer.
+    pub(super) fn put_back_refused(
         &mut self,
         now: Millis,
         key: &BatchKey,
         is_disk: bool,
         settings: &Settings,
-    ) -> bool {
-        let Some(sent) = self.release(key) else { return false };
-        // One pause halves it once, however many batches the node had no room for.
-        if now >= self.rests_until {
-            self.room = (self.room / 2).max(1);
-        }
-        self.rests_until = now + settings.resend_ms;
+    ) {
+        let Some(sent) = self.window.remove(key) else { return };
+        self.window.halve(now, settings);
+        let until = now + settings.resend_ms;
         if is_disk {
             self.full_at = Some(now);
+            if now >= self.rests_until {
+                self.rests_until = until;
+            }
         }
-        self.waiting.push(key.clone(), sent.memory, sent.place);
-        true
+        self.rests.retain(|_, until| now < *until);
+        self.rests.entry(key.stream.shuffle).or_insert(until);
+        self.put_back(key, &sent);
     }
 
-    /// It knows nothing of the batch. An answer to a question before the batch was sent last says nothing.
-    pub(super) fn is_lost(&mut self, key: &BatchKey) {
-        if self.under_way.get(key).is_some_and(|sent| sent.asked.is_some())
-            && let Some(sent) = self.release(key)
+    /// The node knows nothing of the batch, which waits again. An answer to a question before the batch was sent last says
+    /// nothing.
+    pub(super) fn put_back_lost(&mut self, key: &BatchKey) {
+        if self.window.batches.get(key).is_some_and(|sent| sent.asked.is_some())
+            && let Some(sent) = self.window.remove(key)
         {
-            self.waiting.push(key.clone(), sent.memory, sent.place);
+            self.put_back(key, &sent);
         }
     }
 
     /// The batch is not to be sent any more. If it is under way, the node has it still.
     pub(super) fn withdraw(&mut self, key: &BatchKey) {
-        self.waiting.remove(key);
+        if let Some(place) = self.places.remove(key) {
+            self.waiting.remove(&key.stream.shuffle, place);
+        }
     }
 
     /// The node does not store the batch, and is not to.
     pub(super) fn give_up(&mut self, key: &BatchKey) {
-        self.waiting.remove(key);
-        self.release(key);
+        self.withdraw(key);
+        self.window.remove(key);
     }
 
     /// What there is of these streams is neither sent nor waited for.
     pub(super) fn forget(&mut self, is_over: &impl Fn(&Stream) -> bool) {
-        let keys = self.under_way.keys().chain(self.waiting.places.keys());
+        let keys = self.window.batches.keys().chain(self.places.keys());
         let over: Vec<BatchKey> = keys.filter(|key| is_over(&key.stream)).cloned().collect();
         over.iter().for_each(|key| self.give_up(key));
     }
@@ -279,8 +286,8 @@ impl Link {
         is_wanted: impl Fn(&BatchKey) -> bool,
     ) {
         let patience = busy_patience(settings);
-        let old =
-            self.under_way.iter().filter(|&(key, sent)| now.since(sent.at) >= patience && !is_wanted(key));
+        let under_way = self.window.batches.iter();
+        let old = under_way.filter(|&(key, sent)| now.since(sent.at) >= patience && !is_wanted(key));
         let old: Vec<BatchKey> = old.map(|(key, _)| key.clone()).collect();
         old.iter().for_each(|key| self.give_up(key));
     }
@@ -290,7 +297,7 @@ impl Link {
     pub(super) fn questions(&mut self, now: Millis, settings: &Settings) -> Vec<(BatchKey, bool)> {
         let mut questions = Vec::new();
         let longest = settings.resend_ms.saturating_mul(LONGEST_PAUSE).max(1);
-        for (key, sent) in &mut self.under_way {
+        for (key, sent) in &mut self.window.batches {
             if now.since(sent.asked.unwrap_or(sent.at)) >= sent.pause {
                 sent.asked = Some(now);
                 sent.pause = sent.pause.saturating_mul(2).clamp(1, longest);
@@ -298,7 +305,7 @@ impl Link {
             }
         }
         if now.since(self.heard) >= ask_ms(settings)
-            && let Some((key, _)) = self.under_way.iter().min_by_key(|(_, sent)| sent.at)
+            && let Some((key, _)) = self.window.batches.iter().min_by_key(|(_, sent)| sent.at)
         {
             self.asked.get_or_insert(now);
             questions.push((key.clone(), true));
@@ -309,7 +316,7 @@ impl Link {
     /// Whether the node has not answered a question in time.
     fn is_silent(&self, now: Millis, settings: &Settings) -> bool {
         let time = settings.stand_in_ms.saturating_sub(ask_ms(settings));
-        !self.under_way.is_empty() && self.asked.is_some_and(|at| now.since(at) >= time)
+        !self.window.batches.is_empty() && self.asked.is_some_and(|at| now.since(at) >= time)
     }
 
     /// Whether it may be counted on that the node stores what waits for it, and what is under way to it. It may not if the node
@@ -324,6 +331,6 @@ impl Link {
     /// Bytes that are under way.
     #[cfg(test)]
     pub(super) fn memory(&self) -> u64 {
-        self.memory
+        self.window.memory
     }
 }

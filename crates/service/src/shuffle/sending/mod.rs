@@ -11,6 +11,7 @@ use super::message::{Message, WhyNotStored};
 use super::pool::PoolMap;
 use super::record::{Batch, BatchKey, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Stream};
 use super::settings::Settings;
+use super::turns::cost;
 use link::{Link, busy_patience};
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
@@ -28,13 +29,21 @@ type Links = BTreeMap<NodeId, Link>;
 /// A node that is to store a batch.
 #[derive(Debug, Clone, Default)]
 struct Target {
-    /// When it was sent to the node first, since the node had no room last. None: it waits.
+    /// When it was sent to the node first. None: it waits. That the node has no room for it since then changes nothing: one that
+    /// never has room is replaced as one that never answers.
     sent_at: Option<Millis>,
-    was_sent: bool,
     /// In the place of another node.
     is_stand_in: bool,
-    /// When the node has said that it stores nothing of the slot, or was asked once more after that.
-    refused_at: Option<Millis>,
+    elsewhere: Option<Elsewhere>,
+}
+
+/// The node has said that it stores nothing of the slot.
+#[derive(Debug, Clone, Copy)]
+struct Elsewhere {
+    /// When it said so last, or was sent the batch once more after that.
+    at: Millis,
+    /// It is sent the batch once more after so long, and then after twice as long, and so on.
+    pause: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -43,6 +52,8 @@ struct UnderWay {
     bytes: u64,
     records: u64,
     segments: u64,
+    /// The weight of its shuffle.
+    weight: u64,
     targets: BTreeMap<NodeId, Target>,
     stored: BTreeSet<NodeId>,
 }
@@ -55,7 +66,19 @@ pub struct Sending {
     links: Links,
     /// When it looks next at what was not answered.
     look_at: Option<Millis>,
+    last_look: LastLook,
     counts: SentCounts,
+}
+
+/// What was found when all batches were looked at last. They are many, and most looks find nothing to do: then they are looked at
+/// seldom.
+#[derive(Debug, Clone, Default)]
+struct LastLook {
+    /// They are looked at again by then.
+    next: Millis,
+    unreliable: BTreeSet<NodeId>,
+    /// Nodes store nothing of the slots of some, or one has said so since.
+    are_elsewhere: bool,
 }
 
 /// What is under way, in all, and the memory of each shuffle.
@@ -126,19 +149,19 @@ impl Sending {
         self.batches.range(first..=last).next().is_none()
     }
 
-    /// Sends a batch to the replicas of its slot, to each when there is room in its window.
+    /// Sends a batch of a shuffle of this weight to the replicas of its slot, to each when there is room in its window.
     pub fn send(
         &mut self,
         now: Millis,
         map: &PoolMap,
         settings: &Settings,
-        batch: Batch,
+        (batch, weight): (Batch, u64),
         out: &mut Vec<(NodeId, Message)>,
     ) {
         let (key, bytes, records, segments) =
             (batch.key.clone(), batch.bytes(), batch.records(), batch.segments());
         let (batch, targets, stored) = (Arc::new(batch), BTreeMap::new(), BTreeSet::new());
-        let mut sent = UnderWay { batch, bytes, records, segments, targets, stored };
+        let mut sent = UnderWay { batch, bytes, records, segments, weight, targets, stored };
         sent.add_replicas((now, settings), map, &mut self.links);
         let nodes: Vec<NodeId> = sent.targets.keys().cloned().collect();
         self.load.add(key.stream.shuffle, &sent);
@@ -162,7 +185,7 @@ impl Sending {
                 continue;
             };
             let target = sent.targets.entry(node.clone()).or_default();
-            let is_first = !std::mem::replace(&mut target.was_sent, true);
+            let is_first = target.sent_at.is_none();
             target.sent_at.get_or_insert(now);
             self.counts.stand_ins += u64::from(is_first && target.is_stand_in);
             self.counts.again += u64::from(!is_first);
@@ -183,7 +206,7 @@ impl Sending {
         if let Some(sent) = self.batches.get_mut(key) {
             sent.stored.insert(node.clone());
             if let Some(target) = sent.targets.get_mut(node) {
-                target.refused_at = None;
+                target.elsewhere = None;
             }
         }
         if let Some(link) = self.links.get_mut(node) {
@@ -202,22 +225,19 @@ impl Sending {
     ) {
         let Some(link) = self.links.get_mut(node) else { return };
         link.hear(now);
-        let target = self.batches.get_mut(key).and_then(|sent| sent.targets.get_mut(node));
         match why {
             WhyNotStored::Soon => {}
-            WhyNotStored::Unknown => link.is_lost(key),
-            WhyNotStored::Busy | WhyNotStored::Full => {
-                let is_disk = why == WhyNotStored::Full;
-                if link.has_no_room(now, key, is_disk, settings)
-                    && let Some(target) = target
-                {
-                    target.sent_at = None;
-                }
-            }
+            WhyNotStored::Unknown => link.put_back_lost(key),
+            WhyNotStored::Busy => link.put_back_refused(now, key, false, settings),
+            WhyNotStored::Full => link.put_back_refused(now, key, true, settings),
             WhyNotStored::Elsewhere => {
                 link.give_up(key);
+                let target = self.batches.get_mut(key).and_then(|sent| sent.targets.get_mut(node));
                 if let Some(target) = target {
-                    target.refused_at = Some(now);
+                    let longer = |before: Elsewhere| before.pause.saturating_mul(2);
+                    let pause = target.elsewhere.map_or(settings.resend_ms, longer);
+                    target.elsewhere = Some(Elsewhere { at: now, pause });
+                    self.last_look.are_elsewhere = true;
                 }
             }
         }
@@ -233,7 +253,13 @@ impl Sending {
                 map.place(slot).is_some_and(|place| place.loading.contains(node))
             };
             sent.stored.retain(|node| map.nodes.contains(node) && (!loads(map, node) || loads(before, node)));
+            for (node, target) in &mut sent.targets {
+                if map.has(slot, node) && !before.has(slot, node) {
+                    target.elsewhere = None;
+                }
+            }
         }
+        self.last_look.next = Millis(0);
     }
 
     /// Whether enough nodes have it on disk: it is under way no more then. With another map other nodes count.
@@ -295,15 +321,31 @@ impl Sending {
                 out.push((node.clone(), message));
             }
         }
-        for sent in self.batches.values_mut() {
-            sent.add_replicas((now, settings), map, &mut self.links);
-            sent.add_again((now, settings), map, &mut self.links);
-            sent.add_stand_ins((now, settings), map, &mut self.links);
-        }
+        self.look_at_all(now, map, settings);
         let nodes: Vec<NodeId> = self.links.keys().cloned().collect();
         nodes.iter().for_each(|node| self.send_waiting(now, settings, node, out));
         let is_idle = self.batches.is_empty() && self.links.values().all(Link::is_idle);
         self.look_at = if is_idle { None } else { Some(now + look_ms(settings)) };
+    }
+
+    /// Looks at each batch, if there may be something to do: the map is another one, nodes are not to be counted on or are so
+    /// again, or a node does not store what it was sent. Else it does so now and then, for batches that one node stores late.
+    fn look_at_all(&mut self, now: Millis, map: &PoolMap, settings: &Settings) {
+        let links = self.links.iter().filter(|(_, link)| !link.is_reliable(now, settings));
+        let unreliable: BTreeSet<NodeId> = links.map(|(node, _)| node.clone()).collect();
+        let last = &self.last_look;
+        let is_quiet = unreliable.is_empty() && last.unreliable.is_empty() && !last.are_elsewhere;
+        if is_quiet && now < last.next {
+            return;
+        }
+        let mut are_elsewhere = false;
+        for sent in self.batches.values_mut() {
+            sent.add_replicas((now, settings), map, &mut self.links);
+            sent.add_again((now, settings), map, &mut self.links);
+            sent.add_stand_ins((now, settings), map, &mut self.links);
+            are_elsewhere |= sent.targets.values().any(|target| target.elsewhere.is_some());
+        }
+        self.last_look = LastLook { next: now + settings.stand_in_ms, unreliable, are_elsewhere };
     }
 
     /// When it is to be called next.
@@ -329,8 +371,13 @@ impl UnderWay {
         if !self.targets.contains_key(node) {
             self.targets.insert(node.clone(), Target { is_stand_in, ..Target::default() });
             let link = links.entry(node.clone()).or_insert_with(|| Link::new(now, settings));
-            link.add(now, &self.batch.key, self.memory());
+            link.add(now, &self.batch.key, self.memory_and_cost());
         }
+    }
+
+    /// What it takes in memory, and what that counts where shuffles take turns.
+    fn memory_and_cost(&self) -> (u64, u64) {
+        (self.memory(), cost(self.memory(), self.weight))
     }
 
     fn add_replicas(&mut self, at: At<'_>, map: &PoolMap, links: &mut Links) {
@@ -340,18 +387,20 @@ impl UnderWay {
     }
 
     /// What neither waits nor is under way to one of its nodes: the map did not name the node for a while, or the node stored
-    /// nothing of the slot. A node that is gone gets nothing.
+    /// nothing of the slot. That one gets it ever more seldom, until a map names it for the slot anew. A node that is gone gets
+    /// nothing.
     fn add_again(&mut self, (now, settings): At<'_>, map: &PoolMap, links: &mut Links) {
-        let (key, memory) = (&self.batch.key, self.memory());
+        let (key, memory_and_cost) = (&self.batch.key, self.memory_and_cost());
         for (node, target) in &mut self.targets {
-            let is_refused = target.refused_at.is_some_and(|at| now.since(at) < settings.resend_ms);
-            if self.stored.contains(node) || is_refused || !map.nodes.contains(node) {
+            let rests = |said: Elsewhere| now.since(said.at) < said.pause;
+            if self.stored.contains(node) || target.elsewhere.is_some_and(rests) || !map.nodes.contains(node)
+            {
                 continue;
             }
             let link = links.entry(node.clone()).or_insert_with(|| Link::new(now, settings));
             if !link.has(key) {
-                link.add(now, key, memory);
-                target.refused_at = target.refused_at.map(|_| now);
+                link.add(now, key, memory_and_cost);
+                target.elsewhere = target.elsewhere.map(|said| Elsewhere { at: now, ..said });
             }
         }
     }
@@ -364,11 +413,14 @@ impl UnderWay {
         let stores = |node: &NodeId, target: &Target| {
             let is_loading = map.place(slot).is_some_and(|place| place.loading.contains(node));
             let is_fresh = target.sent_at.is_none_or(|at| now.since(at) < patience);
-            let is_awaited = is_fresh && target.refused_at.is_none() && map.nodes.contains(node);
+            let is_awaited = is_fresh && target.elsewhere.is_none() && map.nodes.contains(node);
             !is_loading && (self.stored.contains(node) || (is_awaited && is_reliable(node)))
         };
         let (spare, sure): (Vec<_>, Vec<_>) = self.targets.iter().partition(|&(node, target)| {
-            target.is_stand_in && !target.was_sent && !map.has(slot, node) && !self.stored.contains(node)
+            target.is_stand_in
+                && target.sent_at.is_none()
+                && !map.has(slot, node)
+                && !self.stored.contains(node)
         });
         let lacking =
             map.replicas.saturating_sub(sure.iter().filter(|&&(node, target)| stores(node, target)).count());

@@ -60,7 +60,8 @@ impl Driven {
     }
 
     fn send(&mut self, now: u64, number: u64) {
-        self.sending.send(Millis(now), &self.map, &self.settings, batch(number), &mut self.out);
+        let batch = (batch(number), 1);
+        self.sending.send(Millis(now), &self.map, &self.settings, batch, &mut self.out);
     }
 
     fn stored(&mut self, now: u64, by: &str, number: u64) {
@@ -131,7 +132,7 @@ fn r1_a_node_that_is_busy_gets_a_batch_once_and_is_replaced_after_very_long() {
 fn r1_a_busy_node_is_asked_about_a_batch_ever_more_seldom() {
     let settings = settings();
     let mut link = Link::new(Millis(0), &settings);
-    link.add(Millis(0), &key(1), 1);
+    link.add(Millis(0), &key(1), (1, 1));
     assert_eq!(link.next(Millis(0), &settings), Some(key(1)));
     let mut asked = Vec::new();
     for now in (0..2_000).step_by(10) {
@@ -214,30 +215,44 @@ fn r1_what_a_node_lacks_is_sent_to_it_again_before_what_came_later() {
     assert_eq!(driven.went_to("b"), [3]);
 }
 
+/// Adds batches of a shuffle of weight 1 that take so much memory each.
+fn add(link: &mut Link, shuffle: u128, numbers: std::ops::RangeInclusive<u64>, memory: u64) {
+    for number in numbers {
+        link.add(Millis(0), &key_of(shuffle, number), (memory, cost(memory, 1)));
+    }
+}
+
+/// The batches that go now, by shuffles and numbers.
+fn go(link: &mut Link, now: u64, settings: &Settings) -> Vec<(u128, u64)> {
+    let keys = std::iter::from_fn(|| link.next(Millis(now), settings));
+    keys.map(|key| (key.stream.shuffle.0, key.number)).collect()
+}
+
+fn of_one(numbers: std::ops::RangeInclusive<u64>) -> Vec<(u128, u64)> {
+    numbers.map(|number| (1, number)).collect()
+}
+
 #[test]
 fn r1_a_node_without_room_gets_nothing_for_a_while_and_then_less() {
     let settings = Settings { window_bytes: 1_000, ..settings() };
     let mut link = Link::new(Millis(0), &settings);
-    (1..=20).for_each(|number| link.add(Millis(0), &key(number), 100));
-    let next = |link: &mut Link, now: u64| {
-        let keys = std::iter::from_fn(|| link.next(Millis(now), &settings));
-        keys.map(|key| key.number).collect::<Vec<u64>>()
-    };
-    assert_eq!(next(&mut link, 0), (1..=9).collect::<Vec<u64>>());
-    assert_eq!(link.memory(), 900);
-    for number in [8, 9] {
-        assert!(link.has_no_room(Millis(5), &key(number), false, &settings));
-        assert!(!link.has_no_room(Millis(5), &key(number), false, &settings), "that is known");
+    add(&mut link, 1, 1..=20, 100);
+    assert_eq!(go(&mut link, 0, &settings), of_one(1..=8), "an eighth is for others");
+    assert_eq!(link.memory(), 800);
+    for number in [7, 8] {
+        link.put_back_refused(Millis(5), &key(number), false, &settings);
+        link.put_back_refused(Millis(5), &key(number), false, &settings);
     }
-    (1..=7).for_each(|number| link.stored(Millis(6), &key(number), &settings));
-    assert!(next(&mut link, 44).is_empty(), "it rests");
-    let then = next(&mut link, 45);
-    assert_eq!(then[..2], [8, 9]);
-    assert!(then.len() < 9 && link.memory() <= 700, "{then:?}");
+    (1..=6).for_each(|number| link.stored(Millis(6), &key(number), &settings));
+    assert!(go(&mut link, 44, &settings).is_empty(), "it rests");
+    // Of half of 875 bytes, and a quarter of the 600 that were stored.
+    assert_eq!(go(&mut link, 45, &settings), of_one(7..=11));
     assert!(link.is_reliable(Millis(45), &settings));
-    assert!(link.has_no_room(Millis(46), &key(8), true, &settings));
+    link.put_back_refused(Millis(46), &key(7), true, &settings);
     assert!(!link.is_reliable(Millis(46), &settings), "its disk is full");
-    link.stored(Millis(47), &key(9), &settings);
+    add(&mut link, 2, 1..=1, 10);
+    assert!(go(&mut link, 46, &settings).is_empty(), "so it gets nothing of other shuffles");
+    link.stored(Millis(47), &key(8), &settings);
     assert!(link.is_reliable(Millis(47), &settings));
 }
 
@@ -245,20 +260,106 @@ fn r1_a_node_without_room_gets_nothing_for_a_while_and_then_less() {
 fn r1_a_shuffle_of_which_much_waits_leaves_room_and_turns_to_others() {
     let settings = Settings { window_bytes: 1_000, ..settings() };
     let mut link = Link::new(Millis(0), &settings);
-    (1..=30).for_each(|number| link.add(Millis(0), &key(number), 100));
-    let next =
-        |link: &mut Link| link.next(Millis(1), &settings).map(|key| (key.stream.shuffle.0, key.number));
-    (1..=9).for_each(|number| assert_eq!(next(&mut link), Some((1, number))));
-    assert_eq!(next(&mut link), None);
-    (1..=2).for_each(|number| link.add(Millis(1), &key_of(2, number), 60));
-    assert_eq!((next(&mut link), next(&mut link)), (Some((2, 1)), None));
+    add(&mut link, 1, 1..=30, 100);
+    assert_eq!(go(&mut link, 1, &settings), of_one(1..=8));
+    add(&mut link, 2, 1..=2, 60);
+    assert_eq!(go(&mut link, 1, &settings), [(2, 1)], "half of the last eighth has room for one");
     (1..=3).for_each(|number| link.stored(Millis(2), &key(number), &settings));
-    assert_eq!(
-        [next(&mut link), next(&mut link), next(&mut link)],
-        [Some((1, 10)), Some((2, 2)), Some((1, 11))]
-    );
+    assert_eq!(go(&mut link, 2, &settings), [(2, 2), (1, 9), (1, 10)]);
     link.forget(&|stream: &Stream| stream.shuffle == ShuffleId(1));
-    assert_eq!((link.memory(), next(&mut link)), (120, None));
+    assert_eq!((link.memory(), go(&mut link, 2, &settings)), (120, Vec::new()));
+}
+
+#[test]
+fn r1_all_batches_of_a_shuffle_that_trickles_go_before_any_further_byte_of_one_that_floods() {
+    let settings = Settings::default();
+    let mut link = Link::new(Millis(0), &settings);
+    let trickle = |numbers: std::ops::RangeInclusive<u64>| -> Vec<(u128, u64)> {
+        numbers.map(|number| (2, number)).collect()
+    };
+    add(&mut link, 1, 1..=100, 2 << 20);
+    assert_eq!(go(&mut link, 0, &settings), of_one(1..=14), "28 MiB of a window of 32 MiB");
+    add(&mut link, 2, 1..=30, 300);
+    assert_eq!(go(&mut link, 1, &settings), trickle(1..=30));
+    // The node has no room for the flood: that rests, and the trickle does not.
+    link.put_back_refused(Millis(5), &key(1), false, &settings);
+    add(&mut link, 2, 31..=60, 300);
+    assert_eq!(go(&mut link, 6, &settings), trickle(31..=60));
+    link.put_back_refused(Millis(200), &key(2), false, &settings);
+    (3..=14).for_each(|number| link.stored(Millis(201), &key(number), &settings));
+    assert!(go(&mut link, 254, &settings).is_empty());
+    let after = go(&mut link, 255, &settings);
+    assert_eq!(after[..2], of_one(1..=2)[..], "a late answer makes the rest no longer");
+    // Where more of the trickle comes than has room beside the flood, it goes next.
+    add(&mut link, 2, 61..=80, 1 << 20);
+    let before = go(&mut link, 256, &settings);
+    assert!(before.iter().all(|(shuffle, _)| *shuffle == 2), "{before:?}");
+    let next = 60 + before.len() as u64 + 1;
+    link.stored(Millis(257), &key(1), &settings);
+    assert_eq!(go(&mut link, 257, &settings).first(), Some(&(2, next)));
+}
+
+#[test]
+fn r1_what_waits_goes_by_weight_where_there_is_no_room_for_all() {
+    let settings = Settings { window_bytes: 8_000, ..settings() };
+    let mut link = Link::new(Millis(0), &settings);
+    for number in 1..=100 {
+        link.add(Millis(0), &key_of(1, number), (1_000, cost(1_000, 1)));
+        link.add(Millis(0), &key_of(2, number), (1_000, cost(1_000, 3)));
+    }
+    let mut counts = BTreeMap::<u128, usize>::new();
+    for now in 0..40 {
+        for (shuffle, number) in go(&mut link, now, &settings) {
+            *counts.entry(shuffle).or_default() += 1;
+            link.stored(Millis(now), &key_of(shuffle, number), &settings);
+        }
+        if counts.values().sum::<usize>() >= 80 {
+            break;
+        }
+    }
+    let (one, three) = (counts[&1], counts[&2]);
+    assert!((3 * one).abs_diff(three) <= 4, "{counts:?}");
+}
+
+#[test]
+fn r1_a_node_that_stores_nothing_of_the_slot_gets_a_batch_ever_more_seldom_until_a_map_names_it_anew() {
+    let mut driven = Driven::new(2, settings());
+    driven.send(0, 1);
+    let mut sent = 0;
+    for now in (10..10_000).step_by(10) {
+        for number in driven.went_to("b") {
+            sent += 1;
+            driven.not_stored(now, "b", number, WhyNotStored::Elsewhere);
+        }
+        driven.tick(now);
+    }
+    assert!((5..=9).contains(&sent), "{sent} times");
+    let mut before = driven.map.clone();
+    before.places[0].live.pop();
+    driven.sending.take_map(&before, &driven.map);
+    driven.took();
+    driven.tick(10_010);
+    assert_eq!(driven.went_to("b"), [1]);
+}
+
+#[test]
+fn x12_a_node_that_never_has_room_for_a_batch_is_replaced_after_very_long() {
+    let mut driven = Driven::new(3, settings());
+    driven.send(0, 1);
+    driven.stored(5, "a", 1);
+    driven.took();
+    let mut replaced_at = None;
+    for now in (10..6_000).step_by(10) {
+        // It stores other batches meanwhile.
+        driven.stored(now, "b", 99);
+        driven.not_stored(now, "b", 1, WhyNotStored::Busy);
+        driven.tick(now);
+        if !driven.went_to("c").is_empty() {
+            replaced_at = Some(now);
+            break;
+        }
+    }
+    assert!(replaced_at.is_some_and(|at| (4_000..4_200).contains(&at)), "{replaced_at:?}");
 }
 
 #[test]
