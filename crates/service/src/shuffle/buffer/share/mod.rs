@@ -29,8 +29,9 @@ mod line;
 
 use line::Lines;
 
-/// A shuffle whose clients have attempts open and have sent nothing for so long, in milliseconds, leaves its share to others:
-/// most such clients are gone, or compute for long. It has its share again with its next frame.
+/// A shuffle whose clients have sent nothing for so long, in milliseconds, leaves its share to others: most such clients are gone,
+/// or compute for long. It has its share again with its next frame. Until then it has it also between two attempts: one that
+/// trickles has mostly none open, and would find the memory filled each time.
 const QUIET_MS: u64 = 1_000;
 
 /// Room is kept for a frame for so long, in milliseconds: its client hands it in again within some tens of them, or is gone.
@@ -103,7 +104,8 @@ enum Room {
 impl Open {
     /// Whether clients write it, so that it has a share.
     fn writes(&self, now: Millis) -> bool {
-        self.writing > 0 && now.since(self.heard) < QUIET_MS
+        let is_written = self.plan.is_none() && !self.attempts.is_empty();
+        is_written && now.since(self.heard) < QUIET_MS
     }
 }
 

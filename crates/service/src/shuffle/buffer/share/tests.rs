@@ -161,6 +161,31 @@ fn r1_a_shuffle_whose_clients_are_silent_leaves_its_share_to_others() {
     assert!(clients.memory_of(0) == ROOM / 2 && clients.frame(1, 500), "it has its share again");
 }
 
+#[test]
+fn r1_a_shuffle_that_trickles_has_its_share_between_two_of_its_attempts() {
+    let mut clients = Clients::new(&[1]);
+    let trickle = |number: u32| {
+        let id = AttemptId(u128::from(number));
+        Attempt { shuffle: ShuffleId(1), partition: number, id }
+    };
+    assert!(clients.first_frame(trickle(1), 500));
+    for number in 2..20 {
+        let (attempt, bytes) = (trickle(number - 1), 500 - MEMORY_OF_RECORD - MEMORY_OF_SEGMENT);
+        let end = Event::Client(attempt, Input::End(1, bytes));
+        let effects = clients.buffer.handle(Millis(clients.now), end);
+        clients.hears(&effects);
+        clients.stores();
+        clients.floods(0, 200);
+        assert!(clients.memory_of(0) <= ROOM / 2, "the other half is not the flood's");
+        clients.now += 50;
+        assert!(clients.first_frame(trickle(number), 500), "{number}");
+    }
+    clients.now += super::QUIET_MS;
+    clients.stores();
+    clients.floods(0, 200);
+    assert!(clients.memory_of(0) > ROOM / 2, "it is quiet");
+}
+
 /// A division of another shuffle, of one record that takes so much memory.
 fn division(memory: u64) -> (NodeId, Arc<Division>, Vec<Segment>) {
     let (node, shuffle) = (NodeId::new("a").unwrap(), ShuffleId(99));
