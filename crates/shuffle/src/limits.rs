@@ -23,6 +23,9 @@ pub(crate) const WHOLE_FRAME_BYTES: usize = 64 << 10;
 pub(crate) const GAP_BYTES: usize = 16 << 10;
 /// How often a read looks for a batch whose file was written anew meanwhile.
 pub(crate) const READ_LOOKS: usize = 3;
+/// Bytes of frames and batches that the thread of a node takes up at a time, or one more: what is short, and what comes meanwhile
+/// of a shuffle that trickles, waits for no more of a flood than this.
+pub(crate) const BULK_AT_ONCE: u64 = 1 << 20;
 /// Messages of the node to itself that are handed out before it looks at what has come from outside.
 pub(crate) const LOCAL_AT_ONCE: usize = 1_024;
 /// Between two ticks of the machines, in milliseconds: one may want to be called at a time that is over, until it gets an answer.
@@ -115,7 +118,7 @@ pub(crate) const READER_LOOK_MS: u64 = 200;
 /// which few wait.
 pub(crate) const BULK_PACKETS: usize = 16_384;
 /// What the records take in memory that nobody but the lane holds: while so much waits, further ones are refused. As much as a
-/// connection keeps.
+/// line of 1 Gbit/s takes in a quarter of a second, which is less than the time after which another node stands in.
 pub(crate) const BULK_BYTES: u64 = 32 << 20;
 /// Of a lane that is half full an answer to a reader takes so much, so that the answers to many readers have room.
 pub(crate) const LEAST_ANSWER_BYTES: u64 = 16 << 10;

@@ -3,13 +3,20 @@
 //! | lane | who adds | its bound |
 //! |---|---|---|
 //! | events | other nodes, clients, the coordinator | a number and bytes: a packet that does not fit is dropped, a client waits |
+//! | bulk: frames of clients, and batches | clients, other nodes | the same, together with the events; the last eighth is for shuffles of which little waits |
 //! | done | the threads that write and read, and the log | one answer for each order that the node has given, and those are bounded |
+//!
+//! The thread takes all that is done and all events at once. Of bulk it takes little at a time, and shuffles take turns. So a
+//! frame or a batch may come after an event that was added later. That changes nothing: a client ends an attempt when it knows
+//! that its frames are taken, and messages between nodes overtake each other anyway. A question whether a batch is stored waits
+//! behind the batches of its shuffle, as its answer says whether they were lost.
 //!
 //! So no thread of the node waits for another one in a circle: who adds to `done` never waits.
 
 use super::hears::Hears;
 use super::reading::TakenMemory;
 use super::transport::Packet;
+use crate::limits::BULK_AT_ONCE;
 use crate::store::{Damage, Place, Written};
 use partage_core::base::name::NodeId;
 use partage_log::Report;
@@ -23,8 +30,9 @@ use partage_service::shuffle::pool::PoolMap;
 use partage_service::shuffle::reader;
 use partage_service::shuffle::record::{Batch, BatchKey, Segment};
 use partage_service::shuffle::seek::{Found, Seek};
+use partage_service::shuffle::turns::{Turns, may_wait};
 use partage_service::shuffle::{BufferId, PoolSlot, ShuffleId};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -82,6 +90,16 @@ impl Event {
             _ => 0,
         }
     }
+
+    /// The shuffle of a frame or a batch, which wait for their turn.
+    fn bulk_of(&self) -> Option<ShuffleId> {
+        match self {
+            Event::Input(attempt, Input::Frame(..), _) => Some(attempt.shuffle),
+            Event::Packet(_, Packet::Message(Message::Batch(batch))) => Some(batch.key.stream.shuffle),
+            Event::Packet(_, Packet::Message(Message::AskStored(key, false))) => Some(key.stream.shuffle),
+            _ => None,
+        }
+    }
 }
 
 /// What threads of the node have done.
@@ -108,7 +126,7 @@ pub(crate) enum Done {
     Ended(String),
 }
 
-/// All that waits.
+/// What the thread takes at once.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) events: VecDeque<Event>,
@@ -118,8 +136,61 @@ pub(crate) struct Waiting {
 #[derive(Debug, Default)]
 struct State {
     waiting: Waiting,
+    bulk: Turns<ShuffleId, Event>,
+    /// What bulk takes in memory, of each shuffle of which some waits.
+    of: BTreeMap<ShuffleId, u64>,
+    /// The same of all events.
     bytes: u64,
     is_closed: bool,
+}
+
+impl State {
+    fn has_room(&self, event: &Event, most_bytes: u64) -> bool {
+        let bytes = event.bytes();
+        let Some(shuffle) = event.bulk_of() else { return self.bytes + bytes <= most_bytes };
+        let own = self.of.get(&shuffle).copied();
+        let shuffles = self.of.len() as u64 + u64::from(own.is_none());
+        may_wait((self.bytes, most_bytes), (own.unwrap_or(0), shuffles), bytes)
+    }
+
+    fn add(&mut self, event: Event) {
+        let bytes = event.bytes();
+        self.bytes += bytes;
+        match event.bulk_of() {
+            Some(shuffle) => {
+                *self.of.entry(shuffle).or_default() += bytes;
+                self.bulk.push(shuffle, event, bytes);
+            }
+            None => self.waiting.events.push_back(event),
+        }
+    }
+
+    /// All events, and some bulk behind them.
+    fn take(&mut self) -> Waiting {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        self.bytes = self.of.values().sum();
+        let mut taken = 0;
+        while taken < BULK_AT_ONCE
+            && let Some(event) = self.bulk.pop()
+        {
+            let bytes = event.bytes();
+            taken += bytes;
+            self.bytes -= bytes;
+            self.take_from(event.bulk_of(), bytes);
+            waiting.events.push_back(event);
+        }
+        waiting
+    }
+
+    fn take_from(&mut self, of: Option<ShuffleId>, bytes: u64) {
+        let Some(shuffle) = of else { return };
+        if let Some(waits) = self.of.get_mut(&shuffle) {
+            *waits -= bytes;
+        }
+        if self.bulk.len_of(&shuffle) == 0 {
+            self.of.remove(&shuffle);
+        }
+    }
 }
 
 /// The node takes nothing any more.
@@ -148,14 +219,13 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_full(&self, state: &State, bytes: u64) -> bool {
-        let events = state.waiting.events.len();
-        events > 0 && (events >= self.most_events || state.bytes + bytes > self.most_bytes)
+    fn is_full(&self, state: &State, event: &Event) -> bool {
+        let events = state.waiting.events.len() + state.bulk.len();
+        events > 0 && (events >= self.most_events || !state.has_room(event, self.most_bytes))
     }
 
     fn add(&self, mut state: MutexGuard<'_, State>, event: Event) {
-        state.bytes += event.bytes();
-        state.waiting.events.push_back(event);
+        state.add(event);
         drop(state);
         self.filled.notify_one();
     }
@@ -163,7 +233,7 @@ impl Inbox {
     /// Adds an event if there is room. False: it is dropped.
     pub(crate) fn try_push(&self, event: Event) -> bool {
         let state = self.lock();
-        if state.is_closed || self.is_full(&state, event.bytes()) {
+        if state.is_closed || self.is_full(&state, &event) {
             return false;
         }
         self.add(state, event);
@@ -172,8 +242,7 @@ impl Inbox {
 
     /// Adds an event, and waits for room.
     pub(crate) fn push(&self, event: Event) -> Result<(), Closed> {
-        let bytes = event.bytes();
-        let waits = |state: &mut State| !state.is_closed && self.is_full(state, bytes);
+        let waits = |state: &mut State| !state.is_closed && self.is_full(state, &event);
         let state = self.emptied.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
         if state.is_closed {
             return Err(Closed);
@@ -184,7 +253,6 @@ impl Inbox {
 
     /// The same for a task. One that is dropped before it is done has added nothing.
     pub(crate) async fn push_when_room(&self, event: Event) -> Result<(), Closed> {
-        let bytes = event.bytes();
         loop {
             let mut has_room = pin!(self.has_room.notified());
             has_room.as_mut().enable();
@@ -193,7 +261,7 @@ impl Inbox {
                 if state.is_closed {
                     return Err(Closed);
                 }
-                if !self.is_full(&state, bytes) {
+                if !self.is_full(&state, &event) {
                     self.add(state, event);
                     return Ok(());
                 }
@@ -212,18 +280,18 @@ impl Inbox {
         }
     }
 
-    /// Takes all that waits; waits so long for something. None: the node is to end.
+    /// Takes what waits, some of what is bulk; waits so long for something. None: the node is to end.
     pub(crate) fn take(&self, wait: Duration) -> Option<Waiting> {
         let is_idle = |state: &mut State| {
-            !state.is_closed && state.waiting.events.is_empty() && state.waiting.done.is_empty()
+            let Waiting { events, done } = &state.waiting;
+            !state.is_closed && events.is_empty() && done.is_empty() && state.bulk.is_empty()
         };
         let waited = self.filled.wait_timeout_while(self.lock(), wait, is_idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         if state.is_closed {
             return None;
         }
-        state.bytes = 0;
-        let waiting = std::mem::take(&mut state.waiting);
+        let waiting = state.take();
         drop(state);
         self.emptied.notify_all();
         self.has_room.notify_waiters();
@@ -250,9 +318,9 @@ impl Inbox {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
-        let waiting = std::mem::take(&mut state.waiting);
+        let (waiting, bulk) = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.bulk));
         drop(state);
-        drop(waiting);
+        drop((waiting, bulk));
         self.filled.notify_all();
         self.emptied.notify_all();
         self.has_room.notify_waiters();
@@ -293,7 +361,11 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     fn frame(bytes: usize) -> Event {
-        let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
+        frame_of(1, bytes)
+    }
+
+    fn frame_of(shuffle: u128, bytes: usize) -> Event {
+        let attempt = Attempt { shuffle: ShuffleId(shuffle), partition: 0, id: AttemptId(1) };
         let records = PackedRecords::pack([(&vec![0; bytes][..], &[][..])]);
         Event::Input(attempt, Input::Frame(1, records), sync_channel(1).0.into())
     }
@@ -309,6 +381,25 @@ mod tests {
         inbox.done(Done::Ended(String::new()));
         let waiting = inbox.take(Duration::ZERO).unwrap();
         assert_eq!((waiting.events.len(), waiting.done.len()), (3, 1));
+    }
+
+    #[test]
+    fn r1_before_a_frame_of_a_shuffle_that_trickles_no_more_of_a_flood_is_taken_than_at_once() {
+        let inbox = Inbox::new(1_000, 64 << 20);
+        let shuffles = || -> Vec<u128> {
+            let events = inbox.take(Duration::ZERO).unwrap().events;
+            events.iter().map(|event| event.bulk_of().map_or(0, |shuffle| shuffle.0)).collect()
+        };
+        let flooded = (0..).take_while(|_| inbox.try_push(frame_of(1, 256 << 10))).count();
+        assert_eq!(flooded, 4 * 56 - 1, "an eighth is for others");
+        assert_eq!(shuffles(), [1; 4]);
+        for _ in 0..5 {
+            assert!(inbox.try_push(frame_of(2, 1_000)));
+        }
+        assert!(inbox.try_push(Event::MakeRoom(Vec::new())));
+        assert_eq!(shuffles(), [0, 2, 2, 2, 2, 2, 1, 1, 1, 1]);
+        while !shuffles().is_empty() {}
+        assert!(inbox.bytes() == 0 && inbox.lock().of.is_empty());
     }
 
     #[test]
@@ -332,7 +423,7 @@ mod tests {
             (other.push_when_room(frame(2)).await, other.push_when_room(frame(3)).await)
         });
         while inbox.take(Duration::ZERO).unwrap().events.is_empty() {}
-        while inbox.lock().waiting.events.is_empty() {
+        while inbox.lock().bulk.is_empty() {
             tokio::task::yield_now().await;
         }
         inbox.close();
@@ -346,7 +437,7 @@ mod tests {
         let other = Arc::clone(&inbox);
         let pushing = std::thread::spawn(move || (other.push(frame(2)), other.push(frame(3))));
         while inbox.take(Duration::from_secs(5)).unwrap().events.is_empty() {}
-        while inbox.lock().waiting.events.is_empty() {
+        while inbox.lock().bulk.is_empty() {
             std::thread::yield_now();
         }
         // The second one is in, the third one waits.
