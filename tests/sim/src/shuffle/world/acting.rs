@@ -126,7 +126,7 @@ impl World {
             Message::Refused(key, how) => self.buffer(to, buffer::Event::Refused(key, how)),
             Message::NotStored(key, why) => self.buffer(to, buffer::Event::NotStored(from, key, why)),
             Message::Batch(batch) if self.finds_no_room() => {
-                self.has_no_room(to, &from, &batch);
+                self.refuse_batch(to, &from, &batch);
                 Ok(())
             }
             Message::Word(shuffle, ref word) => {
@@ -273,7 +273,7 @@ impl World {
                         self.oracle.divided(*shuffle, &writer, last, all)?;
                     }
                     if let Message::Batch(batch) = &message {
-                        self.sends_batch(&to, batch)?;
+                        self.check_sent(&to, batch)?;
                     }
                     self.send(node, &to, message);
                 }

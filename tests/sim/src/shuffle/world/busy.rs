@@ -15,7 +15,7 @@ impl World {
     }
 
     /// Its sender hears so. Where nothing else goes wrong it is memory that lacks, as others would stand in for a full disk.
-    pub(super) fn has_no_room(&mut self, node: usize, from: &NodeId, batch: &Batch) {
+    pub(super) fn refuse_batch(&mut self, node: usize, from: &NodeId, batch: &Batch) {
         let is_disk = self.weather.stored_late == 0 && self.draw.chance(200);
         let why = if is_disk { WhyNotStored::Full } else { WhyNotStored::Busy };
         if self.weather.stored_late > 0 {
@@ -39,7 +39,7 @@ impl World {
 
     /// R1: a batch is sent once to each node when maps name it for the slot, and once more each time that it found no room
     /// there: a node that has lost the slot has dropped it.
-    pub(super) fn sends_batch(&mut self, to: &NodeId, batch: &Batch) -> Result<(), String> {
+    pub(super) fn check_sent(&mut self, to: &NodeId, batch: &Batch) -> Result<(), String> {
         if self.weather.stored_late == 0 {
             return Ok(());
         }
