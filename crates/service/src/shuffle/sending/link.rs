@@ -20,6 +20,7 @@ use crate::shuffle::record::{BatchKey, Stream};
 use crate::shuffle::settings::Settings;
 use crate::shuffle::turns::{Turns, is_little, may_wait};
 use partage_core::base::time::Millis;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// So many times as long as until a stand-in is asked in the place of a silent node a node has for a batch that answers: it is
@@ -82,21 +83,34 @@ fn most_room(settings: &Settings) -> u64 {
     (settings.window_bytes - kept(settings)).max(1)
 }
 
+/// Whether there is room for a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Enough,
+    /// In what is kept for shuffles of which little is under way.
+    Kept,
+    Lacks,
+}
+
 impl Window {
-    /// Whether a batch of the shuffle may go that takes so much memory. One always may.
-    fn has_room(&self, shuffle: ShuffleId, memory: u64, settings: &Settings) -> bool {
+    /// The room for a batch of the shuffle that takes so much memory. One always may go.
+    fn room_for(&self, shuffle: ShuffleId, memory: u64, settings: &Settings) -> Room {
         if self.batches.is_empty() {
-            return true;
+            return Room::Enough;
         }
         let own = self.of.get(&shuffle).copied().unwrap_or_default();
         let shuffles = self.of.len() as u64 + u64::from(own.batches == 0);
         let kept = kept(settings);
-        let is_little = is_little((own.memory, shuffles), kept, memory);
-        let room = if is_little { settings.window_bytes } else { self.room };
-        let fits = self.memory.saturating_add(memory) <= room;
         let (count, most) = (self.batches.len() as u64, settings.window_batches.max(1));
+        if !may_wait((count, most), (own.batches, shuffles), 1) {
+            return Room::Lacks;
+        }
+        let with_it = self.memory.saturating_add(memory);
+        if is_little((own.memory, shuffles), kept, memory) && with_it <= settings.window_bytes {
+            return Room::Kept;
+        }
         // Beside little a batch goes that is longer than the room.
-        (fits || self.memory <= kept) && may_wait((count, most), (own.batches, shuffles), 1)
+        if with_it <= self.room || self.memory <= kept { Room::Enough } else { Room::Lacks }
     }
 
     fn add(&mut self, key: BatchKey, sent: Sent) {
@@ -183,15 +197,24 @@ impl Link {
         self.places.insert(key.clone(), place);
     }
 
-    /// The next batch that goes, if there is room.
+    /// The next batch that goes, if there is room. One for which there is none is overtaken by those alone for which room is kept:
+    /// a large batch would find none beside small ones.
     pub(super) fn next(&mut self, now: Millis, settings: &Settings) -> Option<BatchKey> {
         if now < self.rests_until || self.is_silent(now, settings) {
             return None;
         }
         let Link { window, waiting, rests, .. } = self;
-        let rests = |shuffle: &ShuffleId| rests.get(shuffle).is_some_and(|until| now < *until);
-        let (turn, (key, memory)) = waiting
-            .pop_if(|shuffle, (_, memory)| !rests(shuffle) && window.has_room(*shuffle, *memory, settings))?;
+        let is_overtaken = Cell::new(false);
+        let may_go = |shuffle: &ShuffleId, (_, memory): &(BatchKey, u64)| {
+            if rests.get(shuffle).is_some_and(|until| now < *until) {
+                return false;
+            }
+            let room = window.room_for(*shuffle, *memory, settings);
+            let goes = room == Room::Kept || (room == Room::Enough && !is_overtaken.get());
+            is_overtaken.set(is_overtaken.get() || !goes);
+            goes
+        };
+        let (turn, (key, memory)) = waiting.pop_if(may_go)?;
         self.places.remove(&key);
         if self.window.batches.is_empty() {
             self.heard = now;

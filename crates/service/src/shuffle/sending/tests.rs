@@ -300,6 +300,24 @@ fn r1_all_batches_of_a_shuffle_that_trickles_go_before_any_further_byte_of_one_t
 }
 
 #[test]
+fn l1_a_large_batch_gets_its_turn_beside_small_ones_that_never_end() {
+    let settings = Settings { window_bytes: 8_000, ..settings() };
+    let mut link = Link::new(Millis(0), &settings);
+    add(&mut link, 1, 1..=1_000, 600);
+    assert_eq!(go(&mut link, 0, &settings), of_one(1..=11));
+    add(&mut link, 2, 1..=1, 6_500);
+    let mut stored = 0;
+    while stored < 100 {
+        stored += 1;
+        link.stored(Millis(1), &key(stored), &settings);
+        if go(&mut link, 1, &settings).contains(&(2, 1)) {
+            break;
+        }
+    }
+    assert!(stored <= 11, "it waits for what was under way, and here for {stored}");
+}
+
+#[test]
 fn r1_what_waits_goes_by_weight_where_there_is_no_room_for_all() {
     let settings = Settings { window_bytes: 8_000, ..settings() };
     let mut link = Link::new(Millis(0), &settings);
