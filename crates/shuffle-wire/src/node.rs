@@ -10,8 +10,8 @@ use crate::malformed::{FrameError, Malformed};
 use bytes::Bytes;
 use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
-use partage_service::shuffle::message::Message;
-use partage_service::shuffle::record::{Batch, Body};
+use partage_service::shuffle::message::{AskOrder, Message};
+use partage_service::shuffle::record::{Batch, BatchKey, Body};
 use partage_service::shuffle::{PoolSlot, ShuffleId};
 use std::sync::Arc;
 
@@ -174,7 +174,9 @@ pub fn frame(message: &Message) -> Result<Frame, FrameError> {
         Message::Batch(batch) => put(Kind::Batch, batch, out),
         Message::Stored(key) => put(Kind::Stored, key, out),
         Message::Refused(key, how) => put(Kind::BatchRefused, &(key.clone(), *how), out),
-        Message::AskStored(key, overtakes) => put(Kind::AskStored, &(key.clone(), *overtakes), out),
+        Message::AskStored(key, order) => {
+            put(Kind::AskStored, &(key.clone(), *order == AskOrder::Ahead), out)
+        }
         Message::NotStored(key, why) => put(Kind::NotStored, &(key.clone(), *why), out),
         Message::Inventory { slot, round, asks, has } => {
             (*slot, *round, *asks).put(out);
@@ -269,7 +271,10 @@ fn take(kind: Kind, shuffle: Option<ShuffleId>, from: &mut Cursor<'_>) -> Result
     Ok(match kind {
         Kind::Stored => Message::Stored(Form::take(from)?),
         Kind::BatchRefused => Message::Refused(Form::take(from)?, Form::take(from)?),
-        Kind::AskStored => Message::AskStored(Form::take(from)?, Form::take(from)?),
+        Kind::AskStored => {
+            let (key, is_ahead): (BatchKey, bool) = Form::take(from)?;
+            Message::AskStored(key, if is_ahead { AskOrder::Ahead } else { AskOrder::Behind })
+        }
         Kind::NotStored => Message::NotStored(Form::take(from)?, Form::take(from)?),
         Kind::Inventory => {
             let (slot, round, asks) = Form::take(from)?;

@@ -7,7 +7,7 @@ use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::bounds::{Bounds, Range, Tag};
 use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
-use partage_service::shuffle::message::{Message, WhyNotStored, Word};
+use partage_service::shuffle::message::{AskOrder, Message, WhyNotStored, Word};
 use partage_service::shuffle::plan::{Division, Plan, PlanRange, Winner};
 use partage_service::shuffle::record::{Batch, BatchKey, Body, EndMark, Numbers, Record, Segment, Stream};
 use partage_service::shuffle::sketch::Sketch;
@@ -286,7 +286,8 @@ pub fn messages() -> impl Strategy<Value = Message> {
         batches().prop_map(|batch| Message::Batch(Arc::new(batch))),
         keys().prop_map(Message::Stored),
         (keys(), ends()).prop_map(|(key, how)| Message::Refused(key, how)),
-        (keys(), any::<bool>()).prop_map(|(key, overtakes)| Message::AskStored(key, overtakes)),
+        (keys(), prop_oneof![Just(AskOrder::Behind), Just(AskOrder::Ahead)])
+            .prop_map(|(key, order)| Message::AskStored(key, order)),
         (keys(), not_stored).prop_map(|(key, why)| Message::NotStored(key, why)),
         (slots(), any::<(u64, bool)>(), btree_map(streams(), numbers(), FEW))
             .prop_map(|(slot, (round, asks), has)| Message::Inventory { slot, round, asks, has }),

@@ -39,6 +39,15 @@ pub enum WhyNotStored {
     Elsewhere,
 }
 
+/// In which order a question about a batch comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskOrder {
+    /// Behind the batches that were sent before it, of the same shuffle: a node that lacks the batch has lost it.
+    Behind,
+    /// As fast as it can, so that it may overtake the batch: it only asks whether the node answers.
+    Ahead,
+}
+
 /// What one node says to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
@@ -48,9 +57,8 @@ pub enum Message {
     Stored(BatchKey),
     /// The shuffle of it has ended: it is not stored.
     Refused(BatchKey, Ended),
-    /// Nothing was heard of a batch that was sent: is it stored? Such a question comes after the batch, unless that is late. Or
-    /// it comes as fast as it can, and may overtake the batch (`true`): then it only asks whether the node answers.
-    AskStored(BatchKey, bool),
+    /// Nothing was heard of a batch that was sent: the sender asks whether it is stored.
+    AskStored(BatchKey, AskOrder),
     /// It is not, and why.
     NotStored(BatchKey, WhyNotStored),
     /// What the sender has on disk of a slot.

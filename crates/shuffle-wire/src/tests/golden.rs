@@ -17,7 +17,7 @@ use partage_service::shuffle::bounds::{Bounds, Range, Tag};
 use partage_service::shuffle::holder::NotRead;
 use partage_service::shuffle::leader::{self, ShuffleOverview, ShuffleStage};
 use partage_service::shuffle::log::{Append, Decision, Decisions, Refused, Superseded, What};
-use partage_service::shuffle::message::{Message, WhyNotStored, Word};
+use partage_service::shuffle::message::{AskOrder, Message, WhyNotStored, Word};
 use partage_service::shuffle::options::OptionDifference;
 use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::partition::CutAt;
@@ -257,7 +257,7 @@ fn of_logs_and_leaders() -> Vec<(&'static str, Said)> {
         Message::Marks { shuffle: SHUFFLE, after: Some(attempt(6)), marks: vec![mark()], has_more: true };
     vec![
         ("batch refused", Message::Refused(key(Writer::Buffer(own.clone())), Ended::Expired)),
-        ("ask whether it is stored", Message::AskStored(key(Writer::Buffer(own.clone())), true)),
+        ("ask whether it is stored", Message::AskStored(key(Writer::Buffer(own.clone())), AskOrder::Ahead)),
         ("not stored", Message::NotStored(key(Writer::Buffer(own.clone())), WhyNotStored::Busy)),
         ("fetch", Message::Fetch(vec![key(Writer::Buffer(own.clone())), key(division())])),
         ("fetch of a receipt", Message::Fetch(vec![key(Writer::Objects(own.clone()))])),

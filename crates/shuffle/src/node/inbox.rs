@@ -23,7 +23,7 @@ use partage_log::Report;
 use partage_service::shuffle::buffer::{self, Attempt, Input};
 use partage_service::shuffle::holder::{NotRead, OffloadOutcome, Slice};
 use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview};
-use partage_service::shuffle::message::{Message, Word};
+use partage_service::shuffle::message::{AskOrder, Message, Word};
 use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::plan::Division;
 use partage_service::shuffle::pool::PoolMap;
@@ -96,7 +96,9 @@ impl Event {
         match self {
             Event::Input(attempt, Input::Frame(..), _) => Some(attempt.shuffle),
             Event::Packet(_, Packet::Message(Message::Batch(batch))) => Some(batch.key.stream.shuffle),
-            Event::Packet(_, Packet::Message(Message::AskStored(key, false))) => Some(key.stream.shuffle),
+            Event::Packet(_, Packet::Message(Message::AskStored(key, AskOrder::Behind))) => {
+                Some(key.stream.shuffle)
+            }
             _ => None,
         }
     }

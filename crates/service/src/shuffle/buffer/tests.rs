@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::shuffle::bounds::Range;
+use crate::shuffle::message::AskOrder;
 use crate::shuffle::pool::SlotPlace;
 use crate::shuffle::record::{MEMORY_OF_RECORD, Record};
 use crate::shuffle::{Durability, RangeId, TaskId};
@@ -148,7 +149,7 @@ fn a_stand_in_gets_what_a_node_does_not_store_in_time() {
     let key = batches.first_key_value().unwrap().0.clone();
     buffer.handle(Millis(6), Event::Stored(node("a"), key.clone()));
     let asks = buffer.handle(Millis(250), Event::Tick);
-    let question = Effect::Send(node("b"), Message::AskStored(key.clone(), true));
+    let question = Effect::Send(node("b"), Message::AskStored(key.clone(), AskOrder::Ahead));
     assert!(
         asks.contains(&question) && sent(&asks).is_empty(),
         "it is asked, and gets nothing twice: {asks:?}"

@@ -6,7 +6,7 @@
 //! an object store, and `receipts.rs` what is then left of it here.
 
 use super::log::Replicas;
-use super::message::{Message, WhyNotStored, Word};
+use super::message::{AskOrder, Message, WhyNotStored, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
 use super::record::{Batch, BatchKey, Body, EndMark, Numbers, Stream};
@@ -323,7 +323,7 @@ impl Holder {
     fn message(&mut self, now: Millis, from: NodeId, message: Message) {
         match message {
             Message::Batch(batch) => self.batch(now, from, batch),
-            Message::AskStored(key, overtakes) => self.tell_stored(from, key, overtakes),
+            Message::AskStored(key, order) => self.tell_stored(from, key, order),
             Message::Fetch(keys) => {
                 let here = self.fetched(keys);
                 self.effects.extend(here.into_iter().map(|key| Effect::Pass(from.clone(), key)));
@@ -404,13 +404,13 @@ impl Holder {
     }
 
     /// A sender has heard nothing of a batch. One that the question has overtaken comes soon.
-    fn tell_stored(&mut self, from: NodeId, key: BatchKey, overtakes: bool) {
+    fn tell_stored(&mut self, from: NodeId, key: BatchKey, order: AskOrder) {
         let answer = match self.how_ended(key.stream.shuffle) {
             Some(how) => Message::Refused(key, how),
             None if self.has(&key) => Message::Stored(key),
             None => {
                 let storing = self.storing.get_mut(&key);
-                let is_soon = storing.is_some() || overtakes;
+                let is_soon = storing.is_some() || order == AskOrder::Ahead;
                 if let Some(storing) = storing {
                     storing.waits.insert(from.clone());
                 }

@@ -16,6 +16,7 @@
 //! questions is silent, and gets nothing but questions until it answers.
 
 use crate::shuffle::ShuffleId;
+use crate::shuffle::message::AskOrder;
 use crate::shuffle::record::{BatchKey, Stream};
 use crate::shuffle::settings::Settings;
 use crate::shuffle::turns::{Turns, is_little, may_wait};
@@ -316,22 +317,22 @@ impl Link {
     }
 
     /// The batches that the node is to be asked about now: whether it has them, and, if it was not heard for a while, whether it
-    /// answers at all (`true`), as a question behind batches may wait as long as they do.
-    pub(super) fn questions(&mut self, now: Millis, settings: &Settings) -> Vec<(BatchKey, bool)> {
+    /// answers at all, as a question behind batches may wait as long as they do.
+    pub(super) fn questions(&mut self, now: Millis, settings: &Settings) -> Vec<(BatchKey, AskOrder)> {
         let mut questions = Vec::new();
         let longest = settings.resend_ms.saturating_mul(LONGEST_PAUSE).max(1);
         for (key, sent) in &mut self.window.batches {
             if now.since(sent.asked.unwrap_or(sent.at)) >= sent.pause {
                 sent.asked = Some(now);
                 sent.pause = sent.pause.saturating_mul(2).clamp(1, longest);
-                questions.push((key.clone(), false));
+                questions.push((key.clone(), AskOrder::Behind));
             }
         }
         if now.since(self.heard) >= ask_ms(settings)
             && let Some((key, _)) = self.window.batches.iter().min_by_key(|(_, sent)| sent.at)
         {
             self.asked.get_or_insert(now);
-            questions.push((key.clone(), true));
+            questions.push((key.clone(), AskOrder::Ahead));
         }
         questions
     }

@@ -312,11 +312,11 @@ impl Sending {
         self.links.retain(|node, _| map.nodes.contains(node));
         for (node, link) in &mut self.links {
             link.give_up_old(now, settings, |key| self.batches.contains_key(key));
-            for (key, overtakes) in link.questions(now, settings) {
+            for (key, order) in link.questions(now, settings) {
                 let sent = self.batches.get(&key).filter(|_| planted::is(Planted::ResentWhileBusy));
                 let message = match sent {
                     Some(sent) => Message::Batch(sent.batch.clone()),
-                    None => Message::AskStored(key, overtakes),
+                    None => Message::AskStored(key, order),
                 };
                 out.push((node.clone(), message));
             }

@@ -1,6 +1,7 @@
 //! What is sent to whom, how often, and when.
 
 use super::*;
+use crate::shuffle::message::AskOrder;
 use crate::shuffle::pool::SlotPlace;
 use crate::shuffle::record::{Body, Tagged};
 use crate::shuffle::{BufferId, Durability, PoolSlot, Writer};
@@ -137,7 +138,7 @@ fn r1_a_busy_node_is_asked_about_a_batch_ever_more_seldom() {
     let mut asked = Vec::new();
     for now in (0..2_000).step_by(10) {
         let questions = link.questions(Millis(now), &settings);
-        asked.extend(questions.iter().filter(|(_, overtakes)| !overtakes).map(|_| now));
+        asked.extend(questions.iter().filter(|(_, order)| *order == AskOrder::Behind).map(|_| now));
         link.hear(Millis(now));
     }
     assert_eq!(asked, [40, 120, 280, 600, 920, 1_240, 1_560, 1_880]);

@@ -157,7 +157,7 @@ fn r1_a_shuffle_of_which_held_batches_wait_counts_until_all_are_sent() {
 #[test]
 fn a_question_about_a_batch_waits_behind_the_batches_of_its_shuffle() {
     let (mut waiting, first) = (Waiting::default(), held(1));
-    let question = Packet::Message(Message::AskStored(first.key.clone(), false));
+    let question = Packet::Message(Message::AskStored(first.key.clone(), AskOrder::Behind));
     waiting.add(Bulk::of(Packet::Message(Message::Batch(Arc::clone(&first)))));
     waiting.add(Bulk::of(question.clone()));
     for is_batch in [true, false] {

@@ -31,12 +31,12 @@ fn a_batch_that_found_no_room_is_stored_when_it_comes_again() {
     let comes = Event::Message(sender.clone(), Message::Batch(batch.clone()));
     assert_eq!(holder.handle(Millis(1), comes.clone()), [Effect::Store(batch.clone())]);
     assert_eq!(holder.handle(Millis(2), comes.clone()), [], "it is being stored");
-    let asks = Event::Message(sender.clone(), Message::AskStored(key.clone(), false));
+    let asks = Event::Message(sender.clone(), Message::AskStored(key.clone(), AskOrder::Behind));
     let says = |why| [Effect::Send(sender.clone(), Message::NotStored(key.clone(), why))];
     assert_eq!(holder.handle(Millis(2), asks.clone()), says(WhyNotStored::Soon));
     assert_eq!(holder.handle(Millis(3), Event::NotStored(key.clone())), says(WhyNotStored::Full));
     assert_eq!(holder.handle(Millis(3), asks.clone()), says(WhyNotStored::Unknown));
-    let overtakes = Event::Message(sender.clone(), Message::AskStored(key.clone(), true));
+    let overtakes = Event::Message(sender.clone(), Message::AskStored(key.clone(), AskOrder::Ahead));
     assert_eq!(holder.handle(Millis(3), overtakes), says(WhyNotStored::Soon), "it may be under way");
     assert!(holder.has_nothing_of(ShuffleId(1)));
     assert_eq!(holder.handle(Millis(4), comes), [Effect::Store(batch)]);
