@@ -31,9 +31,9 @@ pub const PEER_BYTES: usize = 8 << 20;
 /// Frames that wait for one node, besides bulk.
 pub const PEER_FRAMES: usize = 16_384;
 
-/// While so many bytes of bulk wait for one node, a sender that has more waits, where shuffles take turns: what waits here goes in
-/// its order, and a small batch waits for all of it. Enough to keep a connection busy while the next frame is encoded; a line of
-/// 1 Gbit/s takes it in eight milliseconds.
+/// While so many bytes of bulk wait for one node, a sender that has more waits, where shuffles take turns: what waits here goes
+/// in its order, and a small batch waits for all of it. Enough to keep a connection busy while the next frame is encoded; a line
+/// of 1 Gbit/s takes it in eight milliseconds.
 pub const PEER_BULK_BYTES: usize = 1 << 20;
 
 /// Bytes of small frames that are put together for one call of the system.

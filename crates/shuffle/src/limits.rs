@@ -71,8 +71,8 @@ pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(1);
 pub(crate) const KEPT_OF_FILE: u64 = 2;
 /// What batches take in memory, about, that are written anew at once.
 pub(crate) const REWRITTEN_BYTES: u64 = 4 << 20;
-/// A shuffle counts as one that writes until so many bytes of others were written since its last batch: what a disk writes in some
-/// tenths of a second. One that trickles has another batch within that time.
+/// A shuffle counts as one that writes until so many bytes of others were written since its last batch: what a disk writes in
+/// some tenths of a second. One that trickles has another batch within that time.
 pub(crate) const SHARED_FOR_BYTES: u64 = 64 << 20;
 /// When so much was written anew, what else is to be waits for the next time that something is dropped: batches that are to be
 /// stored wait meanwhile.

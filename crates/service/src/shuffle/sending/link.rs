@@ -198,8 +198,8 @@ impl Link {
         self.places.insert(key.clone(), place);
     }
 
-    /// The next batch that goes, if there is room. One for which there is none is overtaken by those alone for which room is kept:
-    /// a large batch would find none beside small ones.
+    /// The next batch that goes, if there is room. One for which there is none is overtaken by those alone for which room is
+    /// kept: a large batch would find none beside small ones.
     pub(super) fn next(&mut self, now: Millis, settings: &Settings) -> Option<BatchKey> {
         if now < self.rests_until || self.is_silent(now, settings) {
             return None;

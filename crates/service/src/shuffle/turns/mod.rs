@@ -92,8 +92,8 @@ impl<K: Ord + Clone, T> Turns<K, T> {
         self.pop_if(|_, _| true).map(|(_, one)| one)
     }
 
-    /// Takes the next one of those that may go, by whom each is of and what it is. Only the first of each line is looked at, in the
-    /// order of their turns. The answer has its place and its cost, too.
+    /// Takes the next one of those that may go, by whom each is of and what it is. Only the first of each line is looked at, in
+    /// the order of their turns. The answer has its place and its cost, too.
     pub fn pop_if(&mut self, may_go: impl Fn(&K, &T) -> bool) -> Option<((u64, u64), T)> {
         let (begin, of) = self.order.iter().find_map(|(begin, place, of)| {
             let (first, _) = self.lines.get(of)?.waiting.get(place)?;

@@ -29,9 +29,9 @@ mod line;
 
 use line::Lines;
 
-/// A shuffle whose clients have sent nothing for so long, in milliseconds, leaves its share to others: most such clients are gone,
-/// or compute for long. It has its share again with its next frame. Until then it has it also between two attempts: one that
-/// trickles has mostly none open, and would find the memory filled each time.
+/// A shuffle whose clients have sent nothing for so long, in milliseconds, leaves its share to others: most such clients are
+/// gone, or compute for long. It has its share again with its next frame. Until it is quiet it has its share also between two
+/// attempts: one that trickles has mostly none open, and would find the memory filled each time.
 const QUIET_MS: u64 = 1_000;
 
 /// Room is kept for a frame for so long, in milliseconds: its client hands it in again within some tens of them, or is gone.
