@@ -1,20 +1,21 @@
-//! The orders that wait for the thread that writes: batches of shuffles in turns, and what else there is where it was ordered.
+//! The orders that wait for the thread that writes. Shuffles take turns, and the orders of one keep their order: what the machine
+//! takes for gone does not come back.
 //!
-//! A batch may go before one of another shuffle that was ordered earlier, but not before an order to drop or forget something,
-//! and no such order goes before a batch that was ordered earlier: so what the machine takes for gone does not come back.
+//! An order to drop something of a shuffle waits for its turn like a batch. So a shuffle that ends makes no other one wait until
+//! all is written that was ordered before. An order to drop a slot, which may have batches of each shuffle, is done where it was
+//! ordered.
 
 use super::storing::Order;
 use partage_service::shuffle::ShuffleId;
-use partage_service::shuffle::record::Batch;
 use partage_service::shuffle::turns::Turns;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What waits between two orders that are no batches, or such an order.
+/// What waits between two orders to drop a slot, or such an order.
 #[derive(Debug)]
 enum Piece {
-    Batches(Turns<ShuffleId, Arc<Batch>>),
-    Other(Order),
+    OfShuffles(Turns<ShuffleId, Order>),
+    OfSlot(Order),
 }
 
 #[derive(Debug, Default)]
@@ -30,35 +31,33 @@ struct State {
 impl State {
     fn push(&mut self, order: Order) {
         self.len += 1;
-        match order {
-            Order::Store(batch) => self.push_batch(batch),
-            other => self.pieces.push_back(Piece::Other(other)),
-        }
-    }
-
-    fn push_batch(&mut self, batch: Arc<Batch>) {
-        let (shuffle, cost) = (batch.key.stream.shuffle, batch.room());
-        if let Some(Piece::Batches(turns)) = self.pieces.back_mut() {
-            turns.push(shuffle, batch, cost);
+        let (shuffle, cost) = match &order {
+            Order::Store(batch) => (batch.key.stream.shuffle, batch.room()),
+            Order::DropShuffle(shuffle) | Order::DropCopies(shuffle, _) => (*shuffle, 0),
+            Order::Forget(key, _) => (key.stream.shuffle, 0),
+            Order::DropSlot(_) => return self.pieces.push_back(Piece::OfSlot(order)),
+        };
+        if let Some(Piece::OfShuffles(turns)) = self.pieces.back_mut() {
+            turns.push(shuffle, order, cost);
             return;
         }
         let mut turns = Turns::default();
-        turns.push(shuffle, batch, cost);
-        self.pieces.push_back(Piece::Batches(turns));
+        turns.push(shuffle, order, cost);
+        self.pieces.push_back(Piece::OfShuffles(turns));
     }
 
     fn pop(&mut self) -> Option<Order> {
         loop {
             match self.pieces.front_mut()? {
-                Piece::Batches(turns) => {
-                    if let Some(batch) = turns.pop() {
+                Piece::OfShuffles(turns) => {
+                    if let Some(order) = turns.pop() {
                         self.len -= 1;
-                        return Some(Order::Store(batch));
+                        return Some(order);
                     }
                     self.pieces.pop_front();
                 }
-                Piece::Other(_) => {
-                    let Some(Piece::Other(order)) = self.pieces.pop_front() else { continue };
+                Piece::OfSlot(_) => {
+                    let Some(Piece::OfSlot(order)) = self.pieces.pop_front() else { continue };
                     self.len -= 1;
                     return Some(order);
                 }
@@ -135,6 +134,7 @@ impl Orders {
 mod tests {
     use super::*;
     use crate::store::tests::batch;
+    use partage_service::shuffle::PoolSlot;
 
     /// The shuffles and numbers of batches; none of another order.
     fn taken(orders: &Orders) -> Vec<Option<(u128, u64)>> {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn r1_a_batch_waits_for_one_of_each_other_shuffle_and_for_what_was_dropped_before() {
+    fn r1_a_batch_waits_for_one_of_each_other_shuffle_and_for_what_was_dropped_of_its_own() {
         let orders = Orders::new(100);
         let store = |shuffle, number| orders.push(Order::Store(batch(shuffle, 1, number, 10)));
         (1..=3).for_each(|number| store(1, number));
@@ -156,7 +156,19 @@ mod tests {
         (4..=5).for_each(|number| store(1, number));
         store(2, 2);
         let (one, two) = (|number| Some((1, number)), |number| Some((2, number)));
-        assert_eq!(taken(&orders), [one(1), two(1), one(2), one(3), None, one(4), two(2), one(5)]);
+        assert_eq!(taken(&orders), [one(1), two(1), one(2), two(2), one(3), None, one(4), one(5)]);
+    }
+
+    #[test]
+    fn no_batch_goes_before_a_slot_that_was_dropped_nor_that_before_a_batch() {
+        let orders = Orders::new(100);
+        let store = |shuffle, number| orders.push(Order::Store(batch(shuffle, 1, number, 10)));
+        (1..=2).for_each(|number| store(1, number));
+        orders.push(Order::DropSlot(PoolSlot(1)));
+        store(2, 1);
+        store(1, 3);
+        let (one, two) = (|number| Some((1, number)), |number| Some((2, number)));
+        assert_eq!(taken(&orders), [one(1), one(2), None, two(1), one(3)]);
     }
 
     #[test]

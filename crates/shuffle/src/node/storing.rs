@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// What the node orders. Batches of shuffles take turns, and all else is done where it was ordered ([`Orders`]).
+/// What the node orders. Shuffles take turns ([`Orders`]).
 #[derive(Debug)]
 pub(crate) enum Order {
     Store(Arc<Batch>),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::node::storing::{Order, Storing};
+use crate::node::storing::{Groups, Order, Storing};
 use crate::store::Store;
 use crate::store::tests::{batch, buffer, key, open};
 use partage_journal::faulty_disk::FaultyDisk;
@@ -199,7 +199,8 @@ fn d7_what_is_kept_of_a_shuffle_goes_behind_its_batches() {
     let (reading, _folder) = start(&store, &inbox, 1 << 20);
     assert_eq!(read(&reading, &inbox, 1).0.map(|found| found.len()), Ok(3));
     assert!(reading.uses().memory > 0);
-    let storing = Storing::start(store, reading.ranges(), Arc::clone(&inbox), (4, 1 << 20)).unwrap();
+    let orders = (4, Groups::new(1 << 20, 1 << 20));
+    let storing = Storing::start(store, reading.ranges(), Arc::clone(&inbox), orders).unwrap();
     storing.order(Order::DropShuffle(ShuffleId(1)));
     drop(storing);
     assert_eq!(reading.uses().memory, 0);
