@@ -164,6 +164,13 @@ impl Sending {
         let mut sent = UnderWay { batch, bytes, records, segments, weight, targets, stored };
         sent.add_replicas((now, settings), map, &mut self.links);
         let nodes: Vec<NodeId> = sent.targets.keys().cloned().collect();
+        let place = map.place(key.stream.slot);
+        let there =
+            place.map_or(0, |place| place.live.iter().filter(|node| map.nodes.contains(node)).count());
+        if there < map.replicas {
+            // It needs stand-ins from the start.
+            self.last_look.next = Millis(0);
+        }
         self.load.add(key.stream.shuffle, &sent);
         self.batches.insert(key, sent);
         nodes.iter().for_each(|node| self.send_waiting(now, settings, node, out));

@@ -341,6 +341,19 @@ fn r1_what_waits_goes_by_weight_where_there_is_no_room_for_all() {
 }
 
 #[test]
+fn x12_a_batch_of_a_slot_with_too_few_replicas_goes_to_a_stand_in_at_the_next_look() {
+    let mut driven = Driven::new(3, settings());
+    driven.map.places[0].live.pop();
+    for (number, now) in [(1, 0), (2, 20), (3, 40)] {
+        driven.send(now, number);
+        driven.tick(now + 5);
+        let took = driven.took();
+        let to: Vec<&str> = batches(&took).into_iter().map(|(to, _)| to).collect();
+        assert!(to.len() == 2 && to[0] == "a" && to[1] != "a", "{number}: {to:?}");
+    }
+}
+
+#[test]
 fn r1_a_node_that_stores_nothing_of_the_slot_gets_a_batch_ever_more_seldom_until_a_map_names_it_anew() {
     let mut driven = Driven::new(2, settings());
     driven.send(0, 1);
