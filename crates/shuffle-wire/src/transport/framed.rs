@@ -9,11 +9,13 @@ use crate::frame::{Frame, HEADER_BYTES, Header, Sequence};
 use crate::limits::{GATHERED_BYTES, OPENING_BYTES, PIECE_BYTES, ROOM_AT_ONCE, UNCOUNTED_BYTES};
 use crate::malformed::FrameError;
 use bytes::{BufMut, Bytes, BytesMut};
+use partage_service::shuffle::ShuffleId;
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io::{Error, ErrorKind, IoSlice};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -90,28 +92,91 @@ impl Progress {
     }
 }
 
-/// Room for long frames that come on all connections of a kind. One that is longer than all of it is read alone.
+/// Room for long frames that come on all connections of a kind. One that is longer than it is read alone.
+///
+/// An eighth of it is for frames that find none in the rest: short ones, one of each shuffle. So the frames of a shuffle that
+/// floods a node, which have their room as long as the node has none for their records, do not keep those of others out.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
     free: Arc<Semaphore>,
     most: u32,
+    kept: Arc<KeptRoom>,
+}
+
+/// The last eighth.
+#[derive(Debug)]
+struct KeptRoom {
+    free: Arc<Semaphore>,
+    /// What a frame may have of it.
+    most: u32,
+    /// Those that have a frame in it.
+    shuffles: Mutex<BTreeSet<ShuffleId>>,
+}
+
+/// The room of a frame.
+#[derive(Debug)]
+struct HeldRoom {
+    _permit: OwnedSemaphorePermit,
+    /// Of which shuffle the frame is, if it is in the last eighth.
+    kept: Option<(Arc<KeptRoom>, ShuffleId)>,
+}
+
+impl Drop for HeldRoom {
+    fn drop(&mut self) {
+        if let Some((kept, shuffle)) = &self.kept {
+            kept.lock().remove(shuffle);
+        }
+    }
+}
+
+impl KeptRoom {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<ShuffleId>> {
+        // Each change under this lock is one step.
+        self.shuffles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn semaphore(permits: u32) -> Arc<Semaphore> {
+    let permits = usize::try_from(permits).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+    Arc::new(Semaphore::new(permits))
 }
 
 impl Room {
     pub(super) fn new(bytes: usize) -> Room {
-        let most = u32::try_from(bytes / ROOM_UNIT).unwrap_or(u32::MAX).max(1);
-        let permits = usize::try_from(most).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        Room { free: Arc::new(Semaphore::new(permits)), most }
+        let all = u32::try_from(bytes / ROOM_UNIT).unwrap_or(u32::MAX);
+        let kept = all / 8;
+        let most = (all - kept).max(1);
+        let shuffles = Mutex::default();
+        let kept = Arc::new(KeptRoom { free: semaphore(kept), most: kept / 8, shuffles });
+        Room { free: semaphore(most), most, kept }
     }
 
     /// Waits for room. A short frame needs none.
-    async fn take(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    async fn take(&self, shuffle: Option<ShuffleId>, bytes: usize) -> Option<HeldRoom> {
         if bytes <= UNCOUNTED_BYTES {
             return None;
         }
-        let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX).min(self.most);
+        let all = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
+        let units = all.min(self.most);
+        if let Ok(permit) = Arc::clone(&self.free).try_acquire_many_owned(units) {
+            return Some(HeldRoom { _permit: permit, kept: None });
+        }
+        if let Some(held) = shuffle.and_then(|shuffle| self.take_kept(shuffle, all)) {
+            return Some(held);
+        }
         // The semaphore is never closed.
-        Arc::clone(&self.free).acquire_many_owned(units).await.ok()
+        let permit = Arc::clone(&self.free).acquire_many_owned(units).await.ok()?;
+        Some(HeldRoom { _permit: permit, kept: None })
+    }
+
+    fn take_kept(&self, shuffle: ShuffleId, units: u32) -> Option<HeldRoom> {
+        let mut shuffles = self.kept.lock();
+        if units > self.kept.most || shuffles.contains(&shuffle) {
+            return None;
+        }
+        let permit = Arc::clone(&self.kept.free).try_acquire_many_owned(units).ok()?;
+        shuffles.insert(shuffle);
+        Some(HeldRoom { _permit: permit, kept: Some((Arc::clone(&self.kept), shuffle)) })
     }
 }
 
@@ -128,7 +193,7 @@ pub(super) struct FrameReader {
     /// None: there is room for whatever comes.
     room: Option<Room>,
     /// The room of the last long frame, until the next one is asked for.
-    held: Option<OwnedSemaphorePermit>,
+    held: Option<HeldRoom>,
     /// A frame was begun and not ended: its reader was dropped.
     is_inside: bool,
 }
@@ -192,7 +257,7 @@ impl FrameReader {
             );
         }
         if let Some(room) = &self.room {
-            self.held = room.take(header.bytes).await;
+            self.held = room.take(header.shuffle, header.bytes).await;
         }
         let body = self.body(header.bytes).await?;
         Ok(Some(header.frame(body)?))
@@ -344,5 +409,32 @@ impl FrameWriter {
         if self.is_inside {
             self.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn r1_short_frames_of_other_shuffles_have_room_beside_those_of_a_flood() {
+        let room = Room::new(16 << 20);
+        let take = |shuffle: u128, bytes: usize| {
+            timeout(Duration::from_millis(20), room.take(Some(ShuffleId(shuffle)), bytes))
+        };
+        let mut flood = Vec::new();
+        while let Ok(held) = take(1, 256 << 10).await {
+            flood.push(held);
+        }
+        assert_eq!(flood.len(), 57, "14 MiB, and one frame of what is kept for all");
+        let trickle = take(2, 20 << 10).await.unwrap();
+        assert!(trickle.is_some());
+        assert!(take(2, 20 << 10).await.is_err(), "one frame of each");
+        assert!(take(3, 20 << 10).await.is_ok() && take(4, 300 << 10).await.is_err(), "short ones");
+        drop(trickle);
+        assert!(take(2, 20 << 10).await.is_ok());
+        assert!(take(2, UNCOUNTED_BYTES).await.unwrap().is_none(), "this one takes no room");
+        flood.clear();
+        assert!(take(4, 64 << 20).await.is_ok(), "one that is longer than all is read alone");
     }
 }
