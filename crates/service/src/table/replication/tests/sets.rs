@@ -217,6 +217,23 @@ fn t17_a_write_in_flight_is_not_acknowledged_before_enough_have_it() {
     assert!(matches!(group.ended(1), Some(Ok(Answer::Written(_)))));
 }
 
+#[test]
+fn t17_a_write_is_answered_in_time_while_its_leader_waits_for_its_own_disk() {
+    let mut group = Group::of_three();
+    group.slow = set(&[P1]);
+    group.cut = set(&[P2, P3]);
+    group.write(P1, 1);
+    let begun = group.now;
+    group.pass(600);
+    group.order(|order| {
+        order.in_sync = set(&[P1]);
+        order.epoch = order.epoch.next();
+    });
+    assert!(group.replicas[&P1].wake_at() <= begun + group.settings.write_wait_ms, "it is called by then");
+    group.pass(group.settings.write_wait_ms);
+    assert!(matches!(group.ended(1), Some(Err(Failed::Unknown(_)))), "{:?}", group.ended(1));
+}
+
 impl Group {
     /// The coordinator takes the last wish of P1, if it is a new one. As for a cluster's, the epoch counts on when a member
     /// leaves.
