@@ -33,13 +33,56 @@ impl FileUse {
     }
 }
 
-/// The batches of one shuffle in one slot.
-type OfSlot = BTreeMap<(Writer, u64), Place>;
+/// What one shuffle has in one slot: its batches, and sums of them, which change as batches come and go.
+#[derive(Debug, Default)]
+struct OfSlot {
+    batches: BTreeMap<(Writer, u64), Place>,
+    /// Bytes of the frames of all batches but receipts of an object store.
+    copies: u64,
+    /// How many receipts there are.
+    receipts: usize,
+}
+
+impl OfSlot {
+    /// A batch is there. The answer is where it lay before.
+    fn insert(&mut self, key: (Writer, u64), place: Place) -> Option<Place> {
+        let is_receipt = key.0.is_objects();
+        let before = self.batches.insert(key, place);
+        self.count_out(is_receipt, before);
+        match is_receipt {
+            true => self.receipts += 1,
+            false => self.copies += place.bytes as u64,
+        }
+        before
+    }
+
+    fn remove(&mut self, key: &(Writer, u64)) -> Option<Place> {
+        let gone = self.batches.remove(key);
+        self.count_out(key.0.is_objects(), gone);
+        gone
+    }
+
+    fn count_out(&mut self, is_receipt: bool, gone: Option<Place>) {
+        match gone {
+            Some(_) if is_receipt => self.receipts -= 1,
+            Some(place) => self.copies -= place.bytes as u64,
+            None => {}
+        }
+    }
+
+    /// All batches but receipts go.
+    fn remove_copies(&mut self) -> Vec<Place> {
+        self.copies = 0;
+        let gone = self.batches.extract_if(.., |(writer, _), _| !writer.is_objects());
+        gone.map(|(_, place)| place).collect()
+    }
+}
 
 /// All batches, and all files.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    batches: BTreeMap<(ShuffleId, PoolSlot), OfSlot>,
+    /// None of these has nothing.
+    parts: BTreeMap<(ShuffleId, PoolSlot), OfSlot>,
     files: BTreeMap<u64, FileUse>,
     /// Bytes of the frames of each slot.
     slots: BTreeMap<PoolSlot, u64>,
@@ -58,7 +101,7 @@ impl Index {
         }
         let Stream { shuffle, slot, writer } = &key.stream;
         *self.slots.entry(*slot).or_default() += place.bytes as u64;
-        let of_slot = self.batches.entry((*shuffle, *slot)).or_default();
+        let of_slot = self.parts.entry((*shuffle, *slot)).or_default();
         if let Some(before) = of_slot.insert((writer.clone(), key.number), place) {
             self.dies(*slot, before);
         }
@@ -84,23 +127,28 @@ impl Index {
 
     pub(crate) fn get(&self, key: &BatchKey) -> Option<Place> {
         let Stream { shuffle, slot, writer } = &key.stream;
-        self.batches.get(&(*shuffle, *slot))?.get(&(writer.clone(), key.number)).copied()
+        self.parts.get(&(*shuffle, *slot))?.batches.get(&(writer.clone(), key.number)).copied()
     }
 
     /// How many batches of a writer up to that number are here.
     pub(crate) fn count(&self, part: (ShuffleId, PoolSlot), writer: &Writer, upto: u64) -> u64 {
-        let Some(of_slot) = self.batches.get(&part) else { return 0 };
-        of_slot.range((writer.clone(), 0)..=(writer.clone(), upto)).count() as u64
+        let Some(of_slot) = self.parts.get(&part) else { return 0 };
+        of_slot.batches.range((writer.clone(), 0)..=(writer.clone(), upto)).count() as u64
+    }
+
+    /// What a shuffle has, by slots.
+    fn of(&self, shuffle: ShuffleId) -> impl Iterator<Item = (PoolSlot, &OfSlot)> {
+        let slots = self.parts.range((shuffle, PoolSlot(0))..=(shuffle, PoolSlot(u32::MAX)));
+        slots.map(|((_, slot), of_slot)| (*slot, of_slot))
     }
 
     /// The batches that lie in a file.
     pub(crate) fn of_file(&self, number: u64) -> Vec<BatchKey> {
         let Some(shuffle) = self.files.get(&number).map(|file| file.shuffle) else { return Vec::new() };
-        let slots = self.batches.range((shuffle, PoolSlot(0))..=(shuffle, PoolSlot(u32::MAX)));
-        let found = slots.flat_map(|((_, slot), batches)| {
-            let inside = batches.iter().filter(|(_, place)| place.file == number);
-            inside.map(|((writer, batch), _)| BatchKey {
-                stream: Stream { shuffle, slot: *slot, writer: writer.clone() },
+        let found = self.of(shuffle).flat_map(|(slot, of_slot)| {
+            let inside = of_slot.batches.iter().filter(|(_, place)| place.file == number);
+            inside.map(move |((writer, batch), _)| BatchKey {
+                stream: Stream { shuffle, slot, writer: writer.clone() },
                 number: *batch,
             })
         });
@@ -113,9 +161,17 @@ impl Index {
             return;
         }
         let Stream { shuffle, slot, writer } = &key.stream;
-        let of_slot = self.batches.get_mut(&(*shuffle, *slot));
-        if let Some(place) = of_slot.and_then(|batches| batches.remove(&(writer.clone(), key.number))) {
+        let part = (*shuffle, *slot);
+        let of_slot = self.parts.get_mut(&part);
+        if let Some(place) = of_slot.and_then(|of_slot| of_slot.remove(&(writer.clone(), key.number))) {
             self.dies(*slot, place);
+        }
+        self.remove_empty(part);
+    }
+
+    fn remove_empty(&mut self, part: (ShuffleId, PoolSlot)) {
+        if self.parts.get(&part).is_some_and(|of_slot| of_slot.batches.is_empty()) {
+            self.parts.remove(&part);
         }
     }
 
@@ -131,17 +187,17 @@ impl Index {
 
     /// No batch of a shuffle in a slot counts any more, but for receipts of an object store.
     pub(crate) fn remove_copies(&mut self, shuffle: ShuffleId, slot: PoolSlot) {
-        let Some(of_slot) = self.batches.get_mut(&(shuffle, slot)) else { return };
-        let gone = of_slot.extract_if(.., |(writer, _), _| !writer.is_objects());
-        let places: Vec<Place> = gone.map(|(_, place)| place).collect();
-        places.into_iter().for_each(|place| self.dies(slot, place));
+        let Some(of_slot) = self.parts.get_mut(&(shuffle, slot)) else { return };
+        of_slot.remove_copies().into_iter().for_each(|place| self.dies(slot, place));
+        self.remove_empty((shuffle, slot));
     }
 
     /// The processes that have put what a shuffle has in a slot into the object store, as receipts on this disk say.
     pub(crate) fn receipts(&self, shuffle: ShuffleId, slot: PoolSlot) -> Vec<BufferId> {
         // Receipts are the last ones in the order of writers.
-        let of_slot = self.batches.get(&(shuffle, slot)).into_iter().flat_map(|of_slot| of_slot.keys().rev());
-        let by = of_slot.map_while(|(writer, _)| match writer {
+        let of_slot = self.parts.get(&(shuffle, slot)).into_iter();
+        let writers = of_slot.flat_map(|of_slot| of_slot.batches.keys().rev());
+        let by = writers.map_while(|(writer, _)| match writer {
             Writer::Objects(by) => Some(by.clone()),
             Writer::Buffer(_) | Writer::Division(..) => None,
         });
@@ -150,24 +206,14 @@ impl Index {
 
     /// The bytes of each slot of each shuffle, besides receipts.
     pub(crate) fn sizes(&self) -> Vec<(ShuffleId, PoolSlot, u64)> {
-        let size = |((shuffle, slot), of_slot): (&(ShuffleId, PoolSlot), &OfSlot)| {
-            let copies = of_slot.iter().filter(|((writer, _), _)| !writer.is_objects());
-            (*shuffle, *slot, copies.map(|(_, place)| place.bytes as u64).sum::<u64>())
-        };
-        self.batches.iter().map(size).filter(|(.., bytes)| *bytes > 0).collect()
+        let sizes = self.parts.iter().map(|((shuffle, slot), of_slot)| (*shuffle, *slot, of_slot.copies));
+        sizes.filter(|(.., bytes)| *bytes > 0).collect()
     }
 
     /// The slots of a shuffle of which something is here: the bytes of each, besides receipts, and whether there is a receipt.
+    /// It takes as long whatever batches there are: pages of status ask for it.
     pub(crate) fn of_shuffle(&self, shuffle: ShuffleId) -> Vec<(PoolSlot, u64, bool)> {
-        let slots = self.batches.range((shuffle, PoolSlot(0))..=(shuffle, PoolSlot(u32::MAX)));
-        let slots = slots.filter(|(_, of_slot)| !of_slot.is_empty());
-        let found = slots.map(|((_, slot), of_slot)| {
-            let copies = of_slot.iter().filter(|((writer, _), _)| !writer.is_objects());
-            // Receipts are the last ones in the order of writers.
-            let has_receipt = of_slot.keys().next_back().is_some_and(|(writer, _)| writer.is_objects());
-            (*slot, copies.map(|(_, place)| place.bytes as u64).sum::<u64>(), has_receipt)
-        });
-        found.collect()
+        self.of(shuffle).map(|(slot, of_slot)| (slot, of_slot.copies, of_slot.receipts > 0)).collect()
     }
 
     /// Whether less than one in so many bytes of a file is wanted.
@@ -176,9 +222,9 @@ impl Index {
     }
 
     fn remove_if(&mut self, is_gone: impl Fn(ShuffleId, PoolSlot) -> bool) {
-        let gone = self.batches.extract_if(.., |(shuffle, slot), _| is_gone(*shuffle, *slot));
-        let places = |((_, slot), batches): ((ShuffleId, PoolSlot), OfSlot)| {
-            batches.into_values().map(move |place| (slot, place))
+        let gone = self.parts.extract_if(.., |(shuffle, slot), _| is_gone(*shuffle, *slot));
+        let places = |((_, slot), of_slot): ((ShuffleId, PoolSlot), OfSlot)| {
+            of_slot.batches.into_values().map(move |place| (slot, place))
         };
         let places: Vec<(PoolSlot, Place)> = gone.flat_map(places).collect();
         places.into_iter().for_each(|(slot, place)| self.dies(slot, place));
@@ -205,6 +251,76 @@ mod tests {
     use partage_core::base::id::Incarnation;
     use partage_core::base::name::NodeId;
     use partage_service::shuffle::BufferId;
+    use proptest::prelude::*;
+
+    /// What comes and goes.
+    #[derive(Debug, Clone)]
+    enum Change {
+        Insert(BatchKey, usize),
+        Remove(BatchKey),
+        RemoveCopies(u128, u32),
+        RemoveSlot(u32),
+        RemoveShuffle(u128),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let key =
+            (1..3u128, 0..3u32, any::<bool>(), 1..4u64).prop_map(|(shuffle, slot, is_receipt, number)| {
+                let by = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
+                let writer = if is_receipt { Writer::Objects(by) } else { Writer::Buffer(by) };
+                let stream = Stream { shuffle: ShuffleId(shuffle), slot: PoolSlot(slot), writer };
+                BatchKey { stream, number }
+            });
+        prop_oneof![
+            8 => (key.clone(), 1..100usize).prop_map(|(key, bytes)| Change::Insert(key, bytes)),
+            4 => key.prop_map(Change::Remove),
+            1 => (1..3u128, 0..3u32).prop_map(|(shuffle, slot)| Change::RemoveCopies(shuffle, slot)),
+            1 => (0..3u32).prop_map(Change::RemoveSlot),
+            1 => (1..3u128).prop_map(Change::RemoveShuffle),
+        ]
+    }
+
+    /// The sums of a shuffle, by a walk over all of its batches.
+    fn walk(index: &Index, shuffle: ShuffleId) -> Vec<(PoolSlot, u64, bool)> {
+        let parts =
+            index.parts.iter().filter(|((of, _), of_slot)| *of == shuffle && !of_slot.batches.is_empty());
+        let sums = parts.map(|((_, slot), of_slot)| {
+            let copies = of_slot.batches.iter().filter(|((writer, _), _)| !writer.is_objects());
+            let bytes = copies.map(|(_, place)| place.bytes as u64).sum::<u64>();
+            (*slot, bytes, of_slot.batches.keys().any(|(writer, _)| writer.is_objects()))
+        });
+        sums.collect()
+    }
+
+    proptest! {
+        #[test]
+        fn sums_are_those_of_a_walk_over_all_batches(changes in prop::collection::vec(change(), 0..60)) {
+            let mut index = Index::default();
+            index.add_file(1, ShuffleId(1));
+            for change in changes {
+                match change {
+                    Change::Insert(key, bytes) => {
+                        index.insert(&key, Place { file: 1, offset: 0, bytes, number: 1, head: 0 });
+                    }
+                    Change::Remove(key) => {
+                        index.get(&key).into_iter().for_each(|place| index.remove(&key, place));
+                    }
+                    Change::RemoveCopies(shuffle, slot) => index.remove_copies(ShuffleId(shuffle), PoolSlot(slot)),
+                    Change::RemoveSlot(slot) => index.remove_slot(PoolSlot(slot)),
+                    Change::RemoveShuffle(shuffle) => index.remove_shuffle(ShuffleId(shuffle)),
+                }
+                let mut sizes = Vec::new();
+                for shuffle in [1, 2].map(ShuffleId) {
+                    let sums = walk(&index, shuffle);
+                    prop_assert_eq!(index.of_shuffle(shuffle), sums.clone());
+                    let copies = sums.into_iter().filter(|(_, bytes, _)| *bytes > 0);
+                    sizes.extend(copies.map(|(slot, bytes, _)| (shuffle, slot, bytes)));
+                }
+                prop_assert_eq!(index.sizes(), sizes);
+                prop_assert!(index.parts.values().all(|of_slot| !of_slot.batches.is_empty()));
+            }
+        }
+    }
 
     #[test]
     fn what_a_slot_has_is_counted_until_it_goes() {
