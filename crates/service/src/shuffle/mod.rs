@@ -57,6 +57,7 @@ pub mod bounds;
 pub mod buffer;
 pub mod combine;
 pub mod divider;
+mod division;
 pub mod durability;
 pub mod head;
 pub mod holder;

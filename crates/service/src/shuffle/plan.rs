@@ -1,14 +1,16 @@
-//! What a sealed shuffle is read by, and what a range is divided by. Both say exactly which batches count; nothing is inferred
-//! from what happens to lie on a disk (rules 3, 4 and 8).
+//! What a sealed shuffle is read by. Like a [`Division`] it says exactly which batches count; nothing is inferred from what
+//! happens to lie on a disk (rules 3 and 8).
 
-use super::bounds::{Bounds, Tag, common_bytes, word};
+use super::bounds::{Tag, common_bytes, word};
 use super::head::{BatchHead, HeadBody, SegmentHead};
 use super::ordered_records::{OrderedBuilder, OrderedRecords, RecordPlace};
-use super::record::{Batch, BatchKey, Body, MEMORY_OF_RECORD, Segment, Stream};
-use super::{AttemptKey, Bytes, Durability, PoolSlot, RangeId, ShuffleId, TaskId, Writer};
+use super::record::{Batch, BatchKey, Body, MEMORY_OF_RECORD, Segment};
+use super::{AttemptKey, Bytes, PoolSlot, RangeId, ShuffleId, Writer};
 use partage_core::base::planted::{self, Planted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+pub use super::division::Division;
 
 /// An attempt that is read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,9 +41,24 @@ pub struct PlanRange {
 }
 
 impl PlanRange {
-    /// No tag before this one is of the range.
-    fn first_tag(&self) -> Tag {
-        Tag { version: self.since, range: self.id }
+    /// Whether what was written by a tag lies in the range.
+    fn has(&self, tag: Tag) -> bool {
+        tag.range == self.id && tag.version >= self.since
+    }
+
+    /// What there is under tags of the range, in their order: looked up by version, as a batch has tags of many ranges.
+    fn under<'a, T>(&self, tagged: &'a BTreeMap<Tag, T>) -> impl Iterator<Item = (Tag, &'a T)> + use<'a, T> {
+        let (range, mut next) = (self.id, Some(self.since));
+        let versions = std::iter::from_fn(move || {
+            let first = Tag { version: next?, range: RangeId(0) };
+            let (tag, _) = tagged.range(first..).next()?;
+            next = tag.version.checked_add(1);
+            Some(tag.version)
+        });
+        versions.filter_map(move |version| {
+            let tag = Tag { version, range };
+            Some((tag, tagged.get(&tag)?))
+        })
     }
 
     /// What its records take in memory at most while they are collected and put in order, in bytes: they are copied together
@@ -166,19 +183,19 @@ impl Plan {
         self.winners.contains_key(attempt) || planted::is(Planted::LoserRead)
     }
 
-    /// The segments of a batch that a range has.
-    fn segments_of<'a>(
+    /// The segments of a batch that a range has, each with the tag that it lies under: all else is not read.
+    pub fn segments_of<'a>(
         &'a self,
         range: &'a PlanRange,
         batch: &'a Batch,
-    ) -> impl Iterator<Item = &'a Segment> {
+    ) -> impl Iterator<Item = (Tag, &'a Segment)> {
         let tagged = match &batch.body {
             Body::Records(tagged) if self.reads_batch(range.slot, &batch.key) => Some(tagged),
             _ => None,
         };
-        let tagged = tagged.into_iter().flat_map(move |tagged| tagged.range(range.first_tag()..));
-        let segments = tagged.filter(|(tag, _)| tag.range == range.id).flat_map(|(_, segments)| segments);
-        segments.filter(move |segment| self.reads_attempt(&segment.attempt))
+        let under = tagged.into_iter().flat_map(move |tagged| range.under(tagged));
+        let segments = under.flat_map(|(tag, segments)| segments.iter().map(move |segment| (tag, segment)));
+        segments.filter(move |(_, segment)| self.reads_attempt(&segment.attempt))
     }
 
     /// The tags of a batch under which a range has records, in their order. Of a batch that has nothing but what lies under these
@@ -190,27 +207,17 @@ impl Plan {
         }
         let reads_one =
             |segments: &[SegmentHead]| segments.iter().any(|one| self.reads_attempt(&one.attempt));
-        let of_range = tagged.range(range.first_tag()..).filter(|(tag, _)| tag.range == range.id);
-        of_range.filter(|(_, segments)| reads_one(segments)).map(|(tag, _)| *tag).collect()
+        range.under(tagged).filter(|(_, segments)| reads_one(segments)).map(|(tag, _)| tag).collect()
     }
 
     /// Counts the records of the ranges of a slot, batch by batch.
     pub fn counts_of(&self, slot: PoolSlot) -> SlotCounts<'_> {
         let of_slot = self.ranges.iter().filter(|range| range.slot == slot);
-        SlotCounts {
-            plan: self,
-            slot,
-            ranges: of_slot.map(|range| (range.id, (range.since, (0, 0)))).collect(),
-        }
-    }
-
-    /// Compares the records of a range with what the plan counts.
-    pub fn check(&self, range: &PlanRange, records: &OrderedRecords) -> Result<(), Differs> {
-        self.check_sizes(range, records.sizes())
+        SlotCounts { plan: self, slot, ranges: of_slot.map(|range| (range.id, (range, (0, 0)))).collect() }
     }
 
     /// Compares records and bytes that were found of a range with those that are counted.
-    pub fn check_sizes(&self, range: &PlanRange, found: (u64, u64)) -> Result<(), Differs> {
+    pub fn check(&self, range: &PlanRange, found: (u64, u64)) -> Result<(), Differs> {
         let counted = (range.records, range.bytes);
         if found == counted { Ok(()) } else { Err(Differs { range: range.id, found, counted }) }
     }
@@ -221,8 +228,8 @@ impl Plan {
 pub struct SlotCounts<'p> {
     plan: &'p Plan,
     slot: PoolSlot,
-    /// The version since which tags are of a range, and what was counted of it.
-    ranges: BTreeMap<RangeId, (u32, (u64, u64))>,
+    /// What was counted of each range.
+    ranges: BTreeMap<RangeId, (&'p PlanRange, (u64, u64))>,
 }
 
 impl SlotCounts<'_> {
@@ -233,8 +240,8 @@ impl SlotCounts<'_> {
             return;
         }
         for (tag, segments) in tagged {
-            let Some((since, (records, bytes))) = self.ranges.get_mut(&tag.range) else { continue };
-            if tag.version < *since {
+            let Some((range, (records, bytes))) = self.ranges.get_mut(&tag.range) else { continue };
+            if !range.has(*tag) {
                 continue;
             }
             for segment in segments.iter().filter(|segment| self.plan.reads_attempt(&segment.attempt)) {
@@ -308,7 +315,7 @@ impl RangeRecords<'_> {
     /// are not met: far smaller ranges are sorted on disk.
     pub fn add(&mut self, batch: &Batch) {
         let RangeRecords { plan, range, common, taken, segments, entries, bytes } = self;
-        for segment in plan.segments_of(range, batch) {
+        for (_, segment) in plan.segments_of(range, batch) {
             let (begin, lie) = (taken.len(), segment.records.bytes());
             if u32::try_from(begin + lie.len()).is_err() {
                 break;
@@ -332,6 +339,20 @@ impl RangeRecords<'_> {
         (self.entries.len() as u64, self.bytes)
     }
 
+    /// Hands out those so far, as they came: for who puts them in order in another way. They share memory that has nothing else.
+    pub fn drain(&mut self) -> impl Iterator<Item = Placed> + use<> {
+        let (taken, segments) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.segments));
+        let (taken, entries) = (bytes::Bytes::from(taken), std::mem::take(&mut self.entries));
+        self.bytes = 0;
+        entries.into_iter().map(move |entry| {
+            let (partition, frame, index) = entry.place(&segments);
+            let (begin, end) = entry.key;
+            let key = taken.slice(begin as usize..end as usize);
+            let value = taken.slice(end as usize..entry.end as usize);
+            Placed { key, partition, frame, index, value }
+        })
+    }
+
     /// All of them, in order.
     pub fn in_order(self) -> OrderedRecords {
         let RangeRecords { taken, segments, mut entries, .. } = self;
@@ -351,71 +372,14 @@ impl RangeRecords<'_> {
     }
 }
 
-/// What a holder divides: what lies in a slot under tags that are wanted no more.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Division {
-    /// The task; what it writes is a stream of its own.
-    pub task: TaskId,
-    /// The shuffle whose records are divided.
-    pub shuffle: ShuffleId,
-    /// The slot whose batches the holder reads for it.
-    pub slot: PoolSlot,
-    /// The tags, and up to which batch of each writer they were divided before.
-    pub tags: BTreeMap<Tag, BTreeMap<Writer, u64>>,
-    /// Up to which batch of each writer they are divided now.
-    pub upto: BTreeMap<Writer, u64>,
-    /// The bounds by which they are divided.
-    pub to: Arc<Bounds>,
-    /// How durable what it writes is, as the shuffle was started.
-    pub durability: Durability,
-}
-
-impl Division {
-    /// The batches that are read for it.
-    pub fn batches(&self) -> impl Iterator<Item = BatchKey> {
-        let before = move |writer: &Writer| {
-            let divided = self.tags.values().map(|before| before.get(writer).copied().unwrap_or(0));
-            divided.min()
-        };
-        let wanted =
-            self.upto.iter().filter_map(move |(writer, upto)| Some((writer, before(writer)?, *upto)));
-        wanted.flat_map(move |(writer, before, upto)| {
-            let stream = Stream { shuffle: self.shuffle, slot: self.slot, writer: writer.clone() };
-            (before + 1..=upto).map(move |number| BatchKey { stream: stream.clone(), number })
-        })
-    }
-
-    /// What is to be divided, from the batches of the slot. Others may be among these; each must be there once.
-    pub fn collect<'a>(&self, batches: impl IntoIterator<Item = &'a Arc<Batch>>) -> Vec<Segment> {
-        let mut segments = Vec::new();
-        for batch in batches {
-            let (stream, number) = (&batch.key.stream, batch.key.number);
-            let is_upto = self.upto.get(&stream.writer).is_some_and(|upto| number <= *upto);
-            let Body::Records(tagged) = &batch.body else { continue };
-            if stream.shuffle != self.shuffle || stream.slot != self.slot || !is_upto {
-                continue;
-            }
-            for (tag, found) in tagged {
-                let before =
-                    self.tags.get(tag).map(|before| before.get(&stream.writer).copied().unwrap_or(0));
-                if before.is_some_and(|before| number > before) {
-                    segments.extend(
-                        found.iter().map(|one| Segment { records: one.records.copied(), ..one.clone() }),
-                    );
-                }
-            }
-        }
-        segments
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shuffle::BufferId;
-    use crate::shuffle::bounds::{Finder, Range};
+    use crate::shuffle::bounds::{Bounds, Finder, Range};
     use crate::shuffle::divider::divide;
+    use crate::shuffle::record::Stream;
     use crate::shuffle::records::PackedRecords;
+    use crate::shuffle::{BufferId, Durability};
     use partage_core::base::id::Incarnation;
     use partage_core::base::name::NodeId;
     use proptest::prelude::*;
@@ -489,6 +453,19 @@ mod tests {
 
     proptest! {
         #[test]
+        fn what_is_under_a_range_is_what_it_has(
+            tags in prop::collection::btree_set((0u32..5, 1u64..4), 0..12), since in 0u32..6, id in 1u64..4,
+        ) {
+            let (id, begins, slot) = (RangeId(id), Vec::new().into(), PoolSlot(0));
+            let range = PlanRange { id, since, begins, slot, records: 0, bytes: 0 };
+            let tags = tags.into_iter().map(|(version, range)| Tag { version, range: RangeId(range) });
+            let tagged: BTreeMap<Tag, usize> = tags.zip(0..).collect();
+            let found: Vec<(Tag, &usize)> = range.under(&tagged).collect();
+            let expected = tagged.iter().filter(|(tag, _)| range.has(**tag)).map(|(tag, at)| (*tag, at));
+            prop_assert_eq!(found, expected.collect::<Vec<_>>());
+        }
+
+        #[test]
         fn a_range_has_its_records_of_winners_as_a_plain_sort_orders_them(
             mut begins in prop::collection::btree_set(key(), 0..5),
             frames in prop::collection::vec(frame(), 0..8),
@@ -516,6 +493,15 @@ mod tests {
                 sorted.sort();
                 let sorted = OrderedRecords::of(&sorted).unwrap();
                 prop_assert_eq!(&plan.collect(range, &batches), &sorted);
+                // As they come, one batch after the other.
+                let (mut drained, mut some) = (Vec::new(), plan.records_of(range));
+                for batch in &batches {
+                    some.add(batch);
+                    drained.extend(some.drain());
+                    prop_assert_eq!(some.sizes(), (0, 0));
+                }
+                drained.sort();
+                prop_assert_eq!(&OrderedRecords::of(&drained).unwrap(), &sorted);
                 let parts = batches.iter().map(|batch| part(batch, &plan.tags_of(range, &BatchHead::of(batch))));
                 prop_assert_eq!(&plan.collect(range, &parts.collect::<Vec<_>>()), &sorted);
                 let mut records = plan.records_of(range);

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! They are checked once, when they come, and then read where they lie: clones and parts share the bytes. What keeps a part keeps
-//! all bytes that it was taken from, so a machine that keeps it for long takes a copy ([`PackedRecords::copied`]).
+//! all bytes that it was taken from, so a machine that keeps some for long copies them together, and nothing else.
 
 use super::record::{MEMORY_APART, MEMORY_OF_RECORD, Record};
 use bytes::Bytes;
@@ -118,12 +118,6 @@ impl PackedRecords {
     /// Each key and value.
     pub fn iter(&self) -> Records<'_> {
         Records(&self.bytes)
-    }
-
-    /// The same in bytes of their own, which nothing else shares.
-    #[must_use]
-    pub fn copied(&self) -> PackedRecords {
-        PackedRecords { bytes: Bytes::copy_from_slice(&self.bytes), ..*self }
     }
 
     /// The same where they lie from `at` on in other bytes, into which they were copied.

@@ -8,7 +8,7 @@ use crate::limits::{OBJECT_BYTES, RUN_BYTES};
 use partage_service::shuffle::plan::{Plan, PlanRange};
 use partage_service::shuffle::record::{Batch, Body, Tagged};
 use partage_service::shuffle::{PoolSlot, RangeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The pieces of a run, and how many these are.
 type Pieces = (Vec<u8>, u32);
@@ -46,20 +46,17 @@ impl<'a> Packing<'a> {
     pub(super) fn add(&mut self, batch: &Batch) {
         self.layout.took(&batch.key.stream.writer, batch.key.number);
         let Body::Records(tagged) = &batch.body else { return };
-        let mut wanted: BTreeMap<RangeId, Tagged> = BTreeMap::new();
-        for (tag, segments) in tagged {
-            if self.ranges.get(&tag.range).is_none_or(|range| tag.version < range.since) {
-                continue;
+        let inside: BTreeSet<RangeId> = tagged.keys().map(|tag| tag.range).collect();
+        for id in inside {
+            let Some(range) = self.ranges.get(&id).copied() else { continue };
+            let mut wanted = Tagged::new();
+            for (tag, segment) in self.plan.segments_of(range, batch) {
+                wanted.entry(tag).or_default().push(segment.clone());
             }
-            let won = segments.iter().filter(|one| self.plan.winners.contains_key(&one.attempt));
-            let won: Vec<_> = won.cloned().collect();
-            if !won.is_empty() {
-                wanted.entry(tag.range).or_default().insert(*tag, won);
+            if !wanted.is_empty() {
+                let body = Body::Records(wanted);
+                self.put(id, &Batch { key: batch.key.clone(), durability: batch.durability, body });
             }
-        }
-        for (range, tagged) in wanted {
-            let body = Body::Records(tagged);
-            self.put(range, &Batch { key: batch.key.clone(), durability: batch.durability, body });
         }
     }
 

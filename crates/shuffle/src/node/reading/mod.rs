@@ -31,7 +31,7 @@ use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::plan::{Division, Plan, PlanRange};
 use partage_service::shuffle::record::{Batch, BatchKey, MEMORY_OF_SEGMENT, Segment};
 use partage_service::shuffle::seek::{self, Seek};
-use partage_service::shuffle::{PoolSlot, RangeId, ShuffleId, TaskId, Writer};
+use partage_service::shuffle::{PoolSlot, RangeId, ShuffleId, TaskId};
 use ranges::{Found, Turn};
 use sorted_file::SortedFile;
 use sorter::Sorter;
@@ -330,14 +330,8 @@ impl Work {
 
     /// What is to be divided: all of it, or none. Memory of its records beyond what was taken for it is taken as they come.
     fn segments(&self, division: &Division, taken: &mut TakenMemory) -> Option<Vec<Segment>> {
-        // What was divided before under each of the tags is not read.
-        let before = |writer: &Writer| {
-            let divided = division.tags.values().map(|before| before.get(writer).copied().unwrap_or(0));
-            divided.min()
-        };
-        let wanted = division.upto.iter().filter_map(|(writer, upto)| Some((writer, before(writer)?, *upto)));
         let (mut segments, mut left) = (Vec::new(), self.settings.part());
-        let read = self.reader.read_all((division.shuffle, division.slot), wanted, |batch| {
+        let read = self.reader.read_all((division.shuffle, division.slot), division.wanted(), |batch| {
             let found = division.collect([batch]);
             let memory: u64 = found.iter().map(|one| MEMORY_OF_SEGMENT + one.records.memory()).sum();
             if memory > left {
@@ -446,7 +440,7 @@ impl Work {
             let (count, bytes) = records.sizes();
             count <= range.records && bytes <= range.bytes
         })?;
-        plan.check_sizes(range, records.sizes()).map_err(|_| NotRead::Differs)?;
+        plan.check(range, records.sizes()).map_err(|_| NotRead::Differs)?;
         Ok(records.in_order())
     }
 
@@ -503,7 +497,7 @@ impl Work {
             return Ok(None);
         }
         read?;
-        plan.check_sizes(range, sorter.sizes()).map_err(|_| NotRead::Differs)?;
+        plan.check(range, sorter.sizes()).map_err(|_| NotRead::Differs)?;
         sorter.finish(&goes_on).map_err(|error| self.cannot_sort(&error))
     }
 

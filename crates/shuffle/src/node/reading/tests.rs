@@ -6,7 +6,7 @@ use partage_journal::faulty_disk::FaultyDisk;
 use partage_service::shuffle::bounds::{Bounds, Tag};
 use partage_service::shuffle::plan::{Placed, Winner};
 use partage_service::shuffle::record::{MEMORY_OF_RECORD, MEMORY_OF_SEGMENT};
-use partage_service::shuffle::{AttemptKey, Durability};
+use partage_service::shuffle::{AttemptKey, Durability, Writer};
 use std::time::Duration;
 use tempfile::TempDir;
 

@@ -489,7 +489,7 @@ impl World {
             Some(None) if self.oracle.has_ended(plan.shuffle) => return Ok(Err(holder::NotRead::ObjectLost)),
             Some(None) => return Err(format!("D6: {} of {:?} is nowhere", plan.shuffle, range.slot)),
         };
-        match plan.check(range, &records) {
+        match plan.check(range, records.sizes()) {
             Ok(()) => Ok(Ok(records)),
             Err(differs) => Err(format!("D6: {differs}")),
         }
