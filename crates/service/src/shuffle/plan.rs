@@ -341,7 +341,9 @@ impl RangeRecords<'_> {
 
     /// Hands out those so far, as they came: for who puts them in order in another way. They share memory that has nothing else.
     pub fn drain(&mut self) -> impl Iterator<Item = Placed> + use<> {
-        let (taken, segments) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.segments));
+        let (mut taken, segments) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.segments));
+        // What it has grown to would stay as long as any of the records.
+        taken.shrink_to_fit();
         let (taken, entries) = (bytes::Bytes::from(taken), std::mem::take(&mut self.entries));
         self.bytes = 0;
         entries.into_iter().map(move |entry| {

@@ -487,9 +487,10 @@ impl Work {
         let _taken = self.ranges.take(most_bytes);
         let goes_on = || turn.is_wanted() && !self.inbox.is_closed();
         let mut sorter = Sorter::new(self.settings.folder.clone(), most_bytes, (range.records, range.bytes));
-        let mut added = Ok(());
+        let (mut added, mut records) = (Ok(()), plan.records_of(range));
         let read = self.needed(plan, range, |batch| {
-            added = plan.collect(range, [batch]).placed().try_for_each(|one| sorter.add(one));
+            records.add(batch);
+            added = records.drain().try_for_each(|one| sorter.add(one));
             added.is_ok() && goes_on()
         });
         added.map_err(|error| self.cannot_sort(&error))?;

@@ -22,10 +22,6 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// What a record takes in memory while it is sorted, in bytes, besides what it takes anyway: half of its place in the vector as
-/// what the sort needs, and what the allocator rounds up.
-const SORTING: u64 = 56;
-
 /// Records that wait to be sorted, and the runs so far.
 #[derive(Debug)]
 pub(super) struct Sorter {
@@ -41,8 +37,8 @@ pub(super) struct Sorter {
 impl Sorter {
     /// Of about so many records and bytes, in so much memory.
     pub(super) fn new(folder: PathBuf, most_bytes: u64, (records, bytes): (u64, u64)) -> Sorter {
-        // A vector that grows would have its records twice for a moment.
-        let each = Placed::AROUND + SORTING + bytes / records.max(1);
+        // A vector that grows would have its records twice for a moment; sorting it takes no memory besides.
+        let each = Placed::AROUND + bytes / records.max(1);
         let expected = records.min(most_bytes / each).saturating_add(1);
         let waiting = Vec::with_capacity(usize::try_from(expected).unwrap_or(0));
         Sorter { folder, most_bytes, waiting, bytes: 0, spill: None, runs: Vec::new(), sizes: (0, 0) }
@@ -50,7 +46,7 @@ impl Sorter {
 
     /// One more record.
     pub(super) fn add(&mut self, one: Placed) -> io::Result<()> {
-        let bytes = one.memory() + SORTING;
+        let bytes = one.memory();
         let is_full = self.bytes + bytes > self.most_bytes || self.waiting.len() == self.waiting.capacity();
         if is_full && !self.waiting.is_empty() {
             self.spill()?;
@@ -241,7 +237,7 @@ pub(super) mod tests {
             let mut sorter = Sorter::new(folder.path().to_owned(), most, expected);
             for at in 0..1_000_u32 {
                 sorter.add(placed(&at.to_be_bytes(), at, &[7; 100])).unwrap();
-                let memory: u64 = sorter.waiting.iter().map(|one| one.memory() + SORTING).sum();
+                let memory: u64 = sorter.waiting.iter().map(Placed::memory).sum();
                 assert!(memory <= most && memory == sorter.bytes, "{memory} bytes");
             }
             sorter.add(placed(b"large", 7, &[7; 20_000])).unwrap();
