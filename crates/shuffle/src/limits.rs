@@ -89,8 +89,12 @@ pub(crate) const OBJECT_READERS: usize = 2;
 /// Requests that a thread which reads a range has under way, or whose bytes wait for it: a store answers each after some tens of
 /// milliseconds, and several at once.
 pub(crate) const AHEAD_READS: usize = 4;
-/// Their bytes. Each thread that reads from the object store has so many.
-pub(crate) const AHEAD_BYTES: u64 = 16 << 20;
+/// What all reads of the object store take in memory together, besides the indexes that are kept: as much as four requests of
+/// each thread that reads ranges, or one that is longer.
+pub(crate) const OBJECT_READ_BYTES: u64 = 48 << 20;
+/// What an index is taken to have that is only looked at: of a few ten thousand runs. What it has beyond that is counted when it
+/// is here.
+pub(crate) const SEEN_INDEX_BYTES: u64 = 1 << 20;
 /// A read that has come to nothing after so long, in milliseconds, was not refused: the store does not answer.
 pub(crate) const SLOW_READ_MS: u64 = 5_000;
 /// So long nothing is read from a store that has not answered, in milliseconds, then twice as long, but no longer than this:
@@ -99,7 +103,7 @@ pub(crate) const READ_REST_MS: u64 = 1_000;
 pub(crate) const LONGEST_READ_REST_MS: u64 = 60_000;
 /// Bytes of an index that is read: of some millions of runs of one slot of a shuffle.
 pub(crate) const INDEX_BYTES: u64 = 64 << 20;
-/// What the indexes take in memory that were read last; one is always kept.
+/// What the indexes take in memory that are kept, those that were read last; one always is.
 pub(crate) const LAYOUT_BYTES: u64 = 16 << 20;
 /// Slots of shuffles that wait to be put, and those that wait to be deleted or listed. What finds no room is ordered again.
 pub(crate) const OBJECT_JOBS: usize = 64;

@@ -104,7 +104,7 @@ pub struct ShuffleStored {
     pub disk_slots: u32,
     /// Bytes of them on all disks: each replica, and with what is not read.
     pub disk_bytes: u64,
-    /// Slots of which the object store has what is read.
+    /// Slots of which the object store has what is read, as some node has a receipt for: each counts once.
     pub object_slots: u32,
     /// Keys and values of what is read of these slots, in bytes; absent: there are none, or it is not known now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,7 +127,7 @@ pub struct ShuffleNodeForm {
     pub disk_slots: u32,
     /// Their bytes.
     pub disk_bytes: u64,
-    /// Slots that it reads from the object store.
+    /// Slots that it reads from the object store: it has a receipt for them, and no records on its disk any more.
     pub object_slots: u32,
     /// What is wrong there, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

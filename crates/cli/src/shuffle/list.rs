@@ -216,7 +216,7 @@ fn stored_lines(stored: &Value) -> Vec<(&'static str, String)> {
         let (bytes, away) = (of(&node, "disk_bytes"), of(&node, "object_slots"));
         let roles = roles.join(", ");
         nodes.push(format!(
-            "{name} ({roles}): {slots} slots, {bytes} bytes on its disk; {away} slots in the object store"
+            "{name} ({roles}): {slots} slots, {bytes} bytes on its disk; {away} slots read from the object store"
         ));
         troubles.extend(list(&node["troubles"]).iter().map(|trouble| format!("{name}: {}", text(trouble))));
     }
@@ -286,8 +286,8 @@ mod tests {
             "owner: etl\n",
             "ends: in 90 s, if no client asks for it; 7200 s when sealed\n",
             "on disks: 9 slots, 900 bytes in all replicas\nobject store: 4 slots, 66 bytes that are read\n",
-            "nodes: s1 (buffer): 0 slots, 0 bytes on its disk; 0 slots in the object store\n",
-            "\n: s2 (buffer, storage): 9 slots, 900 bytes on its disk; 4 slots in the object store\n",
+            "nodes: s1 (buffer): 0 slots, 0 bytes on its disk; 0 slots read from the object store\n",
+            "\n: s2 (buffer, storage): 9 slots, 900 bytes on its disk; 4 slots read from the object store\n",
             "troubles: s2: its disk is full\n: s3: no answer came from there\nwaits for: ",
         ] {
             assert!(whole.contains(line), "{line} is not in {whole}");

@@ -50,7 +50,8 @@ fn d6_x13_a_shuffle_goes_to_the_object_store_is_read_from_there_and_is_deleted_w
     assert!(of("object_slots") > 0 && (1..=RECORDS.all() * 58).contains(&of("object_bytes")), "{stored}");
     assert_eq!(stored["nodes"].as_array().map(Vec::len), Some(3), "{stored}");
     let shown = pool.run(&["shuffle", "show", &number]).out;
-    for line in ["object store", "s1 (buffer, storage): ", "slots in the object store", "skewed keys"] {
+    for line in ["object store", "s1 (buffer, storage): ", "slots read from the object store", "skewed keys"]
+    {
         assert!(shown.contains(line), "{line} is not in {shown}");
     }
     let client = runtime.block_on(client(pool.addresses()));

@@ -1,17 +1,8 @@
-//! Reads of an object store that go ahead of what takes their bytes: some at a time, of bounded bytes, handed out in their order.
+//! Reads of an object store that go ahead of what takes their bytes: some at a time, begun and handed out in their order.
 
 use super::lock;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
-
-/// How far reads go ahead.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
-    /// Reads that are under way, or wait to be taken.
-    pub(super) reads: usize,
-    /// Their bytes. One read is always under way, however long.
-    pub(super) bytes: u64,
-}
 
 /// How far the reads are.
 #[derive(Debug)]
@@ -19,8 +10,6 @@ struct State<T, E> {
     /// The read that begins next, and the one that is taken next.
     next: usize,
     taken: usize,
-    /// Bytes of the reads in between.
-    bytes: u64,
     got: BTreeMap<usize, Result<T, E>>,
     /// Nothing more is taken, or a thread that reads has panicked.
     is_over: bool,
@@ -31,6 +20,8 @@ struct State<T, E> {
 struct Ahead<T, E> {
     state: Mutex<State<T, E>>,
     changed: Condvar,
+    /// Whoever begins a read has this.
+    begins: Mutex<()>,
 }
 
 /// Ends the reads when the thread that takes is done, or when any of them panics: else the others would wait for it.
@@ -50,8 +41,8 @@ impl<T, E> Drop for Ends<'_, T, E> {
 
 impl<T, E> Ahead<T, E> {
     fn new() -> Ahead<T, E> {
-        let state = State { next: 0, taken: 0, bytes: 0, got: BTreeMap::new(), is_over: false };
-        Ahead { state: Mutex::new(state), changed: Condvar::new() }
+        let state = State { next: 0, taken: 0, got: BTreeMap::new(), is_over: false };
+        Ahead { state: Mutex::new(state), changed: Condvar::new(), begins: Mutex::default() }
     }
 
     /// Waits until `look` finds something.
@@ -65,24 +56,37 @@ impl<T, E> Ahead<T, E> {
         }
     }
 
-    /// The read that begins next, when there is room for it. None: there is no further one, or none is wanted.
-    fn next(&self, sizes: &[u64], bounds: Bounds) -> Option<usize> {
+    /// The read that begins next, when no more than so many are ahead. None: there is no further one, or none is wanted.
+    fn next(&self, count: usize, reads: usize) -> Option<usize> {
         self.wait(|state| {
-            let Some(bytes) = sizes.get(state.next).filter(|_| !state.is_over) else { return Some(None) };
-            let (ahead, all) = (state.next - state.taken, state.bytes.saturating_add(*bytes));
-            if ahead > 0 && (ahead >= bounds.reads || all > bounds.bytes) {
+            if state.is_over || state.next >= count {
+                return Some(None);
+            }
+            if state.next - state.taken >= reads {
                 return None;
             }
-            state.bytes = all;
             state.next += 1;
             Some(Some(state.next - 1))
         })
     }
 
-    fn read(&self, sizes: &[u64], bounds: Bounds, read: &impl Fn(usize) -> Result<T, E>) {
+    /// Begins one read after the other, so that none has what a read needs before those that are taken before it.
+    fn begin<B>(&self, (count, reads): (usize, usize), begin: &impl Fn(usize) -> B) -> Option<(usize, B)> {
+        let _begins = lock(&self.begins);
+        let at = self.next(count, reads)?;
+        let begun = begin(at);
+        (!lock(&self.state).is_over).then_some((at, begun))
+    }
+
+    fn read<B>(
+        &self,
+        bounds: (usize, usize),
+        begin: &impl Fn(usize) -> B,
+        read: &impl Fn(usize, B) -> Result<T, E>,
+    ) {
         let _ends = Ends { ahead: self, takes: false };
-        while let Some(at) = self.next(sizes, bounds) {
-            let got = read(at);
+        while let Some((at, begun)) = self.begin(bounds, begin) {
+            let got = read(at, begun);
             lock(&self.state).got.insert(at, got);
             self.changed.notify_all();
         }
@@ -96,26 +100,24 @@ impl<T, E> Ahead<T, E> {
         })
     }
 
-    fn was_taken(&self, at: usize, bytes: u64) {
-        let mut state = lock(&self.state);
-        state.taken = at + 1;
-        state.bytes = state.bytes.saturating_sub(bytes);
-        drop(state);
+    fn was_taken(&self, at: usize) {
+        lock(&self.state).taken = at + 1;
         self.changed.notify_all();
     }
 }
 
-/// Carries out reads of these sizes, some of them at a time, and hands out what they give, in their order, until `take` says that
-/// it wants no more. The first error of a read or of `take` ends it; what is under way then is waited for.
-pub(super) fn in_order<T: Send, E: Send>(
-    sizes: &[u64],
-    bounds: Bounds,
-    read: impl Fn(usize) -> Result<T, E> + Sync,
+/// Carries out so many reads, some of them at a time, and hands out what they give, in their order, until `take` says that it
+/// wants no more. Each is begun, in the same order, before it is carried out: `begin` waits for what it needs. The first error
+/// of a read or of `take` ends it; what is under way then is waited for.
+pub(super) fn in_order<B, T: Send, E: Send>(
+    (count, reads): (usize, usize),
+    begin: impl Fn(usize) -> B + Sync,
+    read: impl Fn(usize, B) -> Result<T, E> + Sync,
     mut take: impl FnMut(usize, T) -> Result<bool, E>,
 ) -> Result<(), E> {
-    let threads = bounds.reads.min(sizes.len());
+    let threads = reads.min(count);
     if threads < 2 {
-        return one_by_one(sizes.len(), &read, &mut take);
+        return one_by_one(count, &begin, &read, &mut take);
     }
     let ahead = Ahead::new();
     std::thread::scope(|scope| {
@@ -123,31 +125,33 @@ pub(super) fn in_order<T: Send, E: Send>(
         let mut begun = 0;
         for _ in 0..threads {
             let thread = std::thread::Builder::new().name("shuffle-ahead".to_owned());
-            begun += usize::from(thread.spawn_scoped(scope, || ahead.read(sizes, bounds, &read)).is_ok());
+            let run = || ahead.read((count, reads), &begin, &read);
+            begun += usize::from(thread.spawn_scoped(scope, run).is_ok());
         }
         if begun == 0 {
             // The system has no thread to give.
-            return one_by_one(sizes.len(), &read, &mut take);
+            return one_by_one(count, &begin, &read, &mut take);
         }
-        for (at, bytes) in sizes.iter().enumerate() {
+        for at in 0..count {
             // The panic of a thread that reads goes on in this one when the scope ends.
             let Some(got) = ahead.got(at) else { break };
             if !take(at, got?)? {
                 break;
             }
-            ahead.was_taken(at, *bytes);
+            ahead.was_taken(at);
         }
         Ok(())
     })
 }
 
-fn one_by_one<T, E>(
+fn one_by_one<B, T, E>(
     count: usize,
-    read: &impl Fn(usize) -> Result<T, E>,
+    begin: &impl Fn(usize) -> B,
+    read: &impl Fn(usize, B) -> Result<T, E>,
     take: &mut impl FnMut(usize, T) -> Result<bool, E>,
 ) -> Result<(), E> {
     for at in 0..count {
-        if !take(at, read(at)?)? {
+        if !take(at, read(at, begin(at))?)? {
             break;
         }
     }
@@ -156,32 +160,37 @@ fn one_by_one<T, E>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory::ReadMemory;
     use super::*;
-    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    const BOUNDS: Bounds = Bounds { reads: 4, bytes: 100 };
+    const READS: usize = 4;
 
-    /// Reads all of these sizes, each of which takes a while. The most that were under way at a time, and their bytes.
+    /// Reads all of these sizes out of 100 bytes of memory, each of which takes a while. The most that were under way at a time,
+    /// and the most memory.
     fn most(sizes: &[u64]) -> (usize, u64) {
-        let (count, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let (most, most_bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let read = |at: usize| {
+        let (memory, count, most) = (ReadMemory::new(100), AtomicUsize::new(0), AtomicUsize::new(0));
+        let read = |at: usize, taken| {
             most.fetch_max(count.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            most_bytes.fetch_max(bytes.fetch_add(sizes[at], Ordering::SeqCst) + sizes[at], Ordering::SeqCst);
             std::thread::park_timeout(Duration::from_millis(20 - 5 * (at as u64 % 4)));
             count.fetch_sub(1, Ordering::SeqCst);
-            bytes.fetch_sub(sizes[at], Ordering::SeqCst);
-            Ok::<usize, ()>(at)
+            Ok::<_, ()>((at, taken))
         };
-        let mut taken = Vec::new();
-        let done = in_order(sizes, BOUNDS, read, |at, got| {
-            assert_eq!(at, got);
-            taken.push(at);
-            Ok(true)
-        });
-        assert_eq!((done, taken), (Ok(()), (0..sizes.len()).collect()));
-        (most.into_inner(), most_bytes.into_inner())
+        let mut all = Vec::new();
+        let done = in_order(
+            (sizes.len(), READS),
+            |at| memory.take(sizes[at]),
+            read,
+            |at, (got, _taken)| {
+                assert_eq!(at, got);
+                all.push(at);
+                Ok(true)
+            },
+        );
+        assert_eq!((done, all), (Ok(()), (0..sizes.len()).collect()));
+        assert_eq!(memory.bytes(), 0);
+        (most.into_inner(), memory.peak())
     }
 
     #[test]
@@ -196,29 +205,57 @@ mod tests {
     }
 
     #[test]
+    fn r1_threads_that_share_the_memory_all_come_to_their_ends() {
+        let memory = ReadMemory::new(100);
+        std::thread::scope(|scope| {
+            for size in [30, 60, 90, 200] {
+                let memory = &memory;
+                scope.spawn(move || {
+                    let mut count = 0;
+                    let done = in_order(
+                        (40, READS),
+                        |_| memory.take(size),
+                        |_, taken| Ok::<_, ()>(taken),
+                        |_, _taken| {
+                            count += 1;
+                            Ok(true)
+                        },
+                    );
+                    assert_eq!((done, count), (Ok(()), 40));
+                });
+            }
+        });
+        assert_eq!((memory.bytes(), memory.peak()), (0, 200));
+    }
+
+    #[test]
     fn the_first_error_ends_it_and_what_is_not_wanted_is_not_read() {
         let begun = AtomicUsize::new(0);
-        let read = |at: usize| {
+        let read = |at: usize, ()| {
             begun.fetch_add(1, Ordering::SeqCst);
             if at == 2 { Err("refused") } else { Ok(at) }
         };
         let mut taken = 0;
-        let done = in_order(&[1; 100], BOUNDS, read, |_, _| {
-            taken += 1;
-            Ok(true)
-        });
+        let done = in_order(
+            (100, READS),
+            |_| (),
+            read,
+            |_, _| {
+                taken += 1;
+                Ok(true)
+            },
+        );
         assert_eq!((done, taken), (Err("refused"), 2));
         assert!(begun.load(Ordering::SeqCst) <= 7, "no more than the bound goes ahead");
-        let done = in_order(&[1; 100], BOUNDS, Ok::<usize, &str>, |at, _| Ok(at < 5));
-        assert_eq!(done, Ok(()));
-        let done = in_order(&[1; 100], BOUNDS, Ok::<usize, &str>, |_, _| Err("damaged"));
-        assert_eq!(done, Err("damaged"));
+        let all = |at: usize, ()| Ok::<usize, &str>(at);
+        assert_eq!(in_order((100, READS), |_| (), all, |at, _| Ok(at < 5)), Ok(()));
+        assert_eq!(in_order((100, READS), |_| (), all, |_, _| Err("damaged")), Err("damaged"));
     }
 
     #[test]
     #[should_panic(expected = "panicked")]
     fn the_panic_of_a_thread_that_reads_goes_on() {
-        let read = |at: usize| if at == 3 { panic!("by intent") } else { Ok::<usize, ()>(at) };
-        let _ = in_order(&[1; 10], BOUNDS, read, |_, _| Ok(true));
+        let read = |at: usize, ()| if at == 3 { panic!("by intent") } else { Ok::<usize, ()>(at) };
+        let _ = in_order((10, READS), |_| (), read, |_, _| Ok(true));
     }
 }

@@ -71,7 +71,7 @@ impl Layout {
 
     /// About what it takes in memory, in bytes.
     pub(super) fn memory(&self) -> u64 {
-        let runs: usize = self.runs.values().map(|runs| 64 + size_of::<Run>() * runs.len()).sum();
+        let runs: usize = self.runs.values().map(|runs| 64 + size_of::<Run>() * runs.capacity()).sum();
         (runs + 128 * self.last.len()) as u64
     }
 
@@ -133,10 +133,14 @@ pub(super) fn put_piece(piece: &Batch, out: &mut Vec<u8>) {
     put_bytes(out, &form);
 }
 
-/// The next piece of a run. None: there is none, or it is damaged.
-pub(super) fn next_piece(from: &mut &[u8]) -> Option<Batch> {
-    let length = count(from)?;
-    let (form, rest) = from.split_at_checked(length)?;
-    *from = rest;
-    batch::decode(&Bytes::copy_from_slice(summed(form)?))
+/// The next piece of a run. None: there is none, or it is damaged. Its records stay where they lie, in the bytes of the run.
+pub(super) fn next_piece(from: &mut Bytes) -> Option<Batch> {
+    let length = count(&mut &from[..])?;
+    let end = size_of::<u32>().checked_add(length)?;
+    if end > from.len() {
+        return None;
+    }
+    let form = from.split_to(end).slice(size_of::<u32>()..);
+    let bytes = summed(&form)?.len();
+    batch::decode(&form.slice(..bytes))
 }

@@ -13,6 +13,7 @@
 //! | the threads that put, list and delete | `offloading.rs` |
 //! | how batches become objects, and the index | `packing.rs`, `layout.rs` |
 //! | how a range is read: its own bytes, some reads ahead | `ranges.rs`, `ahead.rs` |
+//! | the memory of what is read, and of indexes that are kept | `memory.rs`, `layouts.rs` |
 //! | how long a store that does not answer is left alone by reads | `rest.rs` |
 //!
 //! Each piece of a batch has its checksum behind it, and the index has one.
@@ -27,19 +28,23 @@
 
 mod ahead;
 mod layout;
+mod layouts;
+mod memory;
 mod offloading;
 mod packing;
 mod ranges;
 mod rest;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use offloading::{ObjectJob, Offloading};
 
 pub use crate::limits::OBJECT_TIME;
 
+use crate::limits::{LAYOUT_BYTES, OBJECT_READ_BYTES};
 use bytes::Bytes;
-use layout::Layout;
+use layouts::Layouts;
+use memory::ReadMemory;
 use partage_clock::Clock;
 use partage_core::base::id::ClusterId;
 use partage_core::base::name::KeyspaceName;
@@ -140,9 +145,10 @@ pub(crate) struct Objects {
     pool: KeyspaceName,
     /// Of the pool.
     slots: u32,
-    /// Those that were read last, and the bytes of each.
-    layouts: Mutex<BTreeMap<String, (Arc<Layout>, u64)>>,
-    used: AtomicU64,
+    /// The indexes that were read last.
+    layouts: Layouts,
+    /// That of reads.
+    memory: ReadMemory,
     clock: Clock,
     rest: Mutex<ReadRest>,
     /// What was refused when it was asked last, and why: a store may give, and take nothing.
@@ -168,10 +174,11 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Objects {
     pub(crate) fn new(config: ObjectStoreConfig, pool: KeyspaceName, map: &PoolMap) -> Objects {
         let slots = u32::try_from(map.places.len()).unwrap_or(u32::MAX);
-        let (layouts, used, failing, counts) = Default::default();
+        let (layouts, memory) = (Layouts::new(LAYOUT_BYTES), ReadMemory::new(OBJECT_READ_BYTES));
+        let (failing, counts) = Default::default();
         let (rest, is_blind, looked_at) = Default::default();
         let clock = Clock::start();
-        Objects { config, pool, slots, layouts, used, clock, rest, failing, is_blind, looked_at, counts }
+        Objects { config, pool, slots, layouts, memory, clock, rest, failing, is_blind, looked_at, counts }
     }
 
     fn place(&self) -> &dyn ObjectPlace {
@@ -180,6 +187,19 @@ impl Objects {
 
     pub(crate) fn stop(&self) {
         self.place().stop();
+    }
+
+    /// What reads take in memory now, and the indexes that are kept, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory.bytes() + self.layouts.bytes()
+    }
+
+    /// A shuffle has ended: nothing of it is read any more.
+    pub(crate) fn forget(&self, shuffle: ShuffleId) {
+        // Without the cluster nothing was read.
+        if let Ok(folder) = self.of_shuffle(shuffle) {
+            self.layouts.forget_below(&folder);
+        }
     }
 
     /// Why the store refuses, if it does.
@@ -221,9 +241,10 @@ impl Objects {
         ObjectError { is_lost, ..error }
     }
 
-    /// Whether what a process has put of a slot of a shuffle is seen from here, as a whole: its index is put last.
+    /// Whether what a process has put of a slot of a shuffle is seen from here, as a whole: its index is put last. The store is
+    /// asked, whatever is kept here.
     fn sees(&self, shuffle: ShuffleId, slot: PoolSlot, by: &BufferId) -> bool {
-        let seen = self.folder(shuffle, slot, by).and_then(|folder| self.layout(&folder));
+        let seen = self.folder(shuffle, slot, by).and_then(|folder| self.has_index(&folder));
         let Err(error) = &seen else {
             self.is_blind.store(false, Ordering::Relaxed);
             return true;
@@ -249,10 +270,16 @@ impl Objects {
         Ok(format!("{cluster}/{}/{}", self.pool, home.0))
     }
 
-    /// The folder of a slot of a shuffle.
-    fn part(&self, shuffle: ShuffleId, slot: PoolSlot) -> Result<String, ObjectError> {
+    /// The folder of a shuffle.
+    fn of_shuffle(&self, shuffle: ShuffleId) -> Result<String, ObjectError> {
         let home = self.home(PoolMap::home_among(shuffle, self.slots))?;
-        Ok(format!("{home}/{shuffle}/{}", slot.0))
+        Ok(format!("{home}/{shuffle}"))
+    }
+
+    /// That of a slot of it.
+    fn part(&self, shuffle: ShuffleId, slot: PoolSlot) -> Result<String, ObjectError> {
+        let of_shuffle = self.of_shuffle(shuffle)?;
+        Ok(format!("{of_shuffle}/{}", slot.0))
     }
 
     /// The folder in it of what a process has put.
@@ -295,6 +322,7 @@ impl Objects {
     /// Deletes all objects of a slot of a shuffle.
     fn delete(&self, shuffle: ShuffleId, slot: PoolSlot) -> Result<(), ObjectError> {
         let folder = self.part(shuffle, slot)?;
+        self.layouts.forget_below(&folder);
         for path in self.noted("list", self.place().list(&folder))? {
             self.noted("delete", self.place().delete(&path))?;
             self.counts.deleted.fetch_add(1, Ordering::Relaxed);

@@ -102,6 +102,11 @@ impl Offloading {
         Ok(())
     }
 
+    /// A shuffle has ended: what is kept to read it goes.
+    pub(crate) fn forget(&self, shuffle: ShuffleId) {
+        self.objects.forget(shuffle);
+    }
+
     /// Hands a job over. One for which there is no room fails.
     pub(crate) fn job(&self, job: ObjectJob) {
         let to = if matches!(job, ObjectJob::Put(..)) { &self.puts } else { &self.others };

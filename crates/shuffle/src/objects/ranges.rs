@@ -1,18 +1,16 @@
 //! Reading what a range has in an object store: its own runs, of which the index says where they lie, some of them ahead.
 
-use super::ahead::{Bounds, in_order};
+use super::ahead::in_order;
 use super::layout::{Layout, Run, next_piece};
+use super::packing::Packing;
 use super::{ObjectError, Objects, lock};
-use crate::limits::{AHEAD_BYTES, AHEAD_READS, INDEX_BYTES, LAYOUT_BYTES};
+use crate::limits::{AHEAD_READS, INDEX_BYTES, SEEN_INDEX_BYTES};
 use bytes::Bytes;
 use partage_service::shuffle::BufferId;
 use partage_service::shuffle::plan::{Plan, PlanRange};
 use partage_service::shuffle::record::{Batch, BatchKey};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-const AHEAD: Bounds = Bounds { reads: AHEAD_READS, bytes: AHEAD_BYTES };
 
 impl Objects {
     /// Hands out what a process has put of a range, in the order of batches: those behind `after`, until `take` says that it
@@ -22,29 +20,43 @@ impl Objects {
         (plan, range): (&Plan, &PlanRange),
         by: &BufferId,
         after: &mut Option<BatchKey>,
-        mut take: impl FnMut(&Arc<Batch>) -> bool,
+        take: impl FnMut(&Arc<Batch>) -> bool,
     ) -> Result<(), ObjectError> {
         let folder = self.folder(plan.shuffle, range.slot, by)?;
-        let layout = self.layout(&folder)?;
-        let lost = |what: &str| {
-            let why = format!("{}/{folder}: {what}", self.place().url());
-            ObjectError { is_lost: true, why }
-        };
-        if !layout.has(plan.needed.get(&range.slot).into_iter().flatten()) {
-            return Err(lost("the index has not all batches that are needed"));
+        let read = self.read_runs(&folder, (plan, range), after, take);
+        if read.as_ref().is_err_and(|error| error.is_lost) {
+            // The index that is kept may be one of before.
+            self.layouts.forget(&folder);
         }
-        let runs = layout.runs(range.id);
-        let sizes: Vec<u64> = runs.iter().map(|run| u64::from(run.bytes)).collect();
-        let run_of = |at: usize| runs.get(at).ok_or_else(|| lost("the index has no such run"));
-        let get = |at: usize| {
+        read
+    }
+
+    fn read_runs(
+        &self,
+        folder: &str,
+        (plan, range): (&Plan, &PlanRange),
+        after: &mut Option<BatchKey>,
+        mut take: impl FnMut(&Arc<Batch>) -> bool,
+    ) -> Result<(), ObjectError> {
+        let runs = self.runs(folder, (plan, range))?;
+        let run_of = |at: usize| runs.get(at).ok_or_else(|| self.lost(folder, "the index has no such run"));
+        let differs = || self.lost(folder, "an object differs from what was put");
+        let begin = |at: usize| self.memory.take(runs.get(at).map_or(0, |run| u64::from(run.bytes)));
+        let get = |at: usize, taken| {
             let run = run_of(at)?;
-            self.get(&Objects::object(&folder, run.object), run.from, u64::from(run.bytes))
+            let bytes = self.get(&Objects::object(folder, run.object), run.from, u64::from(run.bytes))?;
+            Ok::<_, ObjectError>((taken, bytes))
         };
+        // Before the trial has its answer all other reads are refused, also those of this range.
+        let reads = if lock(&self.rest).waits_for_trial() { 1 } else { AHEAD_READS };
         // Pieces follow each other through all runs, also those that were taken before.
-        let mut last = None;
-        in_order(&sizes, AHEAD, get, |at, bytes: Bytes| {
-            let pieces = pieces_of(*run_of(at)?, &bytes, (plan, range), &mut last);
-            for piece in pieces.ok_or_else(|| lost("an object differs from what was put"))? {
+        let mut last: Option<BatchKey> = None;
+        in_order((runs.len(), reads), begin, get, |at, (_taken, mut bytes)| {
+            for _ in 0..run_of(at)?.pieces {
+                let piece =
+                    next_piece(&mut bytes).filter(|piece| is_next(piece, (plan, range), last.as_ref()));
+                let piece = piece.ok_or_else(differs)?;
+                last = Some(piece.key.clone());
                 if after.as_ref().is_some_and(|after| piece.key <= *after) {
                     continue;
                 }
@@ -53,8 +65,28 @@ impl Objects {
                     return Ok(false);
                 }
             }
-            Ok(true)
+            if bytes.is_empty() { Ok(true) } else { Err(differs()) }
         })
+    }
+
+    /// Where what is needed of a range lies in a folder.
+    fn runs(&self, folder: &str, (plan, range): (&Plan, &PlanRange)) -> Result<Vec<Run>, ObjectError> {
+        let needed = || plan.needed.get(&range.slot).into_iter().flatten();
+        let layout = match self.layouts.get(folder) {
+            Some(layout) => layout,
+            None => {
+                let about = Packing::new(plan, range.slot).most_index_bytes(needed().count());
+                self.read_layout(folder, about)?
+            }
+        };
+        match layout.has(needed()) {
+            true => Ok(layout.runs(range.id).to_vec()),
+            false => Err(self.lost(folder, "the index has not all batches that are needed")),
+        }
+    }
+
+    fn lost(&self, folder: &str, what: &str) -> ObjectError {
+        ObjectError { is_lost: true, why: format!("{}/{folder}: {what}", self.place().url()) }
     }
 
     fn get(&self, path: &str, from: u64, bytes: u64) -> Result<Bytes, ObjectError> {
@@ -81,51 +113,34 @@ impl Objects {
         self.noted("get", got)
     }
 
-    /// Where ranges lie in a folder. Those that were read last are kept.
-    pub(super) fn layout(&self, folder: &str) -> Result<Arc<Layout>, ObjectError> {
-        let used = self.used.fetch_add(1, Ordering::Relaxed);
-        if let Some((layout, at)) = lock(&self.layouts).get_mut(folder) {
-            *at = used;
-            return Ok(Arc::clone(layout));
-        }
+    /// Whether a folder has an index, as the store says now.
+    pub(super) fn has_index(&self, folder: &str) -> Result<(), ObjectError> {
+        self.read_layout(folder, SEEN_INDEX_BYTES).map(drop)
+    }
+
+    /// Where ranges lie in a folder, whose index has about so many bytes. It is kept.
+    fn read_layout(&self, folder: &str, about: u64) -> Result<Arc<Layout>, ObjectError> {
         let path = Objects::index(folder);
-        let form = self.read(|place| place.get_all(&path, INDEX_BYTES))?;
-        let damaged = || ObjectError {
-            is_lost: true,
-            why: format!("{}/{path}: the index differs from what was put", self.place().url()),
-        };
-        let layout = Arc::new(Layout::decode(&form).ok_or_else(damaged)?);
-        let mut layouts = lock(&self.layouts);
-        layouts.insert(folder.to_owned(), (Arc::clone(&layout), used));
-        let bytes = |layouts: &BTreeMap<String, (Arc<Layout>, u64)>| {
-            layouts.values().map(|(layout, _)| layout.memory()).sum::<u64>()
-        };
-        while layouts.len() > 1 && bytes(&layouts) > LAYOUT_BYTES {
-            let oldest = layouts.iter().min_by_key(|(_, (_, used))| *used).map(|(folder, _)| folder.clone());
-            oldest.into_iter().for_each(|folder| drop(layouts.remove(&folder)));
+        let mut taken = self.memory.take(about.min(INDEX_BYTES));
+        let read = self.read(|place| place.get_all(&path, INDEX_BYTES)).and_then(|form| {
+            taken.grow_to(form.len() as u64);
+            let layout = Layout::decode(&form);
+            let layout = layout.ok_or_else(|| self.lost(&path, "the index differs from what was put"))?;
+            taken.grow_to(form.len() as u64 + layout.memory());
+            Ok(Arc::new(layout))
+        });
+        match &read {
+            Ok(layout) => self.layouts.keep(folder, layout),
+            Err(error) if error.is_lost => self.layouts.forget(folder),
+            Err(_) => {}
         }
-        Ok(layout)
+        read
     }
 }
 
-/// The pieces of a run, unless they are not what was put: as many as the index says, of batches of the slot, each behind the one
-/// before it.
-fn pieces_of(
-    run: Run,
-    mut bytes: &[u8],
-    (plan, range): (&Plan, &PlanRange),
-    last: &mut Option<BatchKey>,
-) -> Option<Vec<Batch>> {
-    let mut pieces = Vec::new();
-    for _ in 0..run.pieces {
-        let piece = next_piece(&mut bytes)?;
-        let stream = &piece.key.stream;
-        let is_of_slot = stream.shuffle == plan.shuffle && stream.slot == range.slot;
-        if !is_of_slot || last.as_ref().is_some_and(|last| piece.key <= *last) {
-            return None;
-        }
-        *last = Some(piece.key.clone());
-        pieces.push(piece);
-    }
-    bytes.is_empty().then_some(pieces)
+/// Whether a piece is of the slot, and behind the one before it.
+fn is_next(piece: &Batch, (plan, range): (&Plan, &PlanRange), last: Option<&BatchKey>) -> bool {
+    let stream = &piece.key.stream;
+    let is_of_slot = stream.shuffle == plan.shuffle && stream.slot == range.slot;
+    is_of_slot && last.is_none_or(|last| piece.key > *last)
 }

@@ -30,6 +30,17 @@ impl ReadRest {
         Ok(())
     }
 
+    /// Whether the store has not answered since it was left alone: but for one read, which is the trial, all are refused.
+    pub(super) fn waits_for_trial(&self) -> bool {
+        self.hung > 0
+    }
+
+    /// After a rest that is over.
+    #[cfg(test)]
+    pub(super) fn over() -> ReadRest {
+        ReadRest { hung: 1, ..ReadRest::default() }
+    }
+
     /// A read that was begun then has come to its end.
     pub(super) fn end(&mut self, (begun, now): (Millis, Millis), is_answered: bool) {
         if is_answered {

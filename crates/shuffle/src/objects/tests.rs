@@ -1,8 +1,8 @@
 use super::layout::{Layout, Run, next_piece, put_piece};
 use super::packing::Packing;
 use super::*;
-use crate::store::BatchError;
 use crate::store::tests::{batch, buffer, key, open};
+use crate::store::{BatchError, RangeSource};
 use partage_core::base::id::Epoch;
 use partage_journal::faulty_disk::FaultyDisk;
 use partage_service::shuffle::bounds::Tag;
@@ -11,11 +11,39 @@ use partage_service::shuffle::pool::SlotPlace;
 use partage_service::shuffle::record::{Batch, BatchKey, Body, Segment, Stream, Tagged};
 use partage_service::shuffle::records::PackedRecords;
 use partage_service::shuffle::{AttemptKey, Durability, RangeId, Writer};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
-/// Objects in memory, of a store that may take nothing.
+/// Objects in memory, of a store that may take nothing, and answer no read.
 #[derive(Debug, Default)]
-struct InMemory(Mutex<BTreeMap<String, Bytes>>, AtomicBool);
+pub(crate) struct InMemory {
+    objects: Mutex<BTreeMap<String, Bytes>>,
+    refuses: AtomicBool,
+    hangs: AtomicBool,
+    /// What each read takes.
+    read_ms: AtomicU64,
+}
+
+impl InMemory {
+    pub(crate) fn set_hangs(&self, hangs: bool) {
+        self.hangs.store(hangs, Ordering::SeqCst);
+    }
+
+    fn answer(&self) {
+        pause(self.read_ms.load(Ordering::Relaxed));
+        // A test that fails ends all the same.
+        for _ in 0..30_000 {
+            if !self.hangs.load(Ordering::SeqCst) {
+                return;
+            }
+            pause(1);
+        }
+    }
+}
+
+fn pause(ms: u64) {
+    std::thread::park_timeout(std::time::Duration::from_millis(ms));
+}
 
 fn none(path: &str) -> ObjectError {
     ObjectError { is_lost: true, why: format!("{path} is not there") }
@@ -27,45 +55,47 @@ impl ObjectPlace for InMemory {
     }
 
     fn put(&self, path: &str, bytes: Bytes) -> Result<(), ObjectError> {
-        if self.1.load(Ordering::Relaxed) {
+        if self.refuses.load(Ordering::Relaxed) {
             return Err(ObjectError { is_lost: false, why: "403".to_owned() });
         }
-        lock(&self.0).insert(path.to_owned(), bytes);
+        lock(&self.objects).insert(path.to_owned(), bytes);
         Ok(())
     }
 
     fn get(&self, path: &str, from: u64, bytes: u64) -> Result<Bytes, ObjectError> {
-        let all = lock(&self.0).get(path).cloned().ok_or_else(|| none(path))?;
+        self.answer();
+        let all = lock(&self.objects).get(path).cloned().ok_or_else(|| none(path))?;
         let (from, to) = (from as usize, (from + bytes) as usize);
         if to <= all.len() { Ok(all.slice(from..to)) } else { Err(none(path)) }
     }
 
     fn get_all(&self, path: &str, _: u64) -> Result<Bytes, ObjectError> {
-        lock(&self.0).get(path).cloned().ok_or_else(|| none(path))
+        self.answer();
+        lock(&self.objects).get(path).cloned().ok_or_else(|| none(path))
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>, ObjectError> {
         let below = format!("{path}/");
-        Ok(lock(&self.0).keys().filter(|known| known.starts_with(&below)).cloned().collect())
+        Ok(lock(&self.objects).keys().filter(|known| known.starts_with(&below)).cloned().collect())
     }
 
     fn folders(&self, path: &str) -> Result<Vec<String>, ObjectError> {
         let below = format!("{path}/");
-        let objects = lock(&self.0);
+        let objects = lock(&self.objects);
         let names = objects.keys().filter_map(|known| Some(known.strip_prefix(&below)?.split_once('/')?.0));
         let names: BTreeSet<&str> = names.collect();
         Ok(names.into_iter().map(str::to_owned).collect())
     }
 
     fn delete(&self, path: &str) -> Result<(), ObjectError> {
-        lock(&self.0).remove(path);
+        lock(&self.objects).remove(path);
         Ok(())
     }
 
     fn stop(&self) {}
 }
 
-fn objects(place: &Arc<InMemory>) -> Arc<Objects> {
+pub(crate) fn objects(place: &Arc<InMemory>) -> Arc<Objects> {
     let slot = SlotPlace { epoch: Epoch(1), live: Vec::new(), loading: Vec::new() };
     let map = PoolMap {
         generation: 1,
@@ -79,7 +109,7 @@ fn objects(place: &Arc<InMemory>) -> Arc<Objects> {
     Arc::new(Objects::new(config, "pool".parse().unwrap(), &map))
 }
 
-fn receipt() -> Arc<Batch> {
+pub(crate) fn receipt() -> Arc<Batch> {
     let stream = Stream { writer: Writer::Objects(buffer()), ..key(1, 1, 1).stream };
     Arc::new(Batch {
         key: BatchKey { stream, number: 1 },
@@ -121,7 +151,7 @@ fn put_by(objects: &Objects, plan: &Plan, batches: &[Arc<Batch>], each: usize) -
 }
 
 /// Puts these batches as one object, and its index.
-fn put(objects: &Objects, batches: &[Arc<Batch>]) -> String {
+pub(crate) fn put(objects: &Objects, batches: &[Arc<Batch>]) -> String {
     put_by(objects, &plan(vec![range(1, 0)], batches.len() as u64), batches, batches.len())
 }
 
@@ -130,7 +160,8 @@ fn the_index_comes_back_and_no_byte_of_it_or_of_a_run_may_differ() {
     let all: Vec<Arc<Batch>> = (1..=3).map(|number| batch(1, 1, number, 40)).collect();
     let mut bytes = Vec::new();
     all.iter().for_each(|batch| put_piece(batch, &mut bytes));
-    let read = |mut bytes: &[u8]| {
+    let read = |bytes: &[u8]| {
+        let mut bytes = Bytes::copy_from_slice(bytes);
         let pieces: Option<Vec<Batch>> = (0..3).map(|_| next_piece(&mut bytes)).collect();
         pieces.filter(|_| bytes.is_empty())
     };
@@ -208,8 +239,11 @@ fn a_range_reads_its_own_bytes_and_nothing_is_put_that_is_not_read() {
     let (two, of_two) = read(1, None);
     assert_eq!(two, ["1/0/2/1", "2/1/2/2", "4/1/2/3"]);
     assert_eq!(read(1, Some(key(1, 1, 1))).0, ["2/1/2/2", "4/1/2/3"], "it goes on behind a batch");
-    let put: usize =
-        lock(&place.0).iter().filter(|(path, _)| !path.ends_with("index")).map(|(_, all)| all.len()).sum();
+    let put: usize = lock(&place.objects)
+        .iter()
+        .filter(|(path, _)| !path.ends_with("index"))
+        .map(|(_, all)| all.len())
+        .sum();
     assert_eq!(of_one + of_two, put as u64, "each byte is of one range");
     assert!(of_one < of_two);
     // An index of fewer batches than are needed has not all.
@@ -258,13 +292,13 @@ fn d6_a_run_with_a_piece_twice_or_in_another_order_is_refused() {
     };
     let folder = put_by(&objects, &plan, &all, 1);
     assert_eq!(read(), Ok(vec![1, 2, 3]));
-    let second = lock(&place.0).get(&Objects::object(&folder, 2)).cloned().unwrap();
+    let second = lock(&place.objects).get(&Objects::object(&folder, 2)).cloned().unwrap();
     for at in [1, 3] {
         let path = Objects::object(&folder, at);
-        let own = lock(&place.0).insert(path.clone(), second.clone()).unwrap();
+        let own = lock(&place.objects).insert(path.clone(), second.clone()).unwrap();
         let refused = read().unwrap_err();
         assert!(refused.is_lost && refused.why.contains("differs"), "{refused}");
-        lock(&place.0).insert(path, own);
+        lock(&place.objects).insert(path, own);
     }
     assert_eq!(read(), Ok(vec![1, 2, 3]));
 }
@@ -275,10 +309,10 @@ fn d6_ranges_that_have_gone_from_the_disk_are_read_by_their_receipt_and_a_damage
     let (place, all) = (Arc::new(InMemory::default()), [1, 2, 3].map(|number| batch(1, 1, number, 2_000)));
     let objects = objects(&place);
     let reader = store.reader().with_objects(Some(Arc::clone(&objects)));
-    let plan = plan(vec![range(1, 0)], 3);
+    let (plan, source) = (plan(vec![range(1, 0)], 3), Cell::new(RangeSource::DiskAndObjects));
     let read = || {
         let mut read = Vec::new();
-        let done = reader.read_range((&plan, &plan.ranges[0]), |batch| {
+        let done = reader.read_range(source.get(), (&plan, &plan.ranges[0]), |batch| {
             read.push(Arc::clone(batch));
             true
         });
@@ -293,6 +327,12 @@ fn d6_ranges_that_have_gone_from_the_disk_are_read_by_their_receipt_and_a_damage
     // One batch has gone, and then all.
     store.forget(&all[1].key, reader.place(&all[1].key).unwrap()).unwrap();
     assert_eq!(read(), Ok(all.to_vec()), "the first from the disk, the others from there");
+    // Who is not to ask the store hears where it is.
+    let before = objects.counts.read_bytes.load(Ordering::Relaxed);
+    source.set(RangeSource::Disk);
+    assert_eq!(read(), Err(BatchError::Moved(all[1].key.clone())));
+    assert_eq!(objects.counts.read_bytes.load(Ordering::Relaxed), before);
+    source.set(RangeSource::DiskAndObjects);
     store.drop_copies(ShuffleId(1), PoolSlot(1)).unwrap();
     assert!(reader.sizes().is_empty());
     assert!(reader.place(&all[0].key).is_none() && reader.place(&receipt().key).is_some());
@@ -300,7 +340,7 @@ fn d6_ranges_that_have_gone_from_the_disk_are_read_by_their_receipt_and_a_damage
     assert_eq!(read(), Ok(all.to_vec()));
     assert!(matches!(reader.read(&all[1].key), Err(BatchError::Absent(_))));
     let path = Objects::object(&folder, 1);
-    let whole = lock(&place.0).get(&path).cloned().unwrap();
+    let whole = lock(&place.objects).get(&path).cloned().unwrap();
     let mut damaged = whole.to_vec();
     damaged[100] ^= 1;
     place.put(&path, damaged.into()).unwrap();
@@ -322,7 +362,7 @@ fn x13_what_is_found_of_a_home_is_deleted_by_its_slot_and_nothing_else() {
     objects.delete(ShuffleId(1), PoolSlot(11)).unwrap();
     assert_eq!(objects.found(home, 9).unwrap().len(), 1);
     objects.delete(ShuffleId(1), PoolSlot(1)).unwrap();
-    assert_eq!(lock(&place.0).keys().collect::<Vec<_>>(), ["other/pool/1/x/1/n-1/index"]);
+    assert_eq!(lock(&place.objects).keys().collect::<Vec<_>>(), ["other/pool/1/x/1/n-1/index"]);
     assert_eq!(objects.counts.deleted.load(Ordering::Relaxed), 2);
 }
 
@@ -351,17 +391,17 @@ fn a_store_that_gives_and_takes_nothing_is_said_to_refuse() {
     let place = Arc::new(InMemory::default());
     let objects = objects(&place);
     let folder = put(&objects, &[batch(1, 1, 1, 10)]);
-    place.1.store(true, Ordering::Relaxed);
+    place.refuses.store(true, Ordering::Relaxed);
     let puts = || objects.noted("put", objects.place().put("x", Bytes::new()));
     assert!(puts().is_err());
-    assert!(objects.layout(&folder).is_ok());
+    assert!(objects.has_index(&folder).is_ok());
     assert!(objects.failing().is_some_and(|why| why.contains("403")));
     // That something is not there says nothing of the store.
-    assert!(objects.layout("none").is_err_and(|error| error.is_lost));
-    place.1.store(false, Ordering::Relaxed);
+    assert!(objects.has_index("none").is_err_and(|error| error.is_lost));
+    place.refuses.store(false, Ordering::Relaxed);
     assert!(puts().is_ok());
     assert_eq!((objects.failing(), objects.counts.failures.load(Ordering::Relaxed)), (None, 2));
-    assert!(objects.layout("none").is_err_and(|error| error.is_lost));
+    assert!(objects.has_index("none").is_err_and(|error| error.is_lost));
     assert_eq!(objects.failing(), None);
 }
 
@@ -371,12 +411,74 @@ fn d6_a_receipt_is_good_where_the_objects_are_seen_and_an_empty_folder_has_lost_
     let objects = objects(&place);
     let part = (ShuffleId(1), PoolSlot(1));
     assert!(!objects.sees(part.0, part.1, &buffer()));
-    let error = objects.layout("none").unwrap_err();
+    let error = objects.has_index("none").unwrap_err();
     assert!(!error.is_lost, "nothing is there at all: it may not be mounted");
     put(&objects, &[batch(1, 1, 1, 10)]);
     assert!(objects.sees(part.0, part.1, &buffer()));
     assert!(!objects.sees(part.0, PoolSlot(2), &buffer()));
-    assert!(objects.layout("none").unwrap_err().is_lost);
+    assert!(objects.has_index("none").unwrap_err().is_lost);
+}
+
+#[test]
+fn d6_what_is_kept_of_an_index_says_nothing_of_objects_that_have_gone() {
+    let place = Arc::new(InMemory::default());
+    let objects = objects(&place);
+    let (plan, sees) = (plan(vec![range(1, 0)], 1), || objects.sees(ShuffleId(1), PoolSlot(1), &buffer()));
+    let read = || objects.read_range((&plan, &plan.ranges[0]), &buffer(), &mut None, |_| true);
+    let all = [batch(1, 1, 1, 40)];
+    let folder = put_by(&objects, &plan, &all, 1);
+    assert_eq!(read(), Ok(()));
+    assert!(objects.memory_bytes() > 0 && sees());
+    // Others have deleted the index, and this node reads by what it keeps: only a look says so.
+    place.delete(&Objects::index(&folder)).unwrap();
+    assert_eq!(read(), Ok(()));
+    assert!(!sees() && read().unwrap_err().is_lost);
+    assert_eq!(objects.memory_bytes(), 0);
+    // An object that has gone ends what is kept, too.
+    put_by(&objects, &plan, &all, 1);
+    assert_eq!(read(), Ok(()));
+    place.delete(&Objects::object(&folder, 1)).unwrap();
+    assert!(read().unwrap_err().is_lost);
+    assert_eq!(objects.memory_bytes(), 0);
+}
+
+#[test]
+fn r1_of_a_shuffle_that_has_ended_no_index_is_kept() {
+    let place = Arc::new(InMemory::default());
+    let objects = objects(&place);
+    put(&objects, &[batch(1, 1, 1, 10)]);
+    let sees = || objects.sees(ShuffleId(1), PoolSlot(1), &buffer()) && objects.memory_bytes() > 0;
+    assert!(sees());
+    objects.forget(ShuffleId(2));
+    assert!(objects.memory_bytes() > 0);
+    objects.forget(ShuffleId(1));
+    assert_eq!(objects.memory_bytes(), 0);
+    assert!(sees());
+    objects.delete(ShuffleId(1), PoolSlot(1)).unwrap();
+    assert_eq!(objects.memory_bytes(), 0);
+}
+
+#[test]
+fn r3_the_first_read_after_a_rest_reads_all_runs_of_its_range() {
+    let place = Arc::new(InMemory::default());
+    let objects = objects(&place);
+    let plan = plan(vec![range(1, 0)], 6);
+    let all: Vec<Arc<Batch>> = (1..=6).map(|number| batch(1, 1, number, 40)).collect();
+    let folder = put_by(&objects, &plan, &all, 1);
+    objects.has_index(&folder).unwrap();
+    // Each read takes long enough that others would begin meanwhile.
+    place.read_ms.store(20, Ordering::Relaxed);
+    for _ in 0..2 {
+        *lock(&objects.rest) = ReadRest::over();
+        let mut numbers = Vec::new();
+        let read = objects.read_range((&plan, &plan.ranges[0]), &buffer(), &mut None, |batch| {
+            numbers.push(batch.key.number);
+            true
+        });
+        // Attempts 4 to 6 have not won.
+        assert_eq!(read.map(|()| numbers), Ok(vec![1, 2, 3]));
+        assert!(!lock(&objects.rest).waits_for_trial());
+    }
 }
 
 #[test]

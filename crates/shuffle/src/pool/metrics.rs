@@ -2,6 +2,7 @@
 
 use super::Running;
 use crate::counted::Durations;
+use crate::objects::Objects;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
 
@@ -102,6 +103,7 @@ fn gauges(page: &mut Page, running: &Running) {
         ("sending", running.transport.waiting_bytes()),
         ("inbox", shared.inbox.bytes()),
         ("reading", status.reading_bytes),
+        ("objects", running.node.objects().map_or(0, Objects::memory_bytes)),
     ];
     let name = ("memory_bytes", "Memory of records, by what the node does with them");
     page.by_label(name, "gauge", "part", parts);

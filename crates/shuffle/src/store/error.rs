@@ -34,6 +34,9 @@ pub enum BatchError {
         /// What the system says.
         why: String,
     },
+    /// It is not stored here any more, as its range is in the object store, which was not asked.
+    #[error("batch {0:?} is not here any more: its range is in the object store")]
+    Moved(BatchKey),
     /// What it has of a range is in the object store, and was not read from there.
     #[error("batch {key:?} is not here any more, and its range is not read from the object store: {why}")]
     Object {

@@ -40,6 +40,7 @@ pub use error::{BatchError, StoreError};
 pub use index::Place;
 pub use partage_log::Damage;
 pub use read::BatchReader;
+pub(crate) use read::RangeSource;
 
 use crate::limits::{KEPT_OF_FILE, REWRITTEN_AT_ONCE, REWRITTEN_BYTES};
 use file::{AppendError, BatchFile};
@@ -406,7 +407,12 @@ impl Store {
                         rest.push(batch);
                     }
                     // What was not copied keeps its file.
-                    Err(BatchError::Absent(_) | BatchError::Failed { .. } | BatchError::Object { .. }) => {}
+                    Err(
+                        BatchError::Absent(_)
+                        | BatchError::Failed { .. }
+                        | BatchError::Moved(_)
+                        | BatchError::Object { .. },
+                    ) => {}
                     Err(BatchError::Damaged { key, place, damage }) => damaged.push((key, *place, *damage)),
                 }
                 if bytes >= REWRITTEN_BYTES {

@@ -39,6 +39,15 @@ pub struct BatchReader {
     objects: Option<Arc<Objects>>,
 }
 
+/// Where a range is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RangeSource {
+    /// On the disk alone: the object store may take long, or not answer.
+    Disk,
+    /// On the disk, and from the first batch on that has gone from there, in the object store.
+    DiskAndObjects,
+}
+
 /// Whether reading it again would fail in the same way.
 fn is_of_disk(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof || Errno::from_io_error(error) == Some(Errno::IO)
@@ -152,12 +161,14 @@ impl BatchReader {
     }
 
     /// Hands over what a plan needs of a range, as long as more is wanted: of each batch of its slot on the disk, one by one,
-    /// what lies under tags of the range; and from the first batch on that has gone from there, what the object store has.
+    /// what lies under tags of the range; and from the first batch on that has gone from there, what the object store has, unless
+    /// that is not to be asked.
     ///
     /// # Errors
-    /// As [`BatchReader::read_all`]; or the object store does not give it.
+    /// As [`BatchReader::read_all`]; or the object store does not give it, or is not asked.
     pub(crate) fn read_range(
         &self,
+        source: RangeSource,
         (plan, range): (&Plan, &PlanRange),
         mut take: impl FnMut(&Arc<Batch>) -> bool,
     ) -> Result<(), BatchError> {
@@ -171,6 +182,9 @@ impl BatchReader {
         });
         let (Err(BatchError::Absent(key)), Some(objects)) = (&read, &self.objects) else { return read };
         let receipts = lock(&self.index).receipts(plan.shuffle, range.slot);
+        if source == RangeSource::Disk && !receipts.is_empty() {
+            return Err(BatchError::Moved(key.clone()));
+        }
         let mut failed = BatchError::Absent(key.clone());
         // By the first receipt whose objects are there. Another one goes on behind what was taken.
         for by in receipts {

@@ -62,7 +62,10 @@ impl EventLoop {
             holder::Effect::Seek(number, seek) => self.read(Job::Seek(number, seek, self.now())),
             holder::Effect::NotRead(number, why) => self.answer_read(number, Err(why)),
             holder::Effect::DropSlot(slot) => return self.drop_slot(slot),
-            holder::Effect::DropShuffle(shuffle) => self.storing.order(Order::DropShuffle(shuffle)),
+            holder::Effect::DropShuffle(shuffle) => {
+                self.offloading.iter().for_each(|offloading| offloading.forget(shuffle));
+                self.storing.order(Order::DropShuffle(shuffle));
+            }
             holder::Effect::Ready(slot, epoch) => self.transport.ready(slot, epoch),
             holder::Effect::Offload(plan, slot) => self.objects(ObjectJob::Put(plan, slot)),
             holder::Effect::SeeObjects(shuffle, slot, by) => self.objects(ObjectJob::See(shuffle, slot, by)),

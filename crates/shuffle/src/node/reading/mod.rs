@@ -10,6 +10,8 @@
 //! | that is larger: of one key, say, or under bounds that a sample misled | in a file (`sorted_file.rs`) | a thread of its own (`sorter.rs`); until it is done readers hear so, and ask again |
 //! | that lies in the object store, which may be slow, or not answer | in memory or in a file, as the others | threads for what comes from there; readers hear so, and ask again |
 //!
+//! No other thread asks the object store: one that finds that a range has gone there while it read hands it over to these.
+//!
 //! So no input makes reading take more memory than its limit, besides the batches that the threads have at hand, and one record.
 
 mod ranges;
@@ -20,7 +22,7 @@ pub(crate) use ranges::{Ranges, ReadingUse, TakenMemory};
 
 use super::inbox::{Done, EndsAtPanic, Inbox};
 use crate::limits;
-use crate::store::{BatchError, BatchReader, Place};
+use crate::store::{BatchError, BatchReader, Place, RangeSource};
 use partage_clock::Clock;
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
@@ -138,6 +140,14 @@ impl Sorters {
     }
 }
 
+/// Why a range is not in order.
+#[derive(Debug)]
+enum NotSorted {
+    /// It has gone to the object store, from which this thread does not read.
+    Moved,
+    Refused(NotRead),
+}
+
 /// The threads, and the way to them.
 #[derive(Debug)]
 pub(crate) struct Reading {
@@ -167,11 +177,13 @@ impl Reading {
             clock,
             ranges: Arc::clone(&reading.ranges),
             settings: settings.clone(),
+            source: RangeSource::Disk,
         };
         let of_objects = match reading.reader.has_objects() {
             true => Some(reading.start_of_objects(&work, inbox)?),
             false => None,
         };
+        let large_of_objects = of_objects.as_ref().map(|of_objects| of_objects.large.clone());
         let sorters = Sorters { large, of_objects };
         for _ in 0..settings.threads.max(1) {
             let (work, receiver, sorters) = (work.clone(), Arc::clone(&receiver), sorters.clone());
@@ -179,7 +191,8 @@ impl Reading {
             reading.spawn("shuffle-reader", inbox, move || work.run(&receiver, &under_way, &sorters))?;
         }
         // The threads that sort end when those that read have.
-        reading.spawn("shuffle-sorter", inbox, move || work.sort_ranges(&sorts))?;
+        let sort = move || work.sort_ranges(&sorts, large_of_objects.as_ref());
+        reading.spawn("shuffle-sorter", inbox, sort)?;
         Ok(reading)
     }
 
@@ -189,12 +202,12 @@ impl Reading {
         let (small, reads) = sync_channel(1);
         let (large, sorts) = sync_channel(work.settings.jobs);
         let reads = Arc::new(Mutex::new(reads));
+        let work = Work { source: RangeSource::DiskAndObjects, ..work.clone() };
         for _ in 0..limits::OBJECT_READERS {
             let (work, reads) = (work.clone(), Arc::clone(&reads));
             self.spawn("shuffle-object-reader", inbox, move || work.read_ranges(&reads))?;
         }
-        let work = work.clone();
-        self.spawn("shuffle-object-sorter", inbox, move || work.sort_ranges(&sorts))?;
+        self.spawn("shuffle-object-sorter", inbox, move || work.sort_ranges(&sorts, None))?;
         Ok(OfObjects { small, large })
     }
 
@@ -267,6 +280,8 @@ struct Work {
     clock: Clock,
     ranges: Arc<Ranges>,
     settings: ReadingSettings,
+    /// Where it reads ranges.
+    source: RangeSource,
 }
 
 impl Work {
@@ -350,13 +365,14 @@ impl Work {
         plan: &Plan,
         range: &PlanRange,
         take: impl FnMut(&Arc<Batch>) -> bool,
-    ) -> Result<(), NotRead> {
-        self.reader.read_range((plan, range), take).map_err(|error| {
+    ) -> Result<(), NotSorted> {
+        self.reader.read_range(self.source, (plan, range), take).map_err(|error| {
             let why = match &error {
-                BatchError::Object { is_lost: true, .. } => NotRead::ObjectLost,
-                BatchError::Object { is_lost: false, .. } => NotRead::ObjectStore,
+                BatchError::Moved(_) => NotSorted::Moved,
+                BatchError::Object { is_lost: true, .. } => NotSorted::Refused(NotRead::ObjectLost),
+                BatchError::Object { is_lost: false, .. } => NotSorted::Refused(NotRead::ObjectStore),
                 BatchError::Absent(_) | BatchError::Failed { .. } | BatchError::Damaged { .. } => {
-                    NotRead::Lacks
+                    NotSorted::Refused(NotRead::Lacks)
                 }
             };
             self.damaged(error);
@@ -416,12 +432,19 @@ impl Work {
             Found::Sorts => Err(NotRead::Sorts),
             Found::Failed(why) => Err(why),
             Found::Turn(turn) => {
-                let is_offloaded = self.reader.is_offloaded(plan, of.slot);
-                let Some(sorter) = sorters.of(is_large, is_offloaded) else {
-                    let sorted = self.sorted(plan, of)?;
-                    turn.keep(&sorted, self.clock.now());
-                    return Ok(in_memory(&sorted));
-                };
+                let mut is_offloaded = self.reader.is_offloaded(plan, of.slot);
+                if sorters.of(is_large, is_offloaded).is_none() {
+                    match self.sorted(plan, of) {
+                        Ok(sorted) => {
+                            turn.keep(&sorted, self.clock.now());
+                            return Ok(in_memory(&sorted));
+                        }
+                        Err(NotSorted::Refused(why)) => return Err(why),
+                        Err(NotSorted::Moved) => is_offloaded = true,
+                    }
+                }
+                // Nothing goes to an object store without threads for what comes from there.
+                let Some(sorter) = sorters.of(is_large, is_offloaded) else { return Err(NotRead::Lacks) };
                 turn.hand_over();
                 let is_taken = sorter.try_send(Order { plan: Arc::clone(plan), range, turn }).is_ok();
                 // Too many are sorted on disk. Those from the object store that fit into memory have their turn soon.
@@ -431,7 +454,7 @@ impl Work {
     }
 
     /// All records of a range, in order, in memory.
-    fn sorted(&self, plan: &Plan, range: &PlanRange) -> Result<OrderedRecords, NotRead> {
+    fn sorted(&self, plan: &Plan, range: &PlanRange) -> Result<OrderedRecords, NotSorted> {
         let mut records = plan.records_of(range);
         records.reserve();
         self.needed(plan, range, |batch| {
@@ -440,7 +463,7 @@ impl Work {
             let (count, bytes) = records.sizes();
             count <= range.records && bytes <= range.bytes
         })?;
-        plan.check(range, records.sizes()).map_err(|_| NotRead::Differs)?;
+        plan.check(range, records.sizes()).map_err(|_| NotSorted::Refused(NotRead::Differs))?;
         Ok(records.in_order())
     }
 
@@ -455,13 +478,16 @@ impl Work {
             let Some(of) = plan.ranges.get(range).filter(|_| turn.is_wanted()) else { continue };
             match self.sorted(&plan, of) {
                 Ok(sorted) => turn.keep(&sorted, self.clock.now()),
-                Err(why) => turn.fail(why),
+                Err(NotSorted::Refused(why)) => turn.fail(why),
+                // It reads what has gone there.
+                Err(NotSorted::Moved) => {}
             }
         }
     }
 
-    /// Sorts ranges on disk, one by one, and lets go of what nobody reads any more.
-    fn sort_ranges(self, orders: &Receiver<Order>) {
+    /// Sorts ranges on disk, one by one, and lets go of what nobody reads any more. What has gone to the object store it hands
+    /// over to the thread that sorts what comes from there.
+    fn sort_ranges(self, orders: &Receiver<Order>, of_objects: Option<&SyncSender<Order>>) {
         loop {
             match orders.recv_timeout(limits::IDLE_LOOK) {
                 Ok(_) if self.inbox.is_closed() => return,
@@ -469,7 +495,12 @@ impl Work {
                     Ok(Some(file)) => turn.store(file, self.clock.now()),
                     // Nobody wants it.
                     Ok(None) => {}
-                    Err(why) => turn.fail(why),
+                    Err(NotSorted::Refused(why)) => turn.fail(why),
+                    Err(NotSorted::Moved) => {
+                        // If too many wait there, who asks next hears so.
+                        let order = Order { plan, range, turn };
+                        let _ = of_objects.map(|sorter| sorter.try_send(order));
+                    }
                 },
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -480,7 +511,7 @@ impl Work {
     }
 
     /// All records of a range, in order, on disk. None: the range is not wanted any more.
-    fn sorted_file(&self, plan: &Plan, range: usize, turn: &Turn) -> Result<Option<SortedFile>, NotRead> {
+    fn sorted_file(&self, plan: &Plan, range: usize, turn: &Turn) -> Result<Option<SortedFile>, NotSorted> {
         let Some(range) = plan.ranges.get(range) else { return Ok(None) };
         // With an object store two threads share it.
         let most_bytes = self.settings.part() / if self.reader.has_objects() { 2 } else { 1 };
@@ -493,13 +524,14 @@ impl Work {
             added = records.drain().try_for_each(|one| sorter.add(one));
             added.is_ok() && goes_on()
         });
-        added.map_err(|error| self.cannot_sort(&error))?;
+        let cannot = |error: std::io::Error| NotSorted::Refused(self.cannot_sort(&error));
+        added.map_err(cannot)?;
         if !goes_on() {
             return Ok(None);
         }
         read?;
-        plan.check(range, sorter.sizes()).map_err(|_| NotRead::Differs)?;
-        sorter.finish(&goes_on).map_err(|error| self.cannot_sort(&error))
+        plan.check(range, sorter.sizes()).map_err(|_| NotSorted::Refused(NotRead::Differs))?;
+        sorter.finish(&goes_on).map_err(cannot)
     }
 
     fn cannot_sort(&self, error: &std::io::Error) -> NotRead {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::node::storing::{Groups, Order, Storing};
+use crate::objects::tests as of_objects;
 use crate::store::Store;
 use crate::store::tests::{batch, buffer, key, open};
 use partage_journal::faulty_disk::FaultyDisk;
@@ -41,10 +42,15 @@ fn division(shuffle: u128) -> Arc<Division> {
 }
 
 fn start(store: &Store, inbox: &Arc<Inbox>, range_bytes: u64) -> (Reading, TempDir) {
-    start_with(store, inbox, range_bytes, 20_000)
+    start_with(&store.reader(), inbox, range_bytes, 20_000)
 }
 
-fn start_with(store: &Store, inbox: &Arc<Inbox>, range_bytes: u64, wait_ms: u64) -> (Reading, TempDir) {
+fn start_with(
+    reader: &BatchReader,
+    inbox: &Arc<Inbox>,
+    range_bytes: u64,
+    wait_ms: u64,
+) -> (Reading, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let (jobs, threads, file_bytes, idle_ms) = (16, 1, 1 << 20, 60_000);
     let (answer_bytes, path) = (1 << 20, folder.path().to_owned());
@@ -58,7 +64,7 @@ fn start_with(store: &Store, inbox: &Arc<Inbox>, range_bytes: u64, wait_ms: u64)
         idle_ms,
         folder: path,
     };
-    (Reading::start(&store.reader(), inbox, Clock::start(), &settings).unwrap(), folder)
+    (Reading::start(reader, inbox, Clock::start(), &settings).unwrap(), folder)
 }
 
 /// What comes of a count, a division and a read, in this order.
@@ -108,7 +114,16 @@ fn divisions_of_two_shuffles_with_one_number_are_two_jobs() {
 
 /// The answer to a read that is asked again while the node sorts.
 fn read(reading: &Reading, inbox: &Inbox, number: u64) -> (Result<OrderedRecords, NotRead>, u64) {
-    let slice = Slice { plan: plan(), range: 0, keys: None, from: 0, to: 3 };
+    read_by(&plan(), reading, inbox, number)
+}
+
+fn read_by(
+    plan: &Arc<Plan>,
+    reading: &Reading,
+    inbox: &Inbox,
+    number: u64,
+) -> (Result<OrderedRecords, NotRead>, u64) {
+    let slice = Slice { plan: Arc::clone(plan), range: 0, keys: None, from: 0, to: 3 };
     for sorts in 0..2_000 {
         reading.job(Job::Read(number + sorts, slice.clone(), Millis::NEVER)).unwrap();
         let answer = loop {
@@ -186,7 +201,7 @@ fn r1_what_a_division_takes_beyond_its_part_is_counted_until_the_buffer_has_it()
 #[test]
 fn a_read_for_which_nobody_waits_any_more_is_not_carried_out() {
     let (store, inbox) = three();
-    let (reading, _folder) = start_with(&store, &inbox, 1 << 20, 0);
+    let (reading, _folder) = start_with(&store.reader(), &inbox, 1 << 20, 0);
     let slice = Slice { plan: plan(), range: 0, keys: None, from: 0, to: 3 };
     reading.job(Job::Read(9, slice, Millis(0))).unwrap();
     let done = inbox.take(Duration::from_secs(20)).unwrap().done.pop_front();
@@ -205,4 +220,37 @@ fn d7_what_is_kept_of_a_shuffle_goes_behind_its_batches() {
     drop(storing);
     assert_eq!(reading.uses().memory, 0);
     assert_eq!(read(&reading, &inbox, 9).0, Err(NotRead::Lacks));
+}
+
+#[test]
+fn r3_a_range_that_goes_to_the_object_store_while_it_is_read_holds_up_no_thread_that_reads_disks() {
+    // In memory, and on disk.
+    for range_bytes in [1 << 20, 400] {
+        let place = Arc::new(of_objects::InMemory::default());
+        let objects = of_objects::objects(&place);
+        let all: Vec<Arc<Batch>> = (1..=3).map(|number| batch(1, 1, number, 50)).collect();
+        of_objects::put(&objects, &all);
+        let (mut store, _) = open(&FaultyDisk::default()).unwrap();
+        // As many batches are here as are needed, though not the first one: that is seen when it is read.
+        let mut stored = vec![batch(1, 1, 0, 50), of_objects::receipt()];
+        stored.extend(all[1..].iter().cloned());
+        stored.extend((1..=3).map(|number| batch(2, 1, number, 50)));
+        store.store(&stored).unwrap();
+        let reader = store.reader().with_objects(Some(objects));
+        assert!(!reader.is_offloaded(&plan(), SLOT));
+        let inbox = Arc::new(Inbox::new(16, 1 << 20));
+        let (reading, _folder) = start_with(&reader, &inbox, range_bytes, 20_000);
+        place.set_hangs(true);
+        let slice = Slice { plan: plan(), range: 0, keys: None, from: 0, to: 3 };
+        reading.job(Job::Read(1, slice, Millis::NEVER)).unwrap();
+        let done = inbox.take(Duration::from_secs(20)).unwrap().done.pop_front();
+        assert!(matches!(&done, Some(Done::Read(1, Err(NotRead::Sorts)))), "{done:?}");
+        let other = Arc::new(Plan { shuffle: ShuffleId(2), ..plan().as_ref().clone() });
+        let (found, _) = read_by(&other, &reading, &inbox, 10);
+        assert_eq!(found.map(|found| found.len()), Ok(3), "it lies on the disk");
+        place.set_hangs(false);
+        let (found, _) = read(&reading, &inbox, 5_000);
+        let keys = found.map(|found| found.iter().map(|one| one.key.to_vec()).collect::<Vec<_>>());
+        assert_eq!(keys, Ok((1..=3_u64).map(|number| number.to_be_bytes().to_vec()).collect::<Vec<_>>()));
+    }
 }

@@ -61,7 +61,7 @@ fn plan(upto: u64) -> Plan {
 /// The batches of a range as parts, and the bytes that were read for it.
 fn parts_of(reader: &BatchReader, plan: &Plan, at: usize) -> Result<(Vec<Arc<Batch>>, u64), BatchError> {
     let (before, mut parts) = (reader.reads().1, Vec::new());
-    let read = reader.read_range((plan, &plan.ranges[at]), |part| {
+    let read = reader.read_range(crate::store::RangeSource::Disk, (plan, &plan.ranges[at]), |part| {
         parts.push(Arc::clone(part));
         true
     });
