@@ -105,7 +105,7 @@ impl PackedRecords {
         self.content.saturating_add(MEMORY_OF_RECORD.saturating_mul(self.count))
     }
 
-    /// The same while each lies apart, as those do that are combined.
+    /// The same while they are combined, in bytes, about: of each its key is looked up, and its value lies apart.
     pub fn memory_apart(&self) -> u64 {
         self.content.saturating_add(MEMORY_APART.saturating_mul(self.count))
     }

@@ -50,7 +50,8 @@ impl Buffer {
             return self.end_division(*shuffle, *task);
         }
         // Without room it is not begun: the leader orders it again.
-        let memory: u64 = segments.iter().map(|segment| memory_in(to, &segment.records)).sum();
+        let memory_of = |Segment { records, .. }: &Segment| memory_in(to, records.memory(), records.count());
+        let memory: u64 = segments.iter().map(memory_of).sum();
         let waiter = (*shuffle, Some(*slot));
         if !self.has_room_to_divide(now, waiter, memory) {
             return;

@@ -287,7 +287,10 @@ impl Buffer {
             Ok(bytes) => bytes,
             Err(why) => return self.fail(attempt, why),
         };
-        let memory = self.shuffles.get(&attempt.shuffle).map_or(0, |open| memory_in(&open.bounds, &records));
+        let memory = self
+            .shuffles
+            .get(&attempt.shuffle)
+            .map_or(0, |open| memory_in(&open.bounds, memory_of(&records, combines), records.count()));
         if !self.has_room(now, attempt, memory) {
             return self.effects.push(Effect::Full(attempt, number));
         }
@@ -465,7 +468,7 @@ impl Buffer {
         }
         // Without room for more segments what is held goes out as it is.
         let more = open.more_divided(&bounds);
-        if self.memory().saturating_add(more) > self.settings.buffer_bytes {
+        if self.memory().saturating_add(more) > self.most_memory() {
             self.flush(now, shuffle);
         }
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
@@ -557,21 +560,26 @@ impl Buffer {
     }
 }
 
-/// Keys and values of a frame, in bytes. Records that are combined lie apart meanwhile.
+/// What the records of a frame take in memory at most, in bytes: if they are combined, while that goes on.
+fn memory_of(records: &PackedRecords, combines: bool) -> u64 {
+    if combines { records.memory_apart() } else { records.memory() }
+}
+
+/// Keys and values of a frame, in bytes.
 fn bytes_within_limits(records: &PackedRecords, combines: bool) -> Result<u64, Failed> {
     if let Some((key, value)) = records.iter().find(|(key, value)| is_large(key, value)) {
         return Err(Failed::TooLarge { key: key.len(), record: (key.len() + value.len()) as u64 });
     }
-    let memory = if combines { records.memory_apart() } else { records.memory() };
+    let memory = memory_of(records, combines);
     match memory > limits::SHUFFLE_FRAME_BYTES as u64 {
         true => Err(Failed::FrameTooLarge { bytes: memory }),
         false => Ok(records.content_bytes()),
     }
 }
 
-/// What records of one frame take in memory at most when they are divided by these bounds.
-fn memory_in(bounds: &Bounds, records: &PackedRecords) -> u64 {
-    MEMORY_OF_SEGMENT * bounds.most_parts(records.count()) + records.memory()
+/// What so many records of one frame, which take so much, take in memory at most when they are divided by these bounds.
+fn memory_in(bounds: &Bounds, memory: u64, records: u64) -> u64 {
+    MEMORY_OF_SEGMENT * bounds.most_parts(records) + memory
 }
 
 #[cfg(test)]

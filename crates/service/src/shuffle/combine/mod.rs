@@ -6,7 +6,7 @@
 //!  reader ◄── "a" 3 of one attempt · "a" 4 of another ──► "a" 7                      over the attempts that are read
 //! ```
 //!
-//! A buffer combines what it holds of one attempt ([`segments`]). It never combines over attempts: one of them may lose, and
+//! A buffer combines what it holds of one attempt ([`frame`], [`segments`]). It never combines over attempts: one of them may lose, and
 //! its part could not be taken out any more. So a key has one record or several for each attempt that is read, and a client
 //! that wants one record for each key combines those that it reads ([`Total`]).
 //!
@@ -22,8 +22,7 @@
 //! sum does not fit, and only the total, which has 16 bytes, is refused if it does not. A sum of floats is rounded at each step:
 //! two attempts with equal records may differ in its last bits, reads of the same attempt do not.
 
-use super::Bytes;
-use super::record::{Record, Segment};
+use super::record::Segment;
 use super::records::PackedRecords;
 use partage_core::base::planted::{self, Planted};
 use std::cmp::Ordering;
@@ -251,57 +250,89 @@ impl Total {
 /// Records and bytes that an attempt has less, by its number.
 pub type Less = BTreeMap<u64, (u64, u64)>;
 
-/// Where the first record of a key is, and what it is worth now.
+/// What combining takes in memory for each key that it has found, in bytes, about: its first record, and its place in the map.
+pub const MEMORY_OF_KEY: u64 = 128;
+
+/// A frame as it is stored: each value as a number, and of each key one record, in the place of its first one. Only records whose
+/// sum does not fit remain.
+///
+/// # Errors
+/// A value is no number.
+pub fn frame(how: Combine, records: &PackedRecords) -> Result<PackedRecords, NoNumber> {
+    let mut kept: BTreeMap<&[u8], usize> = BTreeMap::new();
+    let mut all: Vec<(&[u8], Number)> = Vec::with_capacity(usize::try_from(records.count()).unwrap_or(0));
+    for (key, value) in records {
+        let value = how.stored(value)?;
+        let first = *kept.entry(key).or_insert(all.len());
+        let merged = all.get(first).and_then(|(_, first)| how.merged(*first, value));
+        if let Some(merged) = merged
+            && let Some((_, first)) = all.get_mut(first)
+        {
+            *first = merged;
+        } else {
+            all.push((key, value));
+        }
+    }
+    Ok(PackedRecords::pack(all.iter().map(|(key, value)| (*key, &value[..]))))
+}
+
+/// The first record of a key among all records, and what it is worth now.
 struct Kept {
-    segment: usize,
-    index: usize,
+    place: usize,
     value: Number,
     is_changed: bool,
 }
 
 /// Combines records of equal keys of each attempt, in segments of one buffer. The first one of a key stays in its place and gets
 /// the value of all of them; the others go. So a segment never grows, and the order of the rest does not change. A segment may
-/// have no record left.
-pub fn segments(how: Combine, segments: &mut [Segment]) -> Less {
-    let (mut kept, mut less) = (BTreeMap::<(u64, Bytes), Kept>::new(), Less::new());
-    let mut unpacked: Vec<Vec<Record>> = segments.iter().map(|segment| segment.records.unpack()).collect();
-    for (at, (segment, records)) in segments.iter().zip(&mut unpacked).enumerate() {
+/// have no record left. It takes about so much memory at most, besides a copy of one segment: what keys come when there is no
+/// more stays as it is.
+pub fn segments(how: Combine, segments: &mut [Segment], most_memory: u64) -> Less {
+    let packed: Vec<PackedRecords> = segments.iter().map(|segment| segment.records.clone()).collect();
+    let (mut kept, mut less) = (BTreeMap::<(u64, &[u8]), Kept>::new(), Less::new());
+    // Of all records, one segment behind the other.
+    let mut stays = Vec::new();
+    for (segment, records) in segments.iter().zip(&packed) {
         let number = segment.attempt.number;
         let of = if planted::is(Planted::CombinedAcross) { 0 } else { number };
-        let mut index = 0;
-        records.retain(|record| {
-            let stays = match (Number::try_from(&record.value[..]), kept.entry((of, record.key.clone()))) {
-                (Err(_), _) => true,
-                (Ok(value), Entry::Vacant(place)) => {
-                    place.insert(Kept { segment: at, index, value, is_changed: false });
-                    true
+        for (key, value) in records {
+            let has_room = (kept.len() as u64 + 1).saturating_mul(MEMORY_OF_KEY) <= most_memory;
+            let is_gone = Number::try_from(value).is_ok_and(|value| match kept.entry((of, key)) {
+                Entry::Vacant(place) => {
+                    if has_room {
+                        place.insert(Kept { place: stays.len(), value, is_changed: false });
+                    }
+                    false
                 }
-                (Ok(value), Entry::Occupied(mut place)) => {
+                Entry::Occupied(mut place) => {
                     let first = place.get_mut();
                     let merged = how.merged(first.value, value);
                     if let Some(merged) = merged {
                         (first.value, first.is_changed) = (merged, true);
                     }
-                    merged.is_none()
+                    merged.is_some()
                 }
-            };
-            if stays {
-                index += 1;
-            } else {
+            });
+            if is_gone {
                 let gone = less.entry(number).or_default();
-                *gone = (gone.0 + 1, gone.1 + record.bytes());
+                *gone = (gone.0 + 1, gone.1 + (key.len() + value.len()) as u64);
             }
-            stays
-        });
-    }
-    for first in kept.into_values().filter(|first| first.is_changed) {
-        if let Some(record) = unpacked.get_mut(first.segment).and_then(|records| records.get_mut(first.index))
-        {
-            record.value = Bytes::from(first.value);
+            stays.push(!is_gone);
         }
     }
-    for (segment, records) in segments.iter_mut().zip(unpacked) {
-        segment.records = PackedRecords::of(&records);
+    let changed = kept.into_values().filter(|first| first.is_changed);
+    let changed: BTreeMap<usize, Number> = changed.map(|first| (first.place, first.value)).collect();
+    let mut begin = 0;
+    for (segment, records) in segments.iter_mut().zip(packed) {
+        let end = begin + usize::try_from(records.count()).unwrap_or(0);
+        let is_whole = stays.get(begin..end).is_some_and(|stays| stays.iter().all(|stays| *stays));
+        if !is_whole || changed.range(begin..end).next().is_some() {
+            let left = (begin..).zip(&records).filter(|(place, _)| stays.get(*place) == Some(&true));
+            segment.records = PackedRecords::pack(left.map(|(place, (key, value))| {
+                (key, changed.get(&place).map_or(value, |changed| &changed[..]))
+            }));
+        }
+        begin = end;
     }
     less
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::shuffle::record::Record;
-use crate::shuffle::{AttemptKey, BufferId};
+use crate::shuffle::{AttemptKey, BufferId, Bytes};
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use proptest::prelude::*;
@@ -71,9 +71,11 @@ fn input() -> impl Strategy<Value = (Combine, Vec<Segment>)> {
 
 proptest! {
     #[test]
-    fn each_attempt_has_the_same_of_each_key_as_before((how, before) in input()) {
+    fn each_attempt_has_the_same_of_each_key_as_before(
+        (how, before) in input(), most_keys in prop_oneof![0_u64..6, Just(100)],
+    ) {
         let mut after = before.clone();
-        let less = segments(how, &mut after);
+        let less = segments(how, &mut after, most_keys * MEMORY_OF_KEY);
         prop_assert_eq!(totals(how, &after), totals(how, &before));
         for number in 1..4 {
             let (gone, bytes) = less.get(&number).copied().unwrap_or_default();
@@ -84,9 +86,23 @@ proptest! {
             let mut rest = old.records.iter().map(|(key, _)| key);
             prop_assert!(new.records.iter().all(|(key, _)| rest.any(|before| before == key)), "their order");
         }
-        if !matches!(how, Combine::SumI64) {
+        if most_keys == 100 && !matches!(how, Combine::SumI64) {
             let left: u64 = (1..4).map(|number| sizes(&after, number).0).sum();
             prop_assert_eq!(left as usize, totals(how, &before).len(), "one of each key");
+        }
+    }
+
+    #[test]
+    fn a_frame_becomes_what_its_segment_would((how, before) in input()) {
+        for segment in before {
+            // They are as they are stored already, but for those that are counted, and floats that have other bytes.
+            let stored = segment.records.iter().map(|(key, value)| (key, how.stored(value).unwrap()));
+            let stored: Vec<(&[u8], [u8; 8])> = stored.collect();
+            let stored = PackedRecords::pack(stored.iter().map(|(key, value)| (*key, &value[..])));
+            let frame = frame(how, &segment.records).unwrap();
+            let mut expected = [Segment { records: stored, ..segment }];
+            segments(how, &mut expected, u64::MAX);
+            prop_assert_eq!(&frame, &expected[0].records);
         }
     }
 
@@ -144,7 +160,7 @@ fn a_sum_that_does_not_fit_stays_in_two_records_and_only_the_total_is_refused() 
     let (most, one) = (whole(i64::MAX), whole(1));
     assert_eq!(Combine::SumI64.merged(most, one), None);
     let mut chunk = [segment(1, 1, vec![record(1, &most), record(1, &one), record(1, &whole(-3))])];
-    let less = segments(Combine::SumI64, &mut chunk);
+    let less = segments(Combine::SumI64, &mut chunk, u64::MAX);
     assert_eq!(less, Less::from([(1, (1, 9))]), "the third one fits to the first one");
     assert_eq!(chunk[0].records, vec![record(1, &whole(i64::MAX - 3)), record(1, &one)].into());
     let mut total = Total::new(Combine::SumI64, &most).unwrap();
@@ -159,7 +175,7 @@ fn nothing_is_combined_across_attempts() {
     let one = whole(1);
     let mut chunk =
         [segment(1, 1, vec![record(1, &one)]), segment(2, 1, vec![record(1, &one), record(1, &one)])];
-    assert_eq!(segments(Combine::SumI64, &mut chunk), Less::from([(2, (1, 9))]));
+    assert_eq!(segments(Combine::SumI64, &mut chunk, u64::MAX), Less::from([(2, (1, 9))]));
     assert_eq!(chunk[0].records, vec![record(1, &one)].into());
     assert_eq!(chunk[1].records, vec![record(1, &whole(2))].into());
 }
@@ -173,4 +189,8 @@ fn what_is_no_number_is_refused_unless_it_is_counted() {
     }
     assert_eq!(Combine::SumF64.stored(&float(-f64::NAN)), Ok(float(f64::NAN)));
     assert!(Total::new(Combine::Count, b"").is_err(), "it is not as it is stored");
+    let records = PackedRecords::pack([(&b"k"[..], &b"12345678"[..]), (&b"k"[..], &b"1234567"[..])]);
+    assert_eq!(frame(Combine::MinI64, &records), Err(NoNumber { how: Combine::MinI64, bytes: 7 }));
+    let counted = PackedRecords::pack([(&b"k"[..], &2_u64.to_le_bytes()[..])]);
+    assert_eq!(frame(Combine::Count, &records), Ok(counted));
 }

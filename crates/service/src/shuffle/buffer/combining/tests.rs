@@ -147,6 +147,29 @@ fn buffer_frame(key: &str) -> PackedRecords {
 }
 
 #[test]
+fn r1_a_part_of_the_memory_is_left_free_to_combine_chunks() {
+    let mut buffer = buffer(1 << 20);
+    assert_eq!(buffer.most_memory(), buffer.settings.buffer_bytes - (16 << 20));
+    buffer.settings.buffer_bytes = 8_000;
+    assert_eq!(buffer.most_memory(), 7_000);
+    // A frame comes in when there is room to combine it, too.
+    let all: Vec<(String, i64)> = (0..90).map(|at| (format!("key {at:04}"), at)).collect();
+    let frame =
+        |count: usize| records(&all[..count].iter().map(|(key, at)| (&key[..], *at)).collect::<Vec<_>>());
+    buffer.sends(1, Input::Frame(1, frame(1)));
+    assert!(frame(90).memory() < 5_000 && frame(90).memory_apart() > 7_000);
+    let held_back = buffer.sends(1, Input::Frame(2, frame(90)));
+    assert!(held_back.contains(&Effect::Full(attempt(1), 2)), "{held_back:?}");
+    let taken = buffer.sends(1, Input::Frame(2, frame(50)));
+    assert!(taken.contains(&Effect::Taken(attempt(1), 2)), "{taken:?}");
+    // With nothing that combines all of it is for records.
+    let mut other = self::buffer(1 << 20);
+    other.sends(1, Input::Abort);
+    other.sends(2, opened(None));
+    assert_eq!(other.most_memory(), other.settings.buffer_bytes);
+}
+
+#[test]
 fn records_are_counted_whatever_their_values() {
     let mut buffer = buffer(1 << 20);
     buffer.sends(1, Input::Abort);

@@ -125,7 +125,7 @@ impl Buffer {
                 all += open.weight;
             }
         }
-        let share = u128::from(self.settings.buffer_bytes) * u128::from(own) / u128::from(own + all);
+        let share = u128::from(self.most_memory()) * u128::from(own) / u128::from(own + all);
         u64::try_from(share).unwrap_or(u64::MAX)
     }
 
@@ -160,7 +160,7 @@ impl Buffer {
 
     /// The room for a frame, beside so much that is kept for another frame of the shuffle.
     fn room(&mut self, now: Millis, (shuffle, kept): (ShuffleId, u64), memory: u64) -> Room {
-        let (all, most) = (self.memory(), self.settings.buffer_bytes);
+        let (all, most) = (self.memory(), self.most_memory());
         let has_room = |ahead: u64| all + ahead + memory <= most || all + ahead == 0;
         if planted::is(Planted::NoShares) {
             return if has_room(0) { Room::Enough } else { Room::Full };
@@ -179,7 +179,7 @@ impl Buffer {
         let kept = KEPT_TO_READ_MS.saturating_add(self.settings.resend_ms.saturating_mul(4));
         let before = self.memory() + self.waits.ahead(now, waiter);
         self.waits.add(waiter, memory, now + kept);
-        let has_room = before == 0 || before + memory <= self.settings.buffer_bytes;
+        let has_room = before == 0 || before + memory <= self.most_memory();
         if !has_room {
             self.make_room(now);
         }
