@@ -48,22 +48,13 @@ impl Bucket {
         self.hangs.store(hangs, Ordering::Release);
     }
 
-    /// Calls that wait are given up, and further ones at once.
-    fn give_up(&self) {
-        self.gives_up.store(true, Ordering::Release);
-    }
-
     /// Waits for the answer of the store.
     fn answer(&self, waiting: Option<&AtomicU64>) -> Result<(), ObjectError> {
         pause(self.slow_ms.load(Ordering::Acquire));
         if let Some(waiting) = waiting {
             waiting.fetch_add(1, Ordering::AcqRel);
         }
-        // A test that fails ends all the same.
-        for _ in 0..6_000 {
-            if !self.hangs.load(Ordering::Acquire) || self.gives_up.load(Ordering::Acquire) {
-                break;
-            }
+        while self.hangs.load(Ordering::Acquire) && !self.gives_up.load(Ordering::Acquire) {
             pause(10);
         }
         if let Some(waiting) = waiting {
@@ -88,6 +79,15 @@ impl Bucket {
         self.check()?;
         let none = || ObjectError { is_lost: true, why: format!("{path}: not there") };
         self.objects.lock().unwrap().get(path).cloned().ok_or_else(none)
+    }
+}
+
+/// When this goes, calls that wait are given up, and further ones at once: also when a test fails, whose threads wait for them.
+struct GivesUp<'a>(&'a Bucket);
+
+impl Drop for GivesUp<'_> {
+    fn drop(&mut self) {
+        self.0.gives_up.store(true, Ordering::Release);
     }
 }
 
@@ -193,10 +193,24 @@ fn d6_a_sealed_shuffle_goes_to_the_object_store_is_read_from_there_and_leaves_no
     cluster.has_nothing();
 }
 
+/// Whether a read was refused by name, and may be asked for again. False: the nodes of a slow machine have not answered in time.
+fn is_refused(failed: Result<(), ReadError>) -> bool {
+    match failed {
+        Err(ReadError::Failed(why @ Failed::NoHolder(_, Some(NotRead::ObjectStore)))) => {
+            let refusal = Refusal::from(why);
+            assert_eq!((refusal.word.as_str(), refusal.again), ("object-store", Again::Request));
+            true
+        }
+        Err(ReadError::Failed(Failed::NoHolder(_, None | Some(NotRead::Busy)))) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn r3_a_store_that_never_answers_holds_up_nothing_that_is_on_disks_and_is_used_again_when_it_does() {
     let bucket = Arc::new(Bucket::default());
-    let cluster = Cluster::start_with_objects_and_budget(bucket.clone(), 2);
+    // Enough rounds for a machine that is slow to answer, and few enough that the reads of the store fail soon.
+    let cluster = Cluster::start_with_objects_and_budget(bucket.clone(), 6);
     let job = |records| {
         let job = Job::start(&cluster, 4, records);
         job.write(&cluster);
@@ -210,6 +224,7 @@ fn r3_a_store_that_never_answers_holds_up_nothing_that_is_on_disks_and_is_used_a
     let before = on_disks(&cluster);
     bucket.set_hangs(true);
     let failed = std::thread::scope(|scope| {
+        let gives_up = GivesUp(&bucket);
         let read = |i| {
             let (away, plan, cluster) = (&away, &plan_of_away, &cluster);
             scope.spawn(move || away.read_part(cluster, plan, (i, 4)))
@@ -229,18 +244,19 @@ fn r3_a_store_that_never_answers_holds_up_nothing_that_is_on_disks_and_is_used_a
         other.read(&cluster, &plan_of_other, 5);
         other.delete(&cluster);
         assert!(bucket.reads_waiting.load(Ordering::Acquire) > 0, "none has had an answer so far");
-        bucket.give_up();
+        drop(gives_up);
         reads.into_iter().map(|read| read.join().unwrap()).collect::<Vec<_>>()
     });
     // They are refused by name, and may be asked for again.
-    for failed in failed {
-        let Err(ReadError::Failed(why @ Failed::NoHolder(_, refusal))) = failed else { panic!("{failed:?}") };
-        assert_eq!(refusal, Some(NotRead::ObjectStore));
-        let refusal = Refusal::from(why);
-        assert_eq!((refusal.word.as_str(), refusal.again), ("object-store", Again::Request));
+    for (i, failed) in (0..).zip(failed) {
+        let mut is_so = is_refused(failed);
+        until("the read is refused by name", || {
+            is_so = is_so || is_refused(away.read_part(&cluster, &plan_of_away, (i, 4)));
+            is_so
+        });
     }
     let says = |at| cluster.status(at).object_store_refuses.is_some_and(|why| why.contains("no answer"));
-    assert!((0..NODES).any(says));
+    until("a node says that the store does not answer", || (0..NODES).any(says));
     bucket.set_hangs(false);
     until("what the store has is read", || {
         (0..4).all(|i| away.read_part(&cluster, &plan_of_away, (i, 4)).is_ok())
@@ -257,14 +273,15 @@ fn r3_a_store_that_never_answers_holds_up_nothing_that_is_on_disks_and_is_used_a
 #[test]
 fn r3_a_store_that_is_slow_costs_readers_time_and_no_retries() {
     let bucket = Arc::new(Bucket::default());
-    let cluster = Cluster::start_with_objects_and_budget(bucket.clone(), 1);
+    // As many rounds as a slow machine may need, and fewer than the ranges that are read: each would cost one.
+    let cluster = Cluster::start_with_objects_and_budget(bucket.clone(), 3);
     let job = Job::start(&cluster, 4, 10_000);
     job.write(&cluster);
     let plan = job.seal(&cluster);
     offload(&cluster, &bucket, on_disks(&cluster));
     // Longer than a reader waits for the answer of a holder.
     bucket.slow_ms.store(1_300, Ordering::Release);
-    job.read_part(&cluster, &plan, (7, 24)).unwrap();
+    job.read_part(&cluster, &plan, (5, 12)).unwrap();
     bucket.slow_ms.store(0, Ordering::Release);
     job.read(&cluster, &plan, 5);
     job.delete(&cluster);
