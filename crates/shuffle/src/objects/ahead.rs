@@ -33,8 +33,13 @@ struct Ends<'a, T, E> {
 impl<T, E> Drop for Ends<'_, T, E> {
     fn drop(&mut self) {
         if self.takes || std::thread::panicking() {
-            lock(&self.ahead.state).is_over = true;
+            let mut state = lock(&self.ahead.state);
+            state.is_over = true;
+            // What nobody takes any more gives its memory back, for which a thread that begins a read may wait.
+            let gone = if self.takes { std::mem::take(&mut state.got) } else { BTreeMap::new() };
+            drop(state);
             self.ahead.changed.notify_all();
+            drop(gone);
         }
     }
 }
@@ -87,7 +92,12 @@ impl<T, E> Ahead<T, E> {
         let _ends = Ends { ahead: self, takes: false };
         while let Some((at, begun)) = self.begin(bounds, begin) {
             let got = read(at, begun);
-            lock(&self.state).got.insert(at, got);
+            let mut state = lock(&self.state);
+            if state.is_over {
+                return;
+            }
+            state.got.insert(at, got);
+            drop(state);
             self.changed.notify_all();
         }
     }
@@ -250,6 +260,22 @@ mod tests {
         let all = |at: usize, ()| Ok::<usize, &str>(at);
         assert_eq!(in_order((100, READS), |_| (), all, |at, _| Ok(at < 5)), Ok(()));
         assert_eq!(in_order((100, READS), |_| (), all, |_, _| Err("damaged")), Err("damaged"));
+    }
+
+    #[test]
+    fn r1_what_is_not_taken_any_more_gives_its_memory_back_to_a_read_that_waits_for_it() {
+        let memory = ReadMemory::new(100);
+        for wanted in 0..4 {
+            // Of the reads that are ahead two have memory, and the next one waits for it.
+            let read = |at: usize, taken| Ok::<_, &str>((at, taken));
+            let begin = |_| memory.take(40);
+            let done = in_order((40, READS), begin, read, |at, (_, _taken)| {
+                std::thread::park_timeout(Duration::from_millis(20));
+                if at == wanted { Err("enough") } else { Ok(true) }
+            });
+            assert_eq!((done, memory.bytes()), (Err("enough"), 0));
+        }
+        assert!(memory.peak() <= 100);
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A buffer combines what it holds of one attempt ([`frame`], [`segments`]). It never combines over attempts: one of them may
-//! lose, and its part could not be taken out any more. So a key has one record or several for each attempt that is read, and a client
-//! that wants one record for each key combines those that it reads ([`Total`]).
+//! lose, and its part could not be taken out any more. So a key has one record or several for each attempt that is read, and a
+//! client that wants one record for each key combines those that it reads ([`Total`]).
 //!
 //! | how | value of a record as the client gives it | value as it is stored, 8 bytes, the least significant one first |
 //! |---|---|---|
