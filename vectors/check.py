@@ -806,7 +806,7 @@ SHUFFLE_FRAMES = [
     frame_case("ask for the status", 74, CALL),
     frame_case("keep alive", 75, CALL),
     frame_case("delete", 76, CALL),
-    frame_case("started", 96, [*CALL, *TERMS]),
+    frame_case("started", 96, [*CALL, *TERMS, "count 1", "fixed " + FRAME_SHUFFLE.hex()]),
     frame_case("opened", 97, CALL),
     frame_case("taken", 98, [*CALL, "fixed 0000000000000001"]),
     frame_case("sealed", 100, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),

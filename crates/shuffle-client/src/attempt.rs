@@ -1,4 +1,4 @@
-//! One attempt of an input partition, over a connection of its own.
+//! One attempt of an input partition, over a connection that it has alone until its end.
 //!
 //! ```text
 //!  write, write, … ─► a frame is full ─► sent: waits while the node reads nothing     ┐ one task
@@ -20,9 +20,6 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-/// The number of the only call on the connection.
-const CALL: u64 = 1;
 
 /// What an attempt has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +43,7 @@ enum Over {
 
 /// Ends the task that listens with the attempt, and with it the connection.
 #[derive(Debug)]
-struct Listening(JoinHandle<()>);
+struct Listening(JoinHandle<Option<ClientAnswers>>);
 
 impl Drop for Listening {
     fn drop(&mut self) {
@@ -62,11 +59,13 @@ pub struct Attempt {
     shuffle: ShuffleId,
     partition: u32,
     id: AttemptId,
+    /// The number of its call.
+    call: u64,
     calls: ClientCalls,
     over: watch::Receiver<Option<Over>>,
     /// The last frame that the node says it has taken.
     taken: watch::Receiver<u64>,
-    _listening: Listening,
+    listening: Listening,
     frame_bytes: usize,
     /// Records that are not sent yet, and how many.
     filled: Vec<u8>,
@@ -83,20 +82,22 @@ impl Attempt {
         shuffle: &Shuffle,
         partition: u32,
     ) -> Result<Attempt, Error> {
-        let Connection { at, calls, answers } = nodes.connect_to_write().await?;
+        let Connection { at, calls, answers, last_call } = nodes.connect_to_write().await?;
+        let call = last_call + 1;
         let (sender, over) = watch::channel(None);
         let (told, taken) = watch::channel(0);
-        let listening = Listening(tokio::spawn(listen(answers, told, sender)));
+        let listening = Listening(tokio::spawn(listen(call, answers, told, sender)));
         let mut attempt = Attempt {
             nodes: Arc::clone(nodes),
             at,
             shuffle: shuffle.id,
             partition,
             id: AttemptId(u128::from_be_bytes(partage_random::bytes())),
+            call,
             calls,
             over,
             taken,
-            _listening: listening,
+            listening,
             frame_bytes: settings.frame_bytes.max(1),
             filled: Vec::new(),
             filled_records: 0,
@@ -196,8 +197,19 @@ impl Attempt {
         self.flush().await?;
         self.call(Request::End(self.records, self.bytes)).await?;
         match over(&mut self.over).await {
-            Over::Whole => Ok(Written { attempt: self.id, records: self.records, bytes: self.bytes }),
+            Over::Whole => {
+                self.give_back().await;
+                Ok(Written { attempt: self.id, records: self.records, bytes: self.bytes })
+            }
             other => Err(self.failed(other)),
+        }
+    }
+
+    /// Nothing more comes on the connection for this attempt: it is kept for other calls.
+    async fn give_back(&mut self) {
+        if let Ok(Some(answers)) = (&mut self.listening.0).await {
+            let calls = self.calls.clone();
+            self.nodes.give_back(Connection { at: self.at, calls, answers, last_call: self.call });
         }
     }
 
@@ -222,7 +234,7 @@ impl Attempt {
     /// Sends a call, and waits until the node takes it, or the attempt is over. What was sent of it is then of no use any more.
     async fn call(&mut self, what: Request) -> Result<(), Error> {
         let is_end = matches!(what, Request::End(..));
-        let call = Call { number: CALL, shuffle: self.shuffle, what };
+        let call = Call { number: self.call, shuffle: self.shuffle, what };
         let Attempt { calls, over: outcome, .. } = self;
         let ended = tokio::select! {
             biased;
@@ -263,11 +275,17 @@ async fn over(outcome: &mut watch::Receiver<Option<Over>>) -> Over {
     }
 }
 
-/// Listens to the answers, so that the node never waits for the client to take them.
-async fn listen(mut answers: ClientAnswers, taken: watch::Sender<u64>, outcome: watch::Sender<Option<Over>>) {
+/// Listens to the answers to a call, so that the node never waits for the client to take them. If the attempt is whole, the
+/// connection is of further use.
+async fn listen(
+    number: u64,
+    mut answers: ClientAnswers,
+    taken: watch::Sender<u64>,
+    outcome: watch::Sender<Option<Over>>,
+) -> Option<ClientAnswers> {
     let over = loop {
         match answers.next().await {
-            Ok(call) if call.number != CALL => {}
+            Ok(call) if call.number != number => {}
             Ok(call) => match call.what {
                 Answer::Opened => {}
                 Answer::Taken(frame) => drop(taken.send_replace(frame)),
@@ -278,6 +296,8 @@ async fn listen(mut answers: ClientAnswers, taken: watch::Sender<u64>, outcome: 
             Err(why) => break Over::Closed(why),
         }
     };
+    let is_whole = matches!(over, Over::Whole);
     // Nobody may wait for it any more.
     let _ = outcome.send(Some(over));
+    is_whole.then_some(answers)
 }

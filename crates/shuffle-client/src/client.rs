@@ -3,14 +3,14 @@
 use crate::attempt::{Attempt, Written};
 use crate::combined::CombinedReading;
 use crate::error::Error;
-use crate::nodes::{Connection, Nodes, last_words};
+use crate::nodes::{Connection, Nodes};
 use crate::reading::Reading;
 use crate::retry::Retry;
 use crate::settings::Settings;
 use crate::shuffle::{Shuffle, StartOptions};
 use crate::{Bytes, ShuffleId};
 use partage_service::shuffle::partition::rank;
-use partage_shuffle_wire::client::{Answer, Call, CutBy, HeavyKey, RefusalWord, Request, Status};
+use partage_shuffle_wire::client::{Answer, CutBy, HeavyKey, RefusalWord, Request, Status};
 use partage_shuffle_wire::transport::Address;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,7 +69,8 @@ impl Client {
         settings: Settings,
     ) -> Result<Client, Error> {
         let nodes = Arc::new(Nodes::new(addresses.into_iter().collect(), &settings)?);
-        nodes.connect().await?;
+        let connection = nodes.connect().await?;
+        nodes.give_back(connection);
         Ok(Client { nodes, settings })
     }
 
@@ -81,15 +82,28 @@ impl Client {
     pub async fn start(&self, options: &StartOptions) -> Result<Shuffle, Error> {
         options.check()?;
         let draw = || ShuffleId(u128::from_be_bytes(partage_random::bytes()));
-        let (mut id, mut retry, mut draws) = (draw(), Retry::new(&self.settings), 1);
+        let (mut number, mut retry, mut draws) = (None, Retry::new(&self.settings), 1);
         let request = Request::Start(options.terms(self.nodes.count()), options.of_shuffle());
         loop {
-            match self.ask_one(id, &request, self.settings.answer).await {
-                Ok((_, Answer::Started(terms))) => return Ok(Shuffle { id, terms }),
-                Ok((at, _)) => return Err(self.unexpected(at, "a start")),
+            let asked = match self.nodes.connect().await {
+                Ok(connection) => {
+                    // It stays the same while nodes are asked again: one whose answer was lost may have started the shuffle.
+                    let led = || self.nodes.number_led_by(connection.at).unwrap_or_else(draw);
+                    let id = *number.get_or_insert_with(led);
+                    let answer = self.ask_on(connection, id, &request, self.settings.answer).await;
+                    answer.map(|(at, answer)| (id, at, answer))
+                }
+                Err(error) => Err(error),
+            };
+            match asked {
+                Ok((id, at, Answer::Started(terms, numbers))) => {
+                    self.nodes.led_by(at, numbers);
+                    return Ok(Shuffle { id, terms });
+                }
+                Ok((_, at, _)) => return Err(self.unexpected(at, "a start")),
                 Err(error) => {
                     if error.word() == Some(RefusalWord::QuotaUsedUp) {
-                        id = draw();
+                        number = Some(draw());
                         draws += 1;
                         // Another node may lead it, which has room for the owner now.
                         if draws <= START_DRAWS {
@@ -313,32 +327,33 @@ impl Client {
     ) -> Result<(usize, Answer), Error> {
         let mut retry = Retry::new(&self.settings);
         loop {
-            match self.ask_one(shuffle, request, within).await {
+            let answered = match self.nodes.connect_for(shuffle).await {
+                Ok(connection) => self.ask_on(connection, shuffle, request, within).await,
+                Err(error) => Err(error),
+            };
+            match answered {
                 Ok(answer) => return Ok(answer),
                 Err(error) => retry.rest(error).await?,
             }
         }
     }
 
-    async fn ask_one(
+    async fn ask_on(
         &self,
+        mut connection: Connection,
         shuffle: ShuffleId,
         request: &Request,
         within: Duration,
     ) -> Result<(usize, Answer), Error> {
-        let Connection { at, calls, mut answers } = self.nodes.connect().await?;
-        let call = Call { number: 1, shuffle, what: request.clone() };
-        let answered = timeout(within, async {
-            match calls.send(&call).await {
-                Ok(()) => answers.next().await,
-                Err(why) => Err(last_words(&mut answers, why).await),
+        let at = connection.at;
+        match timeout(within, connection.ask(shuffle, request.clone())).await {
+            Ok(Ok(answer)) => {
+                self.nodes.give_back(connection);
+                match answer {
+                    Answer::Refused(refusal) => Err(Error::Refused { node: self.nodes.address(at), refusal }),
+                    answer => Ok((at, answer)),
+                }
             }
-        });
-        match answered.await {
-            Ok(Ok(Call { what: Answer::Refused(refusal), .. })) => {
-                Err(Error::Refused { node: self.nodes.address(at), refusal })
-            }
-            Ok(Ok(call)) => Ok((at, call.what)),
             Ok(Err(why)) => Err(self.nodes.lost(at, why)),
             Err(_) => {
                 self.nodes.failed(at);

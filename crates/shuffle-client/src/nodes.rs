@@ -1,18 +1,40 @@
 //! Which node a client connects to: each in turn, those last that have failed a moment ago. For an attempt the nodes come behind
 //! all others that have said that they store only.
+//!
+//! A connection on which everything was answered is kept for a while, for the next call to its node: to open one takes two round
+//! trips. Nodes name numbers of which they would lead the shuffles ([`Nodes::number_led_by`]), so that a start, and what is asked
+//! of its shuffle later, goes to the leader without a detour.
 
+use crate::ShuffleId;
 use crate::error::Error;
 use crate::settings::Settings;
+use partage_shuffle_wire::client::{Answer, Call, Request};
 use partage_shuffle_wire::transport::{
     Address, ClientAnswers, ClientCalls, ClientConnection, Closed, Timing,
 };
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long the last words of a node that has closed a connection may take to come.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Numbers that are kept of each node: some for each start that is under way.
+const NUMBERS_KEPT: usize = 64;
+
+/// Shuffles whose leaders are remembered, the last ones.
+const LEADERS_KEPT: usize = 256;
+
+/// Connections to a node that wait for the next call.
+#[derive(Debug, Default)]
+struct Idle {
+    /// Since when each waits.
+    connections: Vec<(Instant, Connection)>,
+    /// A task closes those that wait for too long.
+    is_watched: bool,
+}
 
 #[derive(Debug)]
 struct Node {
@@ -20,6 +42,9 @@ struct Node {
     failed: Mutex<Option<Instant>>,
     /// It has refused an attempt, as it stores only.
     stores_only: AtomicBool,
+    idle: Mutex<Idle>,
+    /// It would lead the shuffles of these numbers, as it has said.
+    numbers: Mutex<Vec<ShuffleId>>,
 }
 
 /// The nodes that a client knows.
@@ -28,7 +53,11 @@ pub(crate) struct Nodes {
     nodes: Vec<Node>,
     turn: AtomicUsize,
     avoided: Duration,
+    most_idle: usize,
+    idle: Duration,
     timing: Timing,
+    /// Which node leads a shuffle, as far as that was said.
+    leaders: Mutex<VecDeque<(ShuffleId, usize)>>,
 }
 
 /// A connection to one of them.
@@ -38,6 +67,36 @@ pub(crate) struct Connection {
     pub(crate) at: usize,
     pub(crate) calls: ClientCalls,
     pub(crate) answers: ClientAnswers,
+    /// The number of the last call on it: each has another one.
+    pub(crate) last_call: u64,
+}
+
+impl Connection {
+    pub(crate) fn next_call(&mut self) -> u64 {
+        self.last_call += 1;
+        self.last_call
+    }
+
+    /// Calls, and waits for the answer to that. One to an earlier call may be late.
+    pub(crate) async fn ask(&mut self, shuffle: ShuffleId, what: Request) -> Result<Answer, Closed> {
+        let number = self.next_call();
+        let call = Call { number, shuffle, what };
+        let sent = self.calls.send(&call).await;
+        if let Err(why) = sent {
+            return Err(last_words(&mut self.answers, why).await);
+        }
+        loop {
+            let answer = self.answers.next().await?;
+            if answer.number == number {
+                return Ok(answer.what);
+            }
+        }
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each change under these locks is one step.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Nodes {
@@ -47,9 +106,15 @@ impl Nodes {
         }
         // Clients that begin together begin at different nodes.
         let turn = AtomicUsize::new(partage_random::one_of(addresses.len()));
-        let node = |address| Node { address, failed: Mutex::new(None), stores_only: AtomicBool::new(false) };
+        let node = |address| {
+            let (failed, stores_only, idle, numbers) = Default::default();
+            Node { address, failed, stores_only, idle, numbers }
+        };
         let nodes = addresses.into_iter().map(node).collect();
-        Ok(Nodes { nodes, turn, avoided: settings.avoided, timing: settings.timing })
+        let Settings { avoided, idle_connections: most_idle, idle, timing, .. } = *settings;
+        // A node lets a client go that is silent for long.
+        let idle = idle.min(timing.client_silent / 4);
+        Ok(Nodes { nodes, turn, avoided, most_idle, idle, timing, leaders: Mutex::default() })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -63,7 +128,7 @@ impl Nodes {
     /// Notes that a node has failed: for some time the others are tried before it.
     pub(crate) fn failed(&self, at: usize) {
         let node = &self.nodes[at % self.nodes.len()];
-        *node.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *lock(&node.failed) = Some(Instant::now());
     }
 
     /// A node has refused an attempt, as it stores only. It may have started again with other roles since: it stays the last
@@ -78,36 +143,90 @@ impl Nodes {
     }
 
     fn is_avoided(&self, at: usize, now: Instant) -> bool {
-        let failed = *self.nodes[at].failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = *lock(&self.nodes[at].failed);
         failed.is_some_and(|failed| now.saturating_duration_since(failed) < self.avoided)
     }
 
-    /// All nodes, in the order in which they are tried, be it for an attempt or for anything else.
-    fn order(&self, writes: bool) -> Vec<usize> {
+    /// All nodes, in the order in which they are tried, be it for an attempt or for anything else; one of them may be better than
+    /// the others.
+    fn order(&self, writes: bool, better: Option<usize>) -> Vec<usize> {
         let (now, count) = (Instant::now(), self.nodes.len());
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut order: Vec<usize> = (0..count).map(|after| turn.wrapping_add(after) % count).collect();
         let stores_only = |at: usize| writes && self.nodes[at].stores_only.load(Ordering::Relaxed);
-        order.sort_by_key(|at| (stores_only(*at), self.is_avoided(*at, now)));
+        order.sort_by_key(|at| (stores_only(*at), self.is_avoided(*at, now), better != Some(*at)));
         order
     }
 
     /// Connects to the first node that accepts.
     pub(crate) async fn connect(&self) -> Result<Connection, Error> {
-        self.connect_in(self.order(false)).await
+        self.connect_in(self.order(false, None)).await
+    }
+
+    /// Connects to the leader of a shuffle, if it is known and accepts; else to another node, which asks it.
+    pub(crate) async fn connect_for(&self, shuffle: ShuffleId) -> Result<Connection, Error> {
+        let leader = lock(&self.leaders).iter().find(|(known, _)| *known == shuffle).map(|(_, at)| *at);
+        self.connect_in(self.order(false, leader)).await
     }
 
     /// Connects for an attempt: nodes that only store come last.
     pub(crate) async fn connect_to_write(&self) -> Result<Connection, Error> {
-        self.connect_in(self.order(true)).await
+        self.connect_in(self.order(true, None)).await
+    }
+
+    /// A number of a shuffle that the node would lead. None: it has named none that was not used.
+    pub(crate) fn number_led_by(&self, at: usize) -> Option<ShuffleId> {
+        let number = lock(&self.nodes[at % self.nodes.len()].numbers).pop()?;
+        let mut leaders = lock(&self.leaders);
+        if leaders.len() >= LEADERS_KEPT {
+            leaders.pop_front();
+        }
+        leaders.push_back((number, at));
+        Some(number)
+    }
+
+    /// A node has named numbers of shuffles that it would lead. One that another node leads meanwhile costs no more than any other.
+    pub(crate) fn led_by(&self, at: usize, numbers: Vec<ShuffleId>) {
+        let mut known = lock(&self.nodes[at % self.nodes.len()].numbers);
+        let room = NUMBERS_KEPT.saturating_sub(known.len());
+        known.extend(numbers.into_iter().take(room));
+    }
+
+    /// All that was called for on a connection was answered: it is kept for the next call.
+    pub(crate) fn give_back(self: &Arc<Self>, connection: Connection) {
+        let at = connection.at % self.nodes.len();
+        let mut idle = lock(&self.nodes[at].idle);
+        if idle.connections.len() >= self.most_idle {
+            return;
+        }
+        idle.connections.push((Instant::now(), connection));
+        if !std::mem::replace(&mut idle.is_watched, true) {
+            tokio::spawn(close_idle(Arc::downgrade(self), at, self.idle));
+        }
+    }
+
+    /// A connection to the node that is there already. Those that have ended meanwhile are let go.
+    fn take_idle(&self, at: usize) -> Option<Connection> {
+        let mut idle = lock(&self.nodes[at].idle);
+        while let Some((since, mut connection)) = idle.connections.pop() {
+            if since.elapsed() < self.idle && connection.answers.is_quiet() {
+                return Some(connection);
+            }
+        }
+        None
     }
 
     async fn connect_in(&self, order: Vec<usize>) -> Result<Connection, Error> {
         let mut tried = Vec::new();
         for at in order {
+            if let Some(connection) = self.take_idle(at) {
+                return Ok(connection);
+            }
             let address = &self.nodes[at].address;
             match ClientConnection::open(address, self.timing).await {
-                Ok(ClientConnection { calls, answers, .. }) => return Ok(Connection { at, calls, answers }),
+                Ok(ClientConnection { calls, answers, .. }) => {
+                    return Ok(Connection { at, calls, answers, last_call: 0 });
+                }
                 Err(why) => {
                     self.failed(at);
                     tried.push(format!("{address}: {why}"));
@@ -121,6 +240,20 @@ impl Nodes {
     pub(crate) fn lost(&self, at: usize, why: Closed) -> Error {
         self.failed(at);
         Error::Lost { node: self.address(at), why }
+    }
+}
+
+/// Closes connections to a node that wait for too long, until none waits.
+async fn close_idle(nodes: Weak<Nodes>, at: usize, after: Duration) {
+    loop {
+        sleep(after).await;
+        let Some(nodes) = nodes.upgrade() else { return };
+        let mut idle = lock(&nodes.nodes[at].idle);
+        idle.connections.retain(|(since, _)| since.elapsed() < after);
+        if idle.connections.is_empty() {
+            idle.is_watched = false;
+            return;
+        }
     }
 }
 
@@ -147,21 +280,39 @@ mod tests {
     async fn nodes_are_asked_in_turn_and_those_that_have_failed_last() {
         let address = |port: u16| Address::Tcp(format!("127.0.0.1:{port}"));
         let nodes = Nodes::new((1..=3).map(address).collect(), &Settings::default()).unwrap();
-        let firsts: Vec<usize> = (0..3).map(|_| nodes.order(false)[0]).collect();
+        let firsts: Vec<usize> = (0..3).map(|_| nodes.order(false, None)[0]).collect();
         assert!((0..3).all(|at| firsts.contains(&at)), "{firsts:?}");
         nodes.failed(1);
         for _ in 0..6 {
-            let order = nodes.order(false);
+            let order = nodes.order(false, None);
             assert_eq!((order.len(), order[2]), (3, 1), "{order:?}");
         }
         nodes.stores_only(2);
         for _ in 0..6 {
-            assert_eq!(nodes.order(true), [0, 1, 2], "one that has failed may have come back");
-            assert_eq!(nodes.order(false)[2], 1, "it answers all else");
+            assert_eq!(nodes.order(true, None), [0, 1, 2], "one that has failed may have come back");
+            assert_eq!(nodes.order(false, None)[2], 1, "it answers all else");
+            assert_eq!(nodes.order(false, Some(2))[0], 2);
+            assert_eq!(nodes.order(false, Some(1))[2], 1, "the leader has failed");
         }
         assert!(!nodes.all_store_only());
         [0, 1].into_iter().for_each(|at| nodes.stores_only(at));
         assert!(nodes.all_store_only());
         assert!(matches!(Nodes::new(Vec::new(), &Settings::default()), Err(Error::NoAddress)));
+    }
+
+    #[test]
+    fn a_number_that_a_node_has_named_is_used_once_and_no_more_are_kept_than_may_be() {
+        let address = |port: u16| Address::Tcp(format!("127.0.0.1:{port}"));
+        let nodes = Nodes::new((1..=2).map(address).collect(), &Settings::default()).unwrap();
+        assert_eq!(nodes.number_led_by(0), None);
+        nodes.led_by(0, (1..=1_000).map(ShuffleId).collect());
+        let used: std::collections::BTreeSet<_> = std::iter::from_fn(|| nodes.number_led_by(0)).collect();
+        assert_eq!((used.len(), nodes.number_led_by(1)), (NUMBERS_KEPT, None));
+        assert!(lock(&nodes.leaders).iter().all(|(_, at)| *at == 0));
+        for round in 0..20 {
+            nodes.led_by(1, (0..64).map(|number| ShuffleId(2_000 + 64 * round + number)).collect());
+            while nodes.number_led_by(1).is_some() {}
+        }
+        assert_eq!(lock(&nodes.leaders).len(), LEADERS_KEPT);
     }
 }

@@ -14,12 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The number of the call that reads.
-const READ: u64 = 1;
-
-/// The number of the calls that say that the client is still there.
-const KEEP_ALIVE: u64 = 2;
-
 /// A client that reads for long says so often that it is there: well below the time after which a node lets a silent one go, and
 /// below the shortest time after which a shuffle expires, 10 s.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(3);
@@ -28,6 +22,8 @@ const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 struct Stream {
     connection: Connection,
+    /// The number of the call that reads.
+    call: u64,
     /// Records that were given out before.
     skipped: u64,
     said: Instant,
@@ -105,12 +101,13 @@ impl Reading {
     /// Asks a node for all of it.
     async fn begin(&self) -> Result<Stream, Error> {
         let mut connection = self.nodes.connect().await?;
-        let call = Call { number: READ, shuffle: self.shuffle, what: self.request.clone() };
+        let number = connection.next_call();
+        let call = Call { number, shuffle: self.shuffle, what: self.request.clone() };
         if let Err(why) = connection.calls.send(&call).await {
             let why = last_words(&mut connection.answers, why).await;
             return Err(self.nodes.lost(connection.at, why));
         }
-        Ok(Stream { connection, skipped: 0, said: Instant::now() })
+        Ok(Stream { connection, call: number, skipped: 0, said: Instant::now() })
     }
 
     /// The next piece of a stream. A stream that fails, or is not waited for, is dropped.
@@ -123,7 +120,7 @@ impl Reading {
             self.say_alive(&mut stream).await?;
             let at = stream.connection.at;
             let call = stream.connection.answers.next().await.map_err(|why| self.nodes.lost(at, why))?;
-            if call.number != READ {
+            if call.number != stream.call {
                 continue;
             }
             match call.what {
@@ -140,8 +137,12 @@ impl Reading {
                     self.stream = Some(stream);
                     return Ok(Some(new));
                 }
-                Answer::ReadEnd(records, bytes) => return self.end(at, records, bytes).map(|()| None),
+                Answer::ReadEnd(records, bytes) => {
+                    self.nodes.give_back(stream.connection);
+                    return self.end(at, records, bytes).map(|()| None);
+                }
                 Answer::Refused(refusal) => {
+                    self.nodes.give_back(stream.connection);
                     return Err(Error::Refused { node: self.nodes.address(at), refusal });
                 }
                 _ => return Err(Error::Unexpected { node: self.nodes.address(at), asked: "a read" }),
@@ -155,7 +156,8 @@ impl Reading {
             return Ok(());
         }
         stream.said = now;
-        let call = Call { number: KEEP_ALIVE, shuffle: self.shuffle, what: Request::KeepAlive };
+        let number = stream.connection.next_call();
+        let call = Call { number, shuffle: self.shuffle, what: Request::KeepAlive };
         let at = stream.connection.at;
         stream.connection.calls.send(&call).await.map_err(|why| self.nodes.lost(at, why))
     }

@@ -20,6 +20,10 @@ pub struct Settings {
     pub retry_budget: u32,
     /// A node that has failed is asked last for so long.
     pub avoided: Duration,
+    /// Connections to each node that are kept for the next calls, when those on them have been answered. More of them are closed.
+    pub idle_connections: usize,
+    /// One that was not used for so long is closed: soon, as a node has room for so many connections of all its clients.
+    pub idle: Duration,
     /// How long connections wait for what.
     pub timing: Timing,
 }
@@ -34,6 +38,8 @@ impl Default for Settings {
             longest_rest: Duration::from_secs(5),
             retry_budget: 16,
             avoided: Duration::from_secs(2),
+            idle_connections: 64,
+            idle: Duration::from_secs(5),
             timing: Timing::default(),
         }
     }

@@ -383,7 +383,7 @@ pub fn answers() -> impl Strategy<Value = Call<Answer>> {
         (bytes(), any::<(u64, u64)>()).prop_map(|(key, (first, records))| HeavyKey { key, first, records });
     let heavy = (any::<u64>(), vec(heavy, FEW)).prop_map(|(total, keys)| Answer::HeavyKeys(total, keys));
     let what = prop_oneof![
-        terms().prop_map(Answer::Started),
+        (terms(), vec(shuffles(), FEW)).prop_map(|(terms, numbers)| Answer::Started(terms, numbers)),
         Just(Answer::Opened),
         any::<u64>().prop_map(Answer::Taken),
         any::<(u64, u64)>().prop_map(|(records, bytes)| Answer::Sealed(records, bytes)),

@@ -138,6 +138,10 @@ pub(crate) const READ_BYTES: usize = 1 << 20;
 /// Numbers that a start draws at most, while leaders say that the owner has as much as it may have: each has a share of the
 /// quota.
 pub(crate) const START_DRAWS: u32 = 16;
+/// Numbers of shuffles that a node would lead, which it names with the answer to a start: for the next starts of the same client.
+pub(crate) const NUMBERS_TOLD: usize = 4;
+/// Numbers that it draws for that: of three nodes each leads one in three, and to draw one takes less than a microsecond.
+pub(crate) const NUMBER_DRAWS: usize = 32;
 /// Answers that wait for a task of this process that reads: each has about [`READ_BYTES`].
 pub(crate) const LOCAL_ANSWERS: usize = 2;
 /// Partitions of which a client may ask the bounds, or the heavier keys, at once: a question to a holder has room for so many

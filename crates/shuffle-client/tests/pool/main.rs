@@ -184,6 +184,57 @@ async fn a_start_that_one_leader_has_no_room_for_is_tried_under_another_number()
 }
 
 #[tokio::test]
+async fn one_call_after_the_other_takes_one_connection_and_numbers_that_the_node_has_named() {
+    let node = Node::start(&Arc::default()).await;
+    let client = client(&[&node]).await;
+    let mut named = 0;
+    for _ in 0..10 {
+        let shuffle = client.start(&StartOptions::default()).await.unwrap();
+        named += u32::from(node.has_named(shuffle.id));
+        write(&client, &shuffle, 0, 100).await.unwrap();
+        client.seal(shuffle.id, 0..1).await.unwrap();
+        assert_eq!(all_of(client.read(shuffle.id, 0, 1, CutBy::Records)).await.unwrap().len(), 100);
+        client.delete(shuffle.id).await.unwrap();
+        // A refusal is an answer, too.
+        client.seal(shuffle.id, 0..1).await.unwrap_err();
+    }
+    assert_eq!(node.connections(), (1, 1));
+    assert_eq!(named, 9, "all but the first one");
+}
+
+#[tokio::test]
+async fn a_connection_that_is_not_used_is_closed_and_one_that_has_ended_is_not_used() {
+    let faults = Arc::new(Faults::default());
+    let first = Node::start(&faults).await;
+    let second = first.another(&faults).await;
+    let addresses = [first.at.clone(), second.at.clone()];
+    let brief = Settings { idle: Duration::from_millis(100), ..settings() };
+    let client = Client::connect(addresses.clone(), brief).await.unwrap();
+    client.start(&StartOptions::default()).await.unwrap();
+    let closed = async {
+        while (first.connections().1, second.connections().1) != (0, 0) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, closed).await.unwrap();
+
+    let client = Client::connect(addresses, Settings { idle: PATIENCE, ..settings() }).await.unwrap();
+    let shuffle = client.start(&StartOptions::default()).await.unwrap();
+    for partition in 0..2 {
+        write(&client, &shuffle, partition, 10).await.unwrap();
+    }
+    drop(first);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // None of these is run again.
+    for _ in 0..4 {
+        let mut attempt = client.open(&shuffle, 2).await.unwrap();
+        attempt.write(b"key", b"value").await.unwrap();
+        attempt.taken().await.unwrap();
+        attempt.end().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn nodes_that_are_away_are_passed_over_and_none_at_all_is_said() {
     let node = Node::start(&Arc::default()).await;
     let client = Client::connect([away().await, node.at.clone(), away().await], settings()).await.unwrap();

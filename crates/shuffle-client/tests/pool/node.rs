@@ -76,6 +76,8 @@ type Pool = Arc<Mutex<BTreeMap<ShuffleId, OneShuffle>>>;
 pub struct Node {
     pub at: Address,
     pool: Pool,
+    named: Arc<Mutex<BTreeSet<ShuffleId>>>,
+    server: Arc<Server<InMemory>>,
     ending: CancellationToken,
 }
 
@@ -105,15 +107,30 @@ impl Node {
         let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).await.unwrap();
         let at = listener.address().unwrap();
         let own = Peer { node: NodeId::new("n1").unwrap(), incarnation: Incarnation(1) };
-        let service = InMemory { pool: Arc::clone(&pool), faults: Arc::clone(faults) };
+        let named = Arc::<Mutex<BTreeSet<ShuffleId>>>::default();
+        let service =
+            InMemory { pool: Arc::clone(&pool), named: Arc::clone(&named), faults: Arc::clone(faults) };
         let ending = CancellationToken::new();
-        tokio::spawn(Server::new(own, Timing::default(), service).serve(listener, ending.clone()));
-        Node { at, pool, ending }
+        let server = Server::new(own, Timing::default(), service);
+        tokio::spawn(Arc::clone(&server).serve(listener, ending.clone()));
+        Node { at, pool, named, server, ending }
+    }
+
+    /// Whether it has named the number for a shuffle.
+    pub fn has_named(&self, shuffle: ShuffleId) -> bool {
+        self.named.lock().unwrap().contains(&shuffle)
+    }
+
+    /// Connections that it has accepted, and those that are open.
+    pub fn connections(&self) -> (u64, usize) {
+        (self.server.counts().clients, self.server.open())
     }
 }
 
 struct InMemory {
     pool: Pool,
+    /// The numbers that were named for next shuffles.
+    named: Arc<Mutex<BTreeSet<ShuffleId>>>,
     faults: Arc<Faults>,
 }
 
@@ -158,6 +175,12 @@ fn refused(word: RefusalWord, again: Again) -> Answer {
 }
 
 impl InMemory {
+    fn numbers(&self) -> Vec<ShuffleId> {
+        let numbers = [(); 2].map(|()| ShuffleId(u128::from_be_bytes(partage_random::bytes())));
+        self.named.lock().unwrap().extend(numbers);
+        numbers.into()
+    }
+
     fn answer(
         &self,
         number: u64,
@@ -171,7 +194,7 @@ impl InMemory {
                 return refused(RefusalWord::QuotaUsedUp, Again::Request);
             }
             pool.entry(shuffle).or_default();
-            return Answer::Started(terms);
+            return Answer::Started(terms, self.numbers());
         }
         let one = match pool.get_mut(&shuffle) {
             None => return refused(RefusalWord::ShuffleUnknown, Again::No),

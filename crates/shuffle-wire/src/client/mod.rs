@@ -2,7 +2,7 @@
 //!
 //! | request | answer | what follows |
 //! |---|---|---|
-//! | start | started | |
+//! | start | started, with numbers for the next ones | |
 //! | open an attempt | opened | records, in frames numbered from 1, under the number of that call; each is taken, or the attempt is refused |
 //! | end it, with what was counted | whole | nothing: the attempt is stored |
 //! | abort it | | nothing: it never was |
@@ -101,8 +101,9 @@ pub struct Status {
 /// What a node answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The shuffle has begun, with these terms.
-    Started(Terms),
+    /// The shuffle has begun, with these terms. And some numbers that were never used, of which the node that answers would lead the
+    /// shuffles: a start under one of them, at this node, waits for no other leader.
+    Started(Terms, Vec<ShuffleId>),
     /// The attempt is open: its records may come.
     Opened,
     /// The frame of that number was taken: it need not be sent again on this connection.
@@ -249,7 +250,7 @@ calls! {
 
 calls! {
     Answer, {
-        Started => Started(terms),
+        Started => Started(terms, numbers),
         Opened => Opened,
         Taken => Taken(number),
         Whole => Whole,

@@ -350,7 +350,7 @@ fn of_servers() -> Vec<(&'static str, Said)> {
         waits_for: "marks".to_owned(),
     };
     vec![
-        ("started", answer(Answer::Started(terms()))),
+        ("started", answer(Answer::Started(terms(), vec![SHUFFLE]))),
         ("opened", answer(Answer::Opened)),
         ("taken", answer(Answer::Taken(1))),
         ("sealed", answer(Answer::Sealed(2, 6))),

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 /// A connection of a client to a node.
 #[derive(Debug)]
@@ -86,6 +86,12 @@ impl fmt::Debug for ClientAnswers {
 }
 
 impl ClientAnswers {
+    /// Whether the connection is there, as far as is known now, and nothing has come that was not asked for. One that was not in
+    /// use for a while is looked at so before it is used again: its node may have ended meanwhile.
+    pub fn is_quiet(&mut self) -> bool {
+        self.reader.is_quiet()
+    }
+
     /// The next answer, to whichever call. While it waits, pings go out beside it, so that the node keeps a client that waits. If
     /// it is dropped before it is done, there is no next one.
     ///
@@ -135,7 +141,8 @@ impl Drop for ClientAnswers {
 /// node may take no ping before the client has read an answer.
 async fn ping(writer: Arc<Mutex<FrameWriter>>, is_waiting: Arc<AtomicBool>, every: Duration) {
     let Ok(frame) = Control::Ping.frame() else { return };
-    let mut pings = interval(every);
+    // Most answers come sooner.
+    let mut pings = interval_at(Instant::now() + every, every);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         pings.tick().await;

@@ -13,11 +13,12 @@ use partage_service::shuffle::ShuffleId;
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io::{Error, ErrorKind, IoSlice};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -223,6 +224,12 @@ impl FrameReader {
     /// From now on a long frame is read when there is room for it, which it has until the next frame is asked for.
     pub(super) fn waits_for(&mut self, room: &Room) {
         self.room = Some(room.clone());
+    }
+
+    /// Whether the connection stands between two frames, and nothing has come on it, not even its end, as far as is known now.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        !self.is_inside && Pin::new(&mut self.half).poll_fill_buf(&mut context).is_pending()
     }
 
     /// The next frame; none: the other end has closed the connection behind the last one. If it is dropped before it is done, the

@@ -551,6 +551,23 @@ async fn a_client_that_waits_is_kept_by_its_pings_and_a_silent_one_is_let_go() {
 }
 
 #[tokio::test]
+async fn a_connection_is_quiet_until_something_comes_or_it_ends() {
+    let running = Running::start("b", &tcp()).await;
+    let mut client = ClientConnection::open(&running.at, timing()).await.unwrap();
+    assert!(client.answers.is_quiet(), "it was welcomed");
+    client.calls.send(&call(1, Request::Delete)).await.unwrap();
+    let end = async {
+        while client.answers.is_quiet() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    soon("the end", end).await;
+    assert!(!client.answers.is_quiet(), "it is seen each time");
+    assert_eq!(soon("the end", client.answers.next()).await, Err(Closed::Ended), "nothing was lost");
+    running.end().await;
+}
+
+#[tokio::test]
 async fn a_client_that_the_service_lets_go_hears_the_end() {
     let running = Running::start("b", &tcp()).await;
     let mut client = ClientConnection::open(&running.at, timing()).await.unwrap();

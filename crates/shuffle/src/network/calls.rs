@@ -1,7 +1,7 @@
 //! What is asked of leaders and holders for a client on the network, and what the client is answered.
 
 use super::attempt::refusal;
-use crate::limits::{ANSWERS, READ_BYTES, REQUEST_REST_MS};
+use crate::limits::{ANSWERS, NUMBER_DRAWS, NUMBERS_TOLD, READ_BYTES, REQUEST_REST_MS};
 use crate::node::client::{ClientError, PutError, ReadError, Step, Steps, Wanted};
 use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
@@ -145,7 +145,7 @@ impl Asks {
                 options.check().map_err(Refusal::from)?;
                 options.check_combine(terms.combine).map_err(Refusal::from)?;
                 match self.request(shuffle, &leader::Request::Start(terms, options)).await? {
-                    leader::Answer::Started(terms) => Answer::Started(terms),
+                    leader::Answer::Started(terms) => Answer::Started(terms, self.numbers(NUMBERS_TOLD)),
                     _ => return Err(unexpected().into()),
                 }
             }
@@ -184,6 +184,15 @@ impl Asks {
             Request::Open(..) | Request::Records(..) | Request::End(..) | Request::Abort => return Ok(()),
         };
         Ok(replies.send(answer).await?)
+    }
+
+    /// So many numbers of which this node would lead the shuffles, by its map: a start under one of them waits for no other leader.
+    /// Fewer in a pool of many nodes, where most numbers that are drawn belong to others.
+    pub(super) fn numbers(&self, most: usize) -> Vec<ShuffleId> {
+        let map = self.shared.map();
+        let drawn = (0..NUMBER_DRAWS).map(|_| ShuffleId(u128::from_be_bytes(partage_random::bytes())));
+        let led = drawn.filter(|number| map.live(map.home(*number)).first() == Some(&self.own));
+        led.take(most).collect()
     }
 
     /// Reads, and tells the leader meanwhile that the shuffle is in use: it would not hear of what holders are asked.

@@ -76,11 +76,12 @@ impl LocalNode {
     /// # Errors
     /// Terms or options cannot be, the owner has as much as it may have, or no leader answers.
     pub async fn start(&self, terms: Terms, options: ShuffleOptions) -> Result<(ShuffleId, Terms), Refusal> {
-        let mut draws = 1;
+        let (mut draws, mut led) = (1, self.asks.numbers(1).pop());
         loop {
-            let id = ShuffleId(u128::from_be_bytes(partage_random::bytes()));
+            let draw = || ShuffleId(u128::from_be_bytes(partage_random::bytes()));
+            let id = led.take().unwrap_or_else(draw);
             match self.call(id, Request::Start(terms, options.clone())).await {
-                Ok(Answer::Started(terms)) => return Ok((id, terms)),
+                Ok(Answer::Started(terms, _)) => return Ok((id, terms)),
                 Ok(_) => return Err(unexpected()),
                 Err(refusal) if refusal.word == RefusalWord::QuotaUsedUp && draws < START_DRAWS => draws += 1,
                 Err(refusal) => return Err(refusal),

@@ -135,6 +135,17 @@ impl Caller {
         self.next(self.number).await
     }
 
+    /// Starts the shuffle. The node names other numbers for the next ones.
+    async fn start(&mut self, terms: Terms, options: ShuffleOptions) {
+        match self.call(Request::Start(terms, options)).await {
+            Answer::Started(found, numbers) => {
+                assert_eq!(found, terms);
+                assert!(!numbers.is_empty() && !numbers.contains(&self.shuffle), "{numbers:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     async fn refused(&mut self, what: Request) -> Refusal {
         match self.call(what).await {
             Answer::Refused(refusal) => refusal,
@@ -214,10 +225,7 @@ fn call_one_node_after_the_other(cluster: &Cluster) {
         for node in 0..NODES {
             callers.push(Caller::connect(&cluster.address(node), ShuffleId(77)).await);
         }
-        assert_eq!(
-            callers[0].call(Request::Start(terms, ShuffleOptions::default())).await,
-            Answer::Started(terms)
-        );
+        callers[0].start(terms, ShuffleOptions::default()).await;
         for partition in 0..2 {
             // The other half of each key's records lies in the other partition.
             let pieces = [piece(partition, 0..2_000), piece(partition, 2_000..5_000)];
@@ -273,7 +281,7 @@ fn d7_a_sealed_shuffle_lives_as_long_as_it_is_read() {
     let options = ShuffleOptions { sealed_ttl_ms: Some(SHUFFLE_TTL_LEAST_MS), ..ShuffleOptions::default() };
     runtime.block_on(async {
         let mut caller = Caller::connect(&cluster.address(0), ShuffleId(78)).await;
-        assert_eq!(caller.call(Request::Start(terms, options)).await, Answer::Started(terms));
+        caller.start(terms, options).await;
         assert_eq!(caller.write(0, terms, &[piece(0, 0..100)]).await, Answer::Whole);
         assert_eq!(caller.call(Request::Seal(BTreeSet::from([0]))).await, Answer::Sealed(100, 800));
         for _ in 0..(SHUFFLE_TTL_LEAST_MS + 2_000) / 500 {
@@ -302,10 +310,7 @@ fn r1_terms_that_no_node_has_memory_for_are_refused_and_cost_nothing() {
             let refused = caller.refused(Request::Open(0, AttemptId(1), large)).await;
             assert_eq!((refused.word, refused.again), (RefusalWord::BadFrame, Again::No), "{refused}");
         }
-        assert_eq!(
-            caller.call(Request::Start(terms, ShuffleOptions::default())).await,
-            Answer::Started(terms)
-        );
+        caller.start(terms, ShuffleOptions::default()).await;
         assert_eq!(caller.call(Request::Delete).await, Answer::Deleted);
     });
     cluster.has_nothing();
@@ -318,10 +323,7 @@ fn an_attempt_of_a_client_that_goes_away_is_given_up() {
     let terms = Terms::new(30, 48);
     runtime.block_on(async {
         let mut caller = Caller::connect(&cluster.address(0), ShuffleId(78)).await;
-        assert_eq!(
-            caller.call(Request::Start(terms, ShuffleOptions::default())).await,
-            Answer::Started(terms)
-        );
+        caller.start(terms, ShuffleOptions::default()).await;
         assert_eq!(caller.call(Request::Open(0, AttemptId(1), terms)).await, Answer::Opened);
         let number = caller.number;
         caller.send(number, Request::Records(1, piece(0, 0..1_000))).await;
