@@ -34,8 +34,8 @@ mod tests {
         let (mut waited, mut asked) = (Duration::ZERO, 0);
         while waited < Duration::from_secs(1) {
             let delay = delay_after(waited);
-            assert!(rest <= (waited / 4).max(FIRST_RETRY), "{waited:?}");
-            (waited, asked) = (waited + rest, asked + 1);
+            assert!(delay <= (waited / 4).max(FIRST_RETRY), "{waited:?}");
+            (waited, asked) = (waited + delay, asked + 1);
         }
         assert!((20..50).contains(&asked), "{asked}");
     }

@@ -164,7 +164,8 @@ mod tests {
     use tokio::task::yield_now;
 
     fn pushed(inbox: &Inbox) -> usize {
-        inbox.take(Duration::ZERO).unwrap().events.len()
+        let waiting = inbox.take(Duration::ZERO).unwrap();
+        waiting.short.len() + waiting.bulk.len()
     }
 
     #[test]

@@ -2,16 +2,17 @@
 //!
 //! | lane | who adds | its bound |
 //! |---|---|---|
-//! | events | other nodes, clients, the coordinator | a number and bytes: a packet that does not fit is dropped, a client waits |
-//! | bulk: frames of clients, and batches | clients, other nodes | the same, together with the events; the last eighth is for shuffles of which little waits |
+//! | bulk: frames of clients, batches, and what is not to overtake them | clients, other nodes | a number, and bytes with those of the next lane; the last eighth is for shuffles of which little waits. A packet that does not fit is dropped, a client waits |
+//! | short: all other events | other nodes, clients, the coordinator | the same number again |
 //! | done | the threads that write and read, and the log | one answer for each order that the node has given, and those are bounded |
 //!
-//! The thread takes all that is done and all events at once. Of bulk it takes little at a time, and shuffles take turns. So a
-//! frame or a batch may come after an event that was added later. That changes nothing: a client ends an attempt when it knows
-//! that its frames are taken, and messages between nodes overtake each other anyway. A question whether a batch is stored waits
-//! behind the batches of its shuffle, as its answer says whether they were lost.
-//!
 //! So no thread of the node waits for another one in a circle: who adds to `done` never waits.
+//!
+//! What is done and what is short goes before each piece of bulk. Most of it is one of several steps of what somebody waits for,
+//! as the start of a shuffle is decided by three nodes in turn, and to divide one frame takes as long as many of them. Of bulk the
+//! thread takes little at a time, and shuffles take turns. So a frame or a batch may come after an event that was added later. That
+//! changes nothing: the end of an attempt stays behind its frames, messages between nodes overtake each other anyway, and a
+//! question whether a batch is stored waits behind the batches of its shuffle, as its answer says whether they were lost.
 
 use super::hears::Hears;
 use super::reading::TakenMemory;
@@ -83,23 +84,23 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    fn bytes(&self) -> u64 {
-        match self {
-            Event::Packet(_, packet) => packet.bytes(),
-            Event::Input(_, Input::Frame(_, records), _) => records.memory(),
-            _ => 0,
-        }
-    }
-
-    /// The shuffle of a frame or a batch, which wait for their turn.
+    /// The shuffle of what takes long, or is behind what does.
     fn bulk_of(&self) -> Option<ShuffleId> {
         match self {
-            Event::Input(attempt, Input::Frame(..), _) => Some(attempt.shuffle),
+            Event::Input(attempt, input, _) if !matches!(input, Input::Open(_)) => Some(attempt.shuffle),
             Event::Packet(_, Packet::Message(Message::Batch(batch))) => Some(batch.key.stream.shuffle),
             Event::Packet(_, Packet::Message(Message::AskStored(key, AskOrder::Behind))) => {
                 Some(key.stream.shuffle)
             }
             _ => None,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Event::Packet(_, packet) => packet.bytes(),
+            Event::Input(_, Input::Frame(_, records), _) => records.memory(),
+            _ => 0,
         }
     }
 }
@@ -128,31 +129,48 @@ pub(crate) enum Done {
     Ended(String),
 }
 
-/// What the thread takes at once.
+/// What the thread takes at once: some of what is bulk, and all else.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) short: VecDeque<Event>,
+    pub(crate) bulk: VecDeque<Event>,
     pub(crate) done: VecDeque<Done>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: Waiting,
+    short: VecDeque<Event>,
     bulk: Turns<ShuffleId, Event>,
+    done: VecDeque<Done>,
     /// What bulk takes in memory, of each shuffle of which some waits.
-    of: BTreeMap<ShuffleId, u64>,
-    /// The same of all events.
+    bulk_bytes: BTreeMap<ShuffleId, u64>,
+    short_bytes: u64,
+    /// Of both.
     bytes: u64,
+    /// The thread of the node waits, and nobody has woken it yet. To wake one that does not wait is a call of the system all the
+    /// same.
+    is_waiting: bool,
+    /// Threads that wait for room.
+    waiting_for_room: usize,
     is_closed: bool,
 }
 
 impl State {
-    fn has_room(&self, event: &Event, most_bytes: u64) -> bool {
+    fn is_idle(&self) -> bool {
+        self.short.is_empty() && self.bulk.is_empty() && self.done.is_empty()
+    }
+
+    /// Whether an event has no room. The first one of a lane always has.
+    fn is_full(&self, event: &Event, (most_events, most_bytes): (usize, u64)) -> bool {
         let bytes = event.bytes();
-        let Some(shuffle) = event.bulk_of() else { return self.bytes + bytes <= most_bytes };
-        let own = self.of.get(&shuffle).copied();
-        let shuffles = self.of.len() as u64 + u64::from(own.is_none());
-        may_wait((self.bytes, most_bytes), (own.unwrap_or(0), shuffles), bytes)
+        let Some(shuffle) = event.bulk_of() else {
+            let is_beyond = bytes > 0 && self.bytes + bytes > most_bytes;
+            return !self.short.is_empty() && (self.short.len() >= most_events || is_beyond);
+        };
+        let own = self.bulk_bytes.get(&shuffle).copied();
+        let shuffles = self.bulk_bytes.len() as u64 + u64::from(own.is_none());
+        let has_room = may_wait((self.bytes, most_bytes), (own.unwrap_or(0), shuffles), bytes);
+        !self.bulk.is_empty() && (self.bulk.len() >= most_events || !has_room)
     }
 
     fn add(&mut self, event: Event) {
@@ -160,37 +178,43 @@ impl State {
         self.bytes += bytes;
         match event.bulk_of() {
             Some(shuffle) => {
-                *self.of.entry(shuffle).or_default() += bytes;
+                *self.bulk_bytes.entry(shuffle).or_default() += bytes;
                 self.bulk.push(shuffle, event, bytes);
             }
-            None => self.waiting.events.push_back(event),
+            None => {
+                self.short_bytes += bytes;
+                self.short.push_back(event);
+            }
         }
     }
 
-    /// All events, and some bulk behind them.
-    fn take(&mut self) -> Waiting {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        self.bytes = self.of.values().sum();
-        let mut taken = 0;
-        while taken < BULK_AT_ONCE
+    fn take_short(&mut self) -> (VecDeque<Done>, VecDeque<Event>) {
+        self.bytes -= std::mem::take(&mut self.short_bytes);
+        (std::mem::take(&mut self.done), std::mem::take(&mut self.short))
+    }
+
+    fn take_bulk(&mut self) -> VecDeque<Event> {
+        let (mut taken, mut taken_bytes) = (VecDeque::new(), 0);
+        while taken_bytes < BULK_AT_ONCE
             && let Some(event) = self.bulk.pop()
         {
             let bytes = event.bytes();
-            taken += bytes;
+            taken_bytes += bytes;
             self.bytes -= bytes;
-            self.take_from(event.bulk_of(), bytes);
-            waiting.events.push_back(event);
+            if let Some(shuffle) = event.bulk_of() {
+                self.let_go(shuffle, bytes);
+            }
+            taken.push_back(event);
         }
-        waiting
+        taken
     }
 
-    fn take_from(&mut self, of: Option<ShuffleId>, bytes: u64) {
-        let Some(shuffle) = of else { return };
-        if let Some(waits) = self.of.get_mut(&shuffle) {
+    fn let_go(&mut self, shuffle: ShuffleId, bytes: u64) {
+        if let Some(waits) = self.bulk_bytes.get_mut(&shuffle) {
             *waits -= bytes;
         }
         if self.bulk.len_of(&shuffle) == 0 {
-            self.of.remove(&shuffle);
+            self.bulk_bytes.remove(&shuffle);
         }
     }
 }
@@ -222,14 +246,20 @@ impl Inbox {
     }
 
     fn is_full(&self, state: &State, event: &Event) -> bool {
-        let events = state.waiting.events.len() + state.bulk.len();
-        events > 0 && (events >= self.most_events || !state.has_room(event, self.most_bytes))
+        state.is_full(event, (self.most_events, self.most_bytes))
     }
 
     fn add(&self, mut state: MutexGuard<'_, State>, event: Event) {
         state.add(event);
+        self.wake(state);
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        let wakes = std::mem::take(&mut state.is_waiting);
         drop(state);
-        self.filled.notify_one();
+        if wakes {
+            self.filled.notify_one();
+        }
     }
 
     /// Adds an event if there is room. False: it is dropped.
@@ -244,8 +274,12 @@ impl Inbox {
 
     /// Adds an event, and waits for room.
     pub(crate) fn push(&self, event: Event) -> Result<(), Closed> {
-        let waits = |state: &mut State| !state.is_closed && self.is_full(state, &event);
-        let state = self.emptied.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        while !state.is_closed && self.is_full(&state, &event) {
+            state.waiting_for_room += 1;
+            state = self.emptied.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting_for_room -= 1;
+        }
         if state.is_closed {
             return Err(Closed);
         }
@@ -276,28 +310,46 @@ impl Inbox {
     pub(crate) fn done(&self, done: Done) {
         let mut state = self.lock();
         if !state.is_closed {
-            state.waiting.done.push_back(done);
-            drop(state);
-            self.filled.notify_one();
+            state.done.push_back(done);
+            self.wake(state);
         }
     }
 
     /// Takes what waits, some of what is bulk; waits so long for something. None: the node is to end.
     pub(crate) fn take(&self, wait: Duration) -> Option<Waiting> {
-        let is_idle = |state: &mut State| {
-            let Waiting { events, done } = &state.waiting;
-            !state.is_closed && events.is_empty() && done.is_empty() && state.bulk.is_empty()
+        let waits = |state: &mut State| {
+            state.is_waiting = !state.is_closed && state.is_idle();
+            state.is_waiting
         };
-        let waited = self.filled.wait_timeout_while(self.lock(), wait, is_idle);
+        let waited = self.filled.wait_timeout_while(self.lock(), wait, waits);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.is_waiting = false;
         if state.is_closed {
             return None;
         }
-        let waiting = state.take();
+        let (done, short) = state.take_short();
+        let bulk = state.take_bulk();
+        self.tell_room(state);
+        Some(Waiting { short, bulk, done })
+    }
+
+    /// Takes what is done and what is short, if there is any now: between two pieces of bulk.
+    pub(crate) fn take_short(&self) -> (VecDeque<Done>, VecDeque<Event>) {
+        let mut state = self.lock();
+        let (done, short) = state.take_short();
+        if !short.is_empty() {
+            self.tell_room(state);
+        }
+        (done, short)
+    }
+
+    fn tell_room(&self, state: MutexGuard<'_, State>) {
+        let waits = state.waiting_for_room > 0;
         drop(state);
-        self.emptied.notify_all();
+        if waits {
+            self.emptied.notify_all();
+        }
         self.has_room.notify_waiters();
-        Some(waiting)
     }
 
     /// Waits so long, or until the node ends.
@@ -320,9 +372,9 @@ impl Inbox {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
-        let (waiting, bulk) = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.bulk));
+        let waiting = (state.take_short(), std::mem::take(&mut state.bulk));
         drop(state);
-        drop((waiting, bulk));
+        drop(waiting);
         self.filled.notify_all();
         self.emptied.notify_all();
         self.has_room.notify_waiters();
@@ -358,8 +410,8 @@ impl Drop for EndsAtPanic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_service::shuffle::AttemptId;
     use partage_service::shuffle::records::PackedRecords;
+    use partage_service::shuffle::{AttemptId, Terms};
     use std::sync::mpsc::sync_channel;
 
     fn frame(bytes: usize) -> Event {
@@ -377,20 +429,82 @@ mod tests {
         let inbox = Inbox::new(3, 300);
         assert!(inbox.try_push(frame(1_000)), "one is always taken");
         assert!(!inbox.try_push(frame(1)));
-        assert_eq!(inbox.take(Duration::ZERO).unwrap().events.len(), 1);
+        assert_eq!(inbox.take(Duration::ZERO).unwrap().bulk.len(), 1);
         assert!((0..3).all(|_| inbox.try_push(frame(1))));
         assert!(!inbox.try_push(frame(1)), "no more than three");
         inbox.done(Done::Ended(String::new()));
         let waiting = inbox.take(Duration::ZERO).unwrap();
-        assert_eq!((waiting.events.len(), waiting.done.len()), (3, 1));
+        assert_eq!((waiting.bulk.len(), waiting.done.len()), (3, 1));
+    }
+
+    fn open() -> Event {
+        let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
+        Event::Input(attempt, Input::Open(Terms::new(1, 1)), sync_channel(1).0.into())
+    }
+
+    #[test]
+    fn what_is_short_is_taken_between_pieces_of_bulk_and_has_room_of_its_own() {
+        let inbox = Inbox::new(3, 300);
+        assert!(inbox.try_push(frame(1_000)) && !inbox.try_push(frame(1)));
+        assert!(
+            (0..3).all(|_| inbox.try_push(open())),
+            "a frame that takes all bytes keeps none of these out"
+        );
+        assert!(!inbox.try_push(open()), "they have a bound, too");
+        inbox.done(Done::Ended(String::new()));
+        let (done, short) = inbox.take_short();
+        assert_eq!((done.len(), short.len()), (1, 3));
+        assert!(inbox.bytes() >= 1_000 && inbox.try_push(open()));
+        let waiting = inbox.take(Duration::ZERO).unwrap();
+        assert_eq!((waiting.short.len(), waiting.bulk.len(), waiting.done.len()), (1, 1, 0));
+        assert_eq!(inbox.bytes(), 0);
+        let (done, short) = inbox.take_short();
+        assert!(done.is_empty() && short.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_an_attempt_overtakes_none_of_its_frames_and_a_question_no_batch() {
+        let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
+        let input = |input| Event::Input(attempt, input, sync_channel(1).0.into());
+        let is_bulk = |event: Event| event.bulk_of() == Some(ShuffleId(1));
+        assert!(is_bulk(input(Input::End(1, 1))) && is_bulk(input(Input::Abort)) && is_bulk(frame(1)));
+        assert!(!is_bulk(open()), "frames come behind it in any case");
+        let batch = crate::store::tests::batch(1, 1, 1, 10);
+        let asks = |order| Message::AskStored(batch.key.clone(), order);
+        let packet = |message| Event::Packet(NodeId::new("n").unwrap(), Packet::Message(message));
+        assert!(is_bulk(packet(asks(AskOrder::Behind))) && !is_bulk(packet(asks(AskOrder::Ahead))));
+        assert!(!is_bulk(packet(Message::Stored(batch.key.clone()))));
+        assert!(is_bulk(packet(Message::Batch(batch))));
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_woken_by_each_lane() {
+        let inbox = Inbox::new(3, 300);
+        let adds: [fn(&Inbox); 3] = [
+            |inbox| assert!(inbox.try_push(open())),
+            |inbox| assert!(inbox.try_push(frame(1))),
+            |inbox| inbox.done(Done::Ended(String::new())),
+        ];
+        for add in adds {
+            std::thread::scope(|scope| {
+                let takes = scope.spawn(|| inbox.take(Duration::from_secs(60)).unwrap());
+                while !inbox.lock().is_waiting {
+                    std::thread::yield_now();
+                }
+                add(&inbox);
+                let Waiting { short, bulk, done } = takes.join().unwrap();
+                assert_eq!(short.len() + bulk.len() + done.len(), 1);
+            });
+        }
     }
 
     #[test]
     fn r1_before_a_frame_of_a_shuffle_that_trickles_no_more_of_a_flood_is_taken_than_at_once() {
         let inbox = Inbox::new(1_000, 64 << 20);
         let shuffles = || -> Vec<u128> {
-            let events = inbox.take(Duration::ZERO).unwrap().events;
-            events.iter().map(|event| event.bulk_of().map_or(0, |shuffle| shuffle.0)).collect()
+            let Waiting { short, bulk, .. } = inbox.take(Duration::ZERO).unwrap();
+            let of = |event: &Event| event.bulk_of().map_or(0, |shuffle| shuffle.0);
+            short.iter().chain(&bulk).map(of).collect()
         };
         let flooded = (0..).take_while(|_| inbox.try_push(frame_of(1, 256 << 10))).count();
         assert_eq!(flooded, 4 * 56 - 1, "an eighth is for others");
@@ -401,7 +515,7 @@ mod tests {
         assert!(inbox.try_push(Event::MakeRoom(Vec::new())));
         assert_eq!(shuffles(), [0, 2, 2, 2, 2, 2, 1, 1, 1, 1]);
         while !shuffles().is_empty() {}
-        assert!(inbox.bytes() == 0 && inbox.lock().of.is_empty());
+        assert!(inbox.bytes() == 0 && inbox.lock().bulk_bytes.is_empty());
     }
 
     #[test]
@@ -424,7 +538,7 @@ mod tests {
         let pushing = tokio::spawn(async move {
             (other.push_when_room(frame(2)).await, other.push_when_room(frame(3)).await)
         });
-        while inbox.take(Duration::ZERO).unwrap().events.is_empty() {}
+        while inbox.take(Duration::ZERO).unwrap().bulk.is_empty() {}
         while inbox.lock().bulk.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -438,7 +552,7 @@ mod tests {
         inbox.push(frame(1)).unwrap();
         let other = Arc::clone(&inbox);
         let pushing = std::thread::spawn(move || (other.push(frame(2)), other.push(frame(3))));
-        while inbox.take(Duration::from_secs(5)).unwrap().events.is_empty() {}
+        while inbox.take(Duration::from_secs(5)).unwrap().bulk.is_empty() {}
         while inbox.lock().bulk.is_empty() {
             std::thread::yield_now();
         }

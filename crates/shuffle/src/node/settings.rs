@@ -20,7 +20,7 @@ pub struct NodeSettings {
     pub store: StoreSettings,
     /// Of the log of decisions. How many ended shuffles it keeps the machines' settings say.
     pub decisions: DecisionSettings,
-    /// Events that wait for the node: some for each client and peer.
+    /// Events that wait for the node in each of two lanes: some for each client and peer.
     pub inbox_events: usize,
     /// What records in events that wait take in memory: a frame of each of many clients. As much again comes on connections, of
     /// nodes and of clients a half each.

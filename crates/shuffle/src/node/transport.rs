@@ -58,6 +58,16 @@ pub enum Packet {
 }
 
 impl Packet {
+    /// Whether it carries records or keys, or is not to overtake what does: a question about a batch waits behind batches, unless
+    /// it is to overtake them.
+    pub(crate) fn is_bulk(&self) -> bool {
+        match self {
+            Packet::Message(Message::Batch(_) | Message::AskStored(_, AskOrder::Behind)) | Packet::Found(..) => true,
+            Packet::Records(_, records) => records.is_ok(),
+            _ => false,
+        }
+    }
+
     /// What its records, or the keys and offsets of questions and answers, take in memory, in bytes.
     pub fn bytes(&self) -> u64 {
         match self {

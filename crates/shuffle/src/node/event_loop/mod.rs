@@ -17,7 +17,7 @@ mod plans;
 mod stored_soon;
 
 use super::hears::Hears;
-use super::inbox::{Event, Note};
+use super::inbox::{Done, Event, Note, Waiting};
 use super::reading::Reading;
 use super::shared::Shared;
 use super::storing::Storing;
@@ -96,13 +96,28 @@ impl EventLoop {
         loop {
             let wait = if self.local.is_empty() { self.wake_at().since(self.now()) } else { 0 };
             let Some(waiting) = self.shared.inbox.take(Duration::from_millis(wait)) else { return };
-            let turn = waiting.done.into_iter().try_for_each(|done| self.done(done));
-            let turn = turn.and_then(|()| waiting.events.into_iter().try_for_each(|event| self.event(event)));
-            if let Err(Ends(why)) = turn.and_then(|()| self.tick()) {
+            if let Err(Ends(why)) = self.turn(waiting).and_then(|()| self.tick()) {
                 return self.shared.end(why);
             }
             self.tell_status();
         }
+    }
+
+    /// All that waits. Before each piece of bulk goes what is short, also what has come since.
+    fn turn(&mut self, waiting: Waiting) -> Result {
+        let Waiting { short, bulk, done } = waiting;
+        self.short(done, short)?;
+        for event in bulk {
+            self.event(event)?;
+            let (done, short) = self.shared.inbox.take_short();
+            self.short(done, short)?;
+        }
+        Ok(())
+    }
+
+    fn short(&mut self, done: VecDeque<Done>, short: VecDeque<Event>) -> Result {
+        done.into_iter().try_for_each(|done| self.done(done))?;
+        short.into_iter().try_for_each(|event| self.event(event))
     }
 
     pub(super) fn now(&self) -> Millis {
