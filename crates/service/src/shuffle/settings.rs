@@ -42,6 +42,9 @@ pub struct Settings {
     pub grace_ms: u64,
     /// Keys that are sampled before the first bounds are made, and before new ones are.
     pub first_sample: u64,
+    /// But so many for each range that is wanted, if that is less: so a small shuffle has bounds before most of it is written, and
+    /// is not divided when it is sealed. Ranges differ by a sixth of their size then.
+    pub small_sample: u64,
     /// But so many for each range that is wanted, if that is more.
     pub range_sample: u64,
     /// Though not more than this, however many ranges are wanted.
@@ -101,8 +104,9 @@ pub struct Settings {
 impl Settings {
     /// Keys that are sampled before bounds of so many ranges are made.
     pub fn sample_for(&self, ranges: u32) -> u64 {
-        let for_ranges = self.range_sample.saturating_mul(ranges.into()).min(self.most_sample);
-        self.first_sample.max(for_ranges).max(1)
+        let each = |keys: u64| keys.saturating_mul(ranges.into());
+        let for_ranges = each(self.range_sample).min(self.most_sample);
+        self.first_sample.min(each(self.small_sample)).max(for_ranges).max(1)
     }
 }
 
@@ -127,6 +131,7 @@ impl Default for Settings {
             marks_bytes: 1 << 20,
             grace_ms: 60_000,
             first_sample: 8_192,
+            small_sample: 32,
             range_sample: 4,
             most_sample: 100_000,
             bounds_wait_ms: 50,

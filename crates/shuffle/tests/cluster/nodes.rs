@@ -96,6 +96,7 @@ pub fn settings() -> NodeSettings {
         inventory_ms: 300,
         grace_ms: 1_500,
         first_sample: 2_000,
+        small_sample: u64::MAX,
         division_batches: 64,
         divide_ms: 200,
         gather_ms: 1_000,

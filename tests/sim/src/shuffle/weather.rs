@@ -70,6 +70,8 @@ impl Weather {
             marks_bytes: 400,
             grace_ms: 3_000,
             first_sample: draw.between(5, 100),
+            // Few ranges do not make the first sample smaller than drawn.
+            small_sample: u64::MAX,
             drift: draw.between(1, 3),
             versions: 6,
             divisions: draw.between(1, 6) as usize,

@@ -26,7 +26,9 @@ fn words(effects: &[Effect]) -> Vec<(NodeId, Word)> {
 
 #[test]
 fn x5_first_bounds_come_when_the_sample_suffices_and_are_the_answer_to_it() {
-    for (ranges, enough) in [(1, 8_192), (2_048, 8_192), (3_000, 12_000), (65_536, 100_000)] {
+    for (ranges, enough) in
+        [(0, 1), (1, 32), (30, 960), (256, 8_192), (2_048, 8_192), (3_000, 12_000), (65_536, 100_000)]
+    {
         assert_eq!(settings().sample_for(ranges), enough);
     }
     let mut leader = leader_as(Terms::new(1, 3_000), ShuffleOptions::default());
@@ -38,6 +40,26 @@ fn x5_first_bounds_come_when_the_sample_suffices_and_are_the_answer_to_it() {
     let first = decided[0].clone();
     let expected = [node("a"), node("b")].map(|node| (node, open(first.clone())));
     assert_eq!(words(&leader.synced(2)), expected);
+}
+
+#[test]
+fn x5_of_a_small_shuffle_bounds_are_made_of_few_keys_and_its_ranges_are_about_even() {
+    let mut leader = leader_as(Terms::new(30, 32), ShuffleOptions::default());
+    let scattered = |count: u32| (0..count).map(|key| key.wrapping_mul(0x9e37_79b1));
+    assert_eq!(samples(&mut leader, scattered(1_023)).1, []);
+    let (_, decided) = samples(&mut leader, scattered(1_024));
+    let begins: Vec<u64> = decided[0].ranges.iter().map(|range| first_of(&range.begins)).collect();
+    assert!((28..=40).contains(&begins.len()), "{}", begins.len());
+    let ends = begins.iter().skip(1).copied().chain([1 << 32]);
+    let widest = begins.iter().zip(ends).map(|(begin, end)| end - begin).max().unwrap();
+    assert!(widest <= (2 << 32) / 32, "{widest}");
+}
+
+/// Where a range begins among numbers of four bytes. One begins behind a key, or before all.
+fn first_of(begins: &[u8]) -> u64 {
+    let mut number = [0; 4];
+    number.iter_mut().zip(begins).for_each(|(to, from)| *to = *from);
+    u32::from_be_bytes(number).into()
 }
 
 #[test]
@@ -71,6 +93,6 @@ fn x5_a_leader_that_has_taken_over_makes_no_bounds_of_the_first_keys_that_it_hea
     let mut leader = Leader::begin(Millis(0), SLOT, settings(), map(), decisions);
     leader.handle(Millis(0), Event::Tick);
     leader.synced(2);
-    assert_eq!(samples(&mut leader, 10_000..18_191).1, []);
-    assert_eq!(samples(&mut leader, 10_000..18_192).1.len(), 1);
+    assert_eq!(samples(&mut leader, 10_000..13_199).1, []);
+    assert_eq!(samples(&mut leader, 10_000..13_200).1.len(), 1);
 }
