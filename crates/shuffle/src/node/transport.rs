@@ -4,7 +4,7 @@ use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::{NotRead, Slice};
 use partage_service::shuffle::leader::{Answer, Failed, Request};
-use partage_service::shuffle::message::Message;
+use partage_service::shuffle::message::{AskOrder, Message};
 use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::plan::Plan;
 use partage_service::shuffle::seek::{Found, Seek, SeekFor};

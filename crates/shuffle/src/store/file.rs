@@ -93,7 +93,7 @@ pub(crate) struct BatchFile {
     /// What of it is synced.
     synced: u64,
     /// The folder was synced after the file was made.
-    pub(crate) is_named: bool,
+    is_named: bool,
     next_frame: u64,
 }
 
@@ -138,8 +138,8 @@ impl BatchFile {
         }
     }
 
-    /// Writes a group, made in `buffer`, and with `syncs` syncs it and all that was written before. The answer says where each
-    /// batch lies, in their order.
+    /// Writes a group, made in `buffer`; with `syncs` the caller syncs it before it counts. The answer says where each batch lies,
+    /// in their order.
     pub(crate) fn append(
         &mut self,
         disk: &dyn Disk,
@@ -168,13 +168,23 @@ impl BatchFile {
                 _ => unknown(&self.path, "writing", &error),
             });
         }
-        if syncs {
-            file.sync().map_err(|error| unknown(&self.path, "syncing", &error))?;
-            self.synced = self.end + bytes.len() as u64;
-        }
         self.end += bytes.len() as u64;
         self.next_frame += places.len() as u64;
         Ok(places)
+    }
+
+    /// Syncs all that was written. The answer says whether the folder was synced after the file was made; if not, the caller syncs
+    /// it now.
+    ///
+    /// # Errors
+    /// What of it is on the disk is not known.
+    pub(crate) fn sync(&mut self) -> Result<bool, String> {
+        let Some(file) = &mut self.file else {
+            return Err(format!("`{}` was closed before it was synced", self.path.display()));
+        };
+        file.sync().map_err(|error| format!("syncing `{}`: {error}", self.path.display()))?;
+        self.synced = self.end;
+        Ok(std::mem::replace(&mut self.is_named, true))
     }
 
     /// The places that the batches of a group get, and their frames in the buffer.

@@ -1,8 +1,8 @@
 //! The files in which a holder keeps batches.
 //!
 //! ```text
-//!  batches ─► group ─┬─► file of shuffle A: one write, one sync, and the holder hears that its batches are stored
-//!                    └─► file of shuffle B: the same, after A, of which the group has fewer bytes
+//!  batches ─► group ─┬─► file of shuffle A ─┐ one write of each file, then one sync of each,
+//!                    └─► file of shuffle B ─┘   then the holder hears that they are stored
 //! ```
 //!
 //! Each shuffle has files of its own in one folder, so a shuffle that ends gives all of its room back at once, by deleting files.
@@ -22,8 +22,8 @@
 //!   (`read.rs`).
 //! - What is dropped stays dropped while the process lives. After a crash it may be there again: the holder asks the home of the
 //!   shuffle, or compares the slot, and drops it once more.
-//! - Of files that are added to so many are open as [`StoreSettings::open_files`] says; the others are opened again when a batch
-//!   comes. Of each the store keeps some numbers in memory, less than of one batch.
+//! - Of files that are added to so many are open as [`StoreSettings::open_files`] says, and twice as many at most while a group is
+//!   written; the others are opened again when a batch comes. Of each the store keeps some numbers in memory, less than of one batch.
 //! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the
 //!   file. It syncs the copy of each of them: the system may have brought it to the disk long before.
 //! - Batches of a later version of the program are not damage: the store is not opened, and nothing of them is removed.
@@ -42,7 +42,7 @@ pub use partage_log::Damage;
 pub use read::BatchReader;
 pub(crate) use read::RangeSource;
 
-use crate::limits::{KEPT_OF_FILE, REWRITTEN_AT_ONCE, REWRITTEN_BYTES};
+use crate::limits::{KEPT_OF_FILE, LITTLE_OF_GROUP_BYTES, REWRITTEN_AT_ONCE, REWRITTEN_BYTES};
 use file::{AppendError, BatchFile};
 use index::Index;
 use partage_journal::{AlignedBuffer, Disk};
@@ -234,9 +234,8 @@ impl Store {
         self.store_as(group, false)
     }
 
-    /// The same, and says of each shuffle as soon as it is so what became of its batches: of the one first of which the group has
-    /// fewest bytes, so that it does not wait for what is written of others. Only shuffles that get a new file wait for all
-    /// others, as one sync of the folder is for all new files.
+    /// The same, and says first what became of the batches of shuffles of which the group has little: these do not wait for what
+    /// is written of others.
     ///
     /// # Errors
     /// As of [`Store::store`]. What was said is so.
@@ -266,34 +265,92 @@ impl Store {
         say: &mut dyn FnMut(Written),
     ) -> Result<(), StoreError> {
         self.check()?;
-        let mut unnamed = Written::default();
-        for (shuffle, batches) in by_shuffles(group) {
-            let syncs = syncs_all || batches.iter().any(|batch| batch.durability == Durability::Disk);
-            let appended = self.append(shuffle, &batches, syncs);
-            let keys: Vec<BatchKey> = batches.iter().map(|batch| batch.key.clone()).collect();
-            match appended {
-                Ok(is_named) if syncs && !is_named => unnamed.stored.extend(keys),
-                Ok(_) => say(Written { stored: keys, refused: Vec::new() }),
-                Err(AppendError::Full) => say(Written { stored: Vec::new(), refused: keys }),
-                Err(AppendError::Unknown(why)) => return Err(self.ends(StoreError::Ends(why))),
+        let (little, much): (Vec<_>, Vec<_>) =
+            by_shuffles(group).into_iter().partition(|(_, bytes, _)| *bytes < LITTLE_OF_GROUP_BYTES);
+        for parts in [little, much] {
+            for some in parts.chunks(self.settings.open_files.max(1)) {
+                let mut written = Written::default();
+                self.store_some(some, syncs_all, &mut written)?;
+                say(written);
             }
-        }
-        if !unnamed.stored.is_empty() {
-            let synced = self.disk.sync_dir(&self.dir).map_err(failed("syncing", &self.dir));
-            synced.map_err(|error| self.ends(error))?;
-            say(unnamed);
         }
         Ok(())
     }
 
-    /// Puts batches into the file of their shuffle. The answer says whether the folder was synced after that file was made; if
-    /// these are synced, the caller syncs it.
+    /// Writes what there is of some shuffles, and only then syncs their files: at the first sync the file system brings to the disk
+    /// what it has noted of all of them, and each further one finds little to do.
+    fn store_some(
+        &mut self,
+        some: &[OfShuffle],
+        syncs_all: bool,
+        written: &mut Written,
+    ) -> Result<(), StoreError> {
+        let (mut put, mut to_sync) = (Vec::with_capacity(some.len()), Vec::new());
+        for (shuffle, _, batches) in some {
+            let syncs = syncs_all || batches.iter().any(|batch| batch.durability == Durability::Disk);
+            match self.append(*shuffle, batches, syncs) {
+                Ok(places) => {
+                    put.push((batches, places));
+                    to_sync.extend(syncs.then_some(*shuffle));
+                }
+                Err(AppendError::Full) => {
+                    written.refused.extend(batches.iter().map(|batch| batch.key.clone()));
+                }
+                Err(AppendError::Unknown(why)) => return Err(self.ends(StoreError::Ends(why))),
+            }
+        }
+        self.sync(&to_sync)?;
+        for (batches, places) in put {
+            let mut index = lock(&self.index);
+            batches.iter().zip(places).for_each(|(batch, place)| index.insert(&batch.key, place));
+            written.stored.extend(batches.iter().map(|batch| batch.key.clone()));
+        }
+        self.close_some(some.iter().map(|(shuffle, ..)| *shuffle));
+        Ok(())
+    }
+
+    /// Syncs the files of these shuffles that are added to, and the folder if one of them is new.
+    fn sync(&mut self, shuffles: &[ShuffleId]) -> Result<(), StoreError> {
+        let mut wants_name = false;
+        for shuffle in shuffles {
+            match self.heads.get_mut(shuffle).map(BatchFile::sync) {
+                Some(Ok(is_named)) => wants_name |= !is_named,
+                Some(Err(why)) => return Err(self.ends(StoreError::Ends(why))),
+                None => {}
+            }
+        }
+        if !wants_name {
+            return Ok(());
+        }
+        let synced = self.disk.sync_dir(&self.dir).map_err(failed("syncing", &self.dir));
+        synced.map_err(|error| self.ends(error))
+    }
+
+    /// These shuffles were added to last. Files that are large are added to no more, and those beyond the bound are closed.
+    fn close_some(&mut self, shuffles: impl Iterator<Item = ShuffleId>) {
+        for shuffle in shuffles {
+            self.open.retain(|open| *open != shuffle);
+            match self.heads.get(&shuffle).map(|head| head.end < self.settings.file_bytes) {
+                Some(true) => self.open.push_back(shuffle),
+                Some(false) => drop(self.heads.remove(&shuffle)),
+                None => {}
+            }
+        }
+        while self.open.len() > self.settings.open_files.max(1)
+            && let Some(shuffle) = self.open.pop_front()
+        {
+            // It may have gone with its shuffle.
+            self.heads.get_mut(&shuffle).into_iter().for_each(BatchFile::close);
+        }
+    }
+
+    /// Writes batches to the file of their shuffle, and syncs nothing. The answer says where they lie.
     fn append(
         &mut self,
         shuffle: ShuffleId,
         batches: &[Arc<Batch>],
         syncs: bool,
-    ) -> Result<bool, AppendError> {
+    ) -> Result<Vec<Place>, AppendError> {
         let mut head = match self.heads.remove(&shuffle) {
             Some(head) => head,
             None => {
@@ -307,27 +364,12 @@ impl Store {
         };
         let appended = head.append(self.disk.as_ref(), &mut self.buffer, (batches, syncs));
         self.buffer.shrink(usize::try_from(self.settings.file_bytes / KEPT_OF_FILE).unwrap_or(usize::MAX));
-        let is_named = head.is_named;
-        head.is_named |= syncs && appended.is_ok();
-        if let Ok(places) = &appended {
-            let mut index = lock(&self.index);
-            batches.iter().zip(places).for_each(|(batch, place)| index.insert(&batch.key, *place));
-        }
-        self.open.retain(|open| *open != shuffle);
-        if head.end < self.settings.file_bytes {
-            self.heads.insert(shuffle, head);
-            self.open.push_back(shuffle);
-        }
-        while self.open.len() > self.settings.open_files.max(1)
-            && let Some(shuffle) = self.open.pop_front()
-        {
-            // It may have gone with its shuffle.
-            self.heads.get_mut(&shuffle).into_iter().for_each(BatchFile::close);
-        }
-        appended.map(|_| is_named)
+        self.heads.insert(shuffle, head);
+        appended
     }
 
-    /// All batches of a shuffle go, and its files.
+    /// All batches of a shuffle go, and its files. The folder is not synced: other shuffles would wait for it, and what is there
+    /// again after a crash is dropped then.
     ///
     /// # Errors
     /// The disk failed: the process must end.
@@ -335,7 +377,7 @@ impl Store {
         self.check()?;
         self.heads.remove(&shuffle);
         lock(&self.index).remove_shuffle(shuffle);
-        self.remove_unused()
+        self.unlink_unused().map(drop)
     }
 
     /// All batches of a slot go. Files that hold little else are written anew. The answer names batches that were found to be
@@ -437,8 +479,17 @@ impl Store {
         self.heads.values().map(|head| head.number).collect()
     }
 
-    /// Deletes the files in which no batch is wanted.
+    /// Deletes the files in which no batch is wanted, and syncs the folder: then the disk has room for others.
     fn remove_unused(&mut self) -> Result<(), StoreError> {
+        if !self.unlink_unused()? {
+            return Ok(());
+        }
+        let synced = self.disk.sync_dir(&self.dir).map_err(failed("syncing", &self.dir));
+        synced.map_err(|error| self.ends(error))
+    }
+
+    /// Deletes these files. False: there are none.
+    fn unlink_unused(&mut self) -> Result<bool, StoreError> {
         let unused: Vec<(u64, ShuffleId)> = lock(&self.index)
             .files()
             .filter(|(_, file)| file.live == 0)
@@ -456,11 +507,7 @@ impl Store {
                 _ => lock(&self.index).remove_file(*number),
             }
         }
-        if unused.is_empty() {
-            return Ok(());
-        }
-        let synced = self.disk.sync_dir(&self.dir).map_err(failed("syncing", &self.dir));
-        synced.map_err(|error| self.ends(error))
+        Ok(!unused.is_empty())
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -472,17 +519,18 @@ impl Store {
     }
 }
 
-/// The batches of a group by their shuffles, those first that have fewest bytes.
-fn by_shuffles(group: &[Arc<Batch>]) -> Vec<(ShuffleId, Vec<Arc<Batch>>)> {
+/// What a group has of a shuffle: with its bytes.
+type OfShuffle = (ShuffleId, u64, Vec<Arc<Batch>>);
+
+/// The batches of a group by their shuffles.
+fn by_shuffles(group: &[Arc<Batch>]) -> Vec<OfShuffle> {
     let mut of_shuffles: BTreeMap<ShuffleId, (u64, Vec<Arc<Batch>>)> = BTreeMap::new();
     for batch in group {
         let (bytes, batches) = of_shuffles.entry(batch.key.stream.shuffle).or_default();
         *bytes += batch.room();
         batches.push(Arc::clone(batch));
     }
-    let mut parts: Vec<_> = of_shuffles.into_iter().collect();
-    parts.sort_by_key(|(_, (bytes, _))| *bytes);
-    parts.into_iter().map(|(shuffle, (_, batches))| (shuffle, batches)).collect()
+    of_shuffles.into_iter().map(|(shuffle, (bytes, batches))| (shuffle, bytes, batches)).collect()
 }
 
 pub(crate) fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {

@@ -138,6 +138,28 @@ fn what_was_acknowledged_is_there_whatever_fails_and_whenever() {
 }
 
 #[test]
+fn all_files_of_a_group_are_written_before_one_is_synced_and_a_shuffle_that_ends_is_not_waited_for() {
+    let disk = FaultyDisk::default();
+    let (mut store, _) = open_with(&disk, 1 << 20).unwrap();
+    let group = |number| [1, 2].map(|shuffle| batch(shuffle, 1, number, 50));
+    disk.arm(2, Fault::SyncFails);
+    store.store(&group(1)).unwrap();
+    assert!(!disk.fired(), "one sync for each of two files");
+    // Each write counts twice, as its file grows: the power goes at the first sync.
+    disk.arm(4, Fault::Power);
+    assert!(store.store(&group(2)).is_err() && disk.fired());
+    drop(store);
+    disk.lose_power(|| true);
+    let (mut store, found) = open_with(&disk, 1 << 20).unwrap();
+    let both = |number| [1, 2].map(|shuffle| key(shuffle, 1, number));
+    assert_eq!(keys(&found), [both(1), both(2)].concat().into_iter().collect());
+    // The file is removed, and that is all.
+    disk.arm(1, Fault::Power);
+    store.drop_shuffle(ShuffleId(1)).unwrap();
+    assert!(!disk.fired());
+}
+
+#[test]
 fn a_store_that_has_ended_takes_nothing_any_more() {
     let disk = FaultyDisk::default();
     let (mut store, _) = open_with(&disk, 20_000).unwrap();
