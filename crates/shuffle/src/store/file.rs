@@ -173,18 +173,22 @@ impl BatchFile {
         Ok(places)
     }
 
-    /// Syncs all that was written. The answer says whether the folder was synced after the file was made; if not, the caller syncs
-    /// it now.
+    /// Whether the folder was synced after the file was made.
+    pub(crate) fn is_named(&self) -> bool {
+        self.is_named
+    }
+
+    /// Syncs all that was written. If the file is not named, the caller syncs the folder, too, before anything counts.
     ///
     /// # Errors
     /// What of it is on the disk is not known.
-    pub(crate) fn sync(&mut self) -> Result<bool, String> {
+    pub(crate) fn sync(&mut self) -> Result<(), String> {
         let Some(file) = &mut self.file else {
             return Err(format!("`{}` was closed before it was synced", self.path.display()));
         };
         file.sync().map_err(|error| format!("syncing `{}`: {error}", self.path.display()))?;
-        self.synced = self.end;
-        Ok(std::mem::replace(&mut self.is_named, true))
+        (self.synced, self.is_named) = (self.end, true);
+        Ok(())
     }
 
     /// The places that the batches of a group get, and their frames in the buffer.

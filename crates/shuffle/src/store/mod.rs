@@ -1,7 +1,7 @@
 //! The files in which a holder keeps batches.
 //!
 //! ```text
-//!  batches ─► group ─┬─► file of shuffle A ─┐ one write of each file, then one sync of each,
+//!  batches ─► group ─┬─► file of shuffle A ─┐ one write of each file, then all are synced at once,
 //!                    └─► file of shuffle B ─┘   then the holder hears that they are stored
 //! ```
 //!
@@ -33,6 +33,7 @@ mod error;
 mod file;
 mod index;
 mod read;
+mod syncing;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -53,6 +54,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use syncing::sync_all;
 
 /// The file that keeps two processes apart.
 const LOCK: &str = "lock";
@@ -277,15 +279,14 @@ impl Store {
         Ok(())
     }
 
-    /// Writes what there is of some shuffles, and only then syncs their files: at the first sync the file system brings to the disk
-    /// what it has noted of all of them, and each further one finds little to do.
+    /// Writes what there is of some shuffles, and then syncs their files, all at once.
     fn store_some(
         &mut self,
         some: &[OfShuffle],
         syncs_all: bool,
         written: &mut Written,
     ) -> Result<(), StoreError> {
-        let (mut put, mut to_sync) = (Vec::with_capacity(some.len()), Vec::new());
+        let (mut put, mut to_sync) = (Vec::with_capacity(some.len()), BTreeSet::new());
         for (shuffle, _, batches) in some {
             let syncs = syncs_all || batches.iter().any(|batch| batch.durability == Durability::Disk);
             match self.append(*shuffle, batches, syncs) {
@@ -310,20 +311,11 @@ impl Store {
     }
 
     /// Syncs the files of these shuffles that are added to, and the folder if one of them is new.
-    fn sync(&mut self, shuffles: &[ShuffleId]) -> Result<(), StoreError> {
-        let mut wants_name = false;
-        for shuffle in shuffles {
-            match self.heads.get_mut(shuffle).map(BatchFile::sync) {
-                Some(Ok(is_named)) => wants_name |= !is_named,
-                Some(Err(why)) => return Err(self.ends(StoreError::Ends(why))),
-                None => {}
-            }
-        }
-        if !wants_name {
-            return Ok(());
-        }
-        let synced = self.disk.sync_dir(&self.dir).map_err(failed("syncing", &self.dir));
-        synced.map_err(|error| self.ends(error))
+    fn sync(&mut self, shuffles: &BTreeSet<ShuffleId>) -> Result<(), StoreError> {
+        let heads = self.heads.iter_mut();
+        let wanted = heads.filter(|(shuffle, _)| shuffles.contains(*shuffle)).map(|(_, head)| head);
+        let synced = sync_all(wanted, self.disk.as_ref(), &self.dir);
+        synced.map_err(|why| self.ends(StoreError::Ends(why)))
     }
 
     /// These shuffles were added to last. Files that are large are added to no more, and those beyond the bound are closed.
