@@ -84,8 +84,8 @@
 //!
 //! # What was not done
 //!
-//! Each request, attempt and read has a connection of its own: a connection is set up in one round trip, and nothing waits for
-//! something else on it. The client knows the nodes that it was given, and not those that join later. A read that is begun again
+//! Each request, attempt and read has a connection alone until it is done, so that nothing waits for something else on it; then
+//! the connection is kept a while for the next one ([`Settings::idle`]). The client knows the nodes that it was given, and not those that join later. A read that is begun again
 //! at another node gets what it has given out once more, and skips it.
 
 mod attempt;

@@ -27,6 +27,9 @@ const NUMBERS_KEPT: usize = 64;
 /// Shuffles whose leaders are remembered, the last ones.
 const LEADERS_KEPT: usize = 256;
 
+/// Between two looks at connections that wait for the next call: a node that ends waits a while for its clients to go.
+const IDLE_LOOK: Duration = Duration::from_millis(200);
+
 /// Connections to a node that wait for the next call.
 #[derive(Debug, Default)]
 struct Idle {
@@ -243,13 +246,16 @@ impl Nodes {
     }
 }
 
-/// Closes connections to a node that wait for too long, until none waits.
+/// Closes connections to a node that wait for too long, or that the node has ended, until none waits.
 async fn close_idle(nodes: Weak<Nodes>, at: usize, after: Duration) {
     loop {
-        sleep(after).await;
+        sleep(after.min(IDLE_LOOK)).await;
         let Some(nodes) = nodes.upgrade() else { return };
         let mut idle = lock(&nodes.nodes[at].idle);
-        idle.connections.retain(|(since, _)| since.elapsed() < after);
+        let stays = |(since, connection): &mut (Instant, Connection)| {
+            since.elapsed() < after && connection.answers.is_quiet()
+        };
+        idle.connections.retain_mut(stays);
         if idle.connections.is_empty() {
             idle.is_watched = false;
             return;
