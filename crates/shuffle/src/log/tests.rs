@@ -304,3 +304,34 @@ fn no_damaged_byte_makes_a_leader_that_lacks_a_decision() {
     }
     assert!(unfit > 20, "{unfit} of {end} bytes");
 }
+
+#[test]
+fn decisions_of_many_slots_that_come_while_the_disk_is_busy_share_one_sync() {
+    let patience = Duration::from_secs(20);
+    let (reported, reports) = sync_channel(64);
+    let (goes_on, waits) = sync_channel::<()>(64);
+    let report = move |report: Report| {
+        let _ = reported.send(report);
+        // No group is written before this returns.
+        let _ = waits.recv_timeout(patience);
+    };
+    let (mut log, _) = open_with(&FaultyDisk::default(), WriterSettings::default(), report).unwrap();
+    let take = |log: &mut DecisionLog, slot: u32| {
+        let mut decisions = Decisions { epoch: Epoch(1), ..Decisions::default() };
+        let start = Decision::Start(Terms::new(1, 1), Arc::default());
+        decisions.push(ShuffleId(slot.into()), start, 4);
+        let what = What::Whole(Arc::new(decisions));
+        let append = Append { slot: PoolSlot(slot), epoch: Epoch(1), what };
+        assert_eq!(log.take(leader(), append, Epoch(0)).unwrap(), Ok(None));
+    };
+    let synced = |log: &mut DecisionLog| match reports.recv_timeout(patience).unwrap() {
+        Report::Synced(synced) => log.synced(&synced).len(),
+        other => panic!("{other:?}"),
+    };
+    take(&mut log, 0);
+    let first = synced(&mut log);
+    (1..32).for_each(|slot| take(&mut log, slot));
+    goes_on.send(()).unwrap();
+    assert_eq!(first + synced(&mut log), 32, "the second sync is of all that have come meanwhile");
+    drop(goes_on);
+}
