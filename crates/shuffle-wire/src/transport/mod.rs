@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  machines ── send ─────► queue of each node ──► connection ═══ frames ═══► Server ── Service ──► machines of the other node
-//!             never waits    bounded, two lanes    one for each pair and direction       │
-//!           ── send_bulk ─►                                                              └─ calls of clients, answers
+//!             never waits    bounded, and one      two for each pair and direction       │
+//!           ── send_bulk ─►  for bulk                                                    └─ calls of clients, answers
 //!             waits for room
 //! ```
 //!
@@ -38,8 +38,7 @@
 //!
 //! # What was not done
 //!
-//! No encryption: connections are opened by the dialer and will be certified there, as all others. No second connection for bulk:
-//! a short frame waits for one long one at most.
+//! No encryption: connections are opened by the dialer and will be certified there, as all others.
 
 mod address;
 mod client;

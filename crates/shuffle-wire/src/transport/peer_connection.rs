@@ -1,4 +1,4 @@
-//! The connection to one other node: opened when something waits for it, and opened again when it ends.
+//! A connection to one other node, for bulk or for all other frames: opened when something waits for it, and opened again when it ends.
 //!
 //! ```text
 //!  idle ── a frame ──► opening ── welcome ──► sending, and a ping each second

@@ -1,4 +1,5 @@
-//! What waits for one other node: two lanes with bounds, one for bulk and one for all other frames.
+//! What waits for one connection to another node: two lanes with bounds, one for bulk and one for all other frames. A node has a
+//! connection for each of them ([`super::Peers`]), so in most queues one lane is empty.
 //!
 //! The machines' threads add; the connection to the node takes. The lanes take turns: short frames that wait together, then one
 //! of bulk. What waits while the node is not reached is dropped, and so is what is added until the next attempt.

@@ -1,4 +1,7 @@
-//! The other nodes: one queue and one connection for each.
+//! The other nodes: two queues and two connections for each, one for bulk and one for all other frames.
+//!
+//! So a short frame, as a decision that a replica is to sync, waits for no batches: neither for those that wait, nor for the
+//! megabytes that lie in sockets, nor for the node to have room for them.
 
 use super::Timing;
 use super::address::Address;
@@ -16,18 +19,20 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Another node. Its connection ends when it is dropped.
+/// Another node. Its connections end when it is dropped.
 struct Other {
     address: watch::Sender<Address>,
-    queue: Arc<PeerQueue>,
-    task: AbortHandle,
+    short: Arc<PeerQueue>,
+    bulk: Arc<PeerQueue>,
+    tasks: [AbortHandle; 2],
 }
 
 impl Drop for Other {
     fn drop(&mut self) {
-        self.task.abort();
+        self.tasks.iter().for_each(AbortHandle::abort);
         // Senders that wait for room wait no longer.
-        self.queue.set_away();
+        self.short.set_away();
+        self.bulk.set_away();
     }
 }
 
@@ -62,8 +67,8 @@ impl Peers {
         Peers { own, timing, runtime, counters: Arc::default(), bulk_bytes, others: RwLock::default() }
     }
 
-    /// Where all other nodes are that may be sent to from now on. The connection to a node that is elsewhere now ends, and the
-    /// next one goes there; that to a node that is not named ends.
+    /// Where all other nodes are that may be sent to from now on. The connections to a node that is elsewhere now end, and the
+    /// next ones go there; those to a node that is not named end.
     pub fn set_addresses(&self, addresses: &BTreeMap<NodeId, Address>) {
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         others.retain(|node, _| addresses.contains_key(node));
@@ -78,26 +83,29 @@ impl Peers {
             }
         }
         let part = (self.bulk_bytes / others.len().max(1)).min(PEER_BULK_BYTES);
-        others.values().for_each(|other| other.queue.set_bulk_bytes(part));
+        others.values().for_each(|other| other.bulk.set_bulk_bytes(part));
     }
 
     fn other(&self, to: NodeId, address: Address) -> Other {
         let (address, follows) = watch::channel(address);
-        let queue = Arc::new(PeerQueue::default());
-        let connection = PeerConnection {
-            own: self.own.clone(),
-            to,
-            timing: self.timing,
-            queue: Arc::clone(&queue),
-            counters: Arc::clone(&self.counters),
-        };
-        let task = self.runtime.spawn(connection.run(follows)).abort_handle();
-        Other { address, queue, task }
+        let (short, bulk) = (Arc::<PeerQueue>::default(), Arc::<PeerQueue>::default());
+        let tasks = [&short, &bulk].map(|queue| {
+            let connection = PeerConnection {
+                own: self.own.clone(),
+                to: to.clone(),
+                timing: self.timing,
+                queue: Arc::clone(queue),
+                counters: Arc::clone(&self.counters),
+            };
+            self.runtime.spawn(connection.run(follows.clone())).abort_handle()
+        });
+        Other { address, short, bulk, tasks }
     }
 
-    fn queue(&self, node: &NodeId) -> Result<Arc<PeerQueue>, Dropped> {
+    fn queue(&self, node: &NodeId, is_bulk: bool) -> Result<Arc<PeerQueue>, Dropped> {
         let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
-        others.get(node).map(|other| Arc::clone(&other.queue)).ok_or(Dropped::NoAddress)
+        let other = others.get(node).ok_or(Dropped::NoAddress)?;
+        Ok(Arc::clone(if is_bulk { &other.bulk } else { &other.short }))
     }
 
     /// Sends a frame, and never waits.
@@ -105,7 +113,7 @@ impl Peers {
     /// # Errors
     /// It was dropped. The machines need not be told: they send again what was not answered.
     pub fn send(&self, node: &NodeId, frame: Frame) -> Result<(), Dropped> {
-        let added = self.queue(node).and_then(|queue| queue.add(frame));
+        let added = self.queue(node, false).and_then(|queue| queue.add(frame));
         added.inspect_err(|why| self.counters.dropped(*why))
     }
 
@@ -114,7 +122,7 @@ impl Peers {
     /// # Errors
     /// It was dropped, as the node is not reached.
     pub async fn send_bulk(&self, node: &NodeId, frame: Frame) -> Result<(), Dropped> {
-        let added = match self.queue(node) {
+        let added = match self.queue(node, true) {
             Ok(queue) => queue.add_bulk(frame).await,
             Err(why) => Err(why),
         };
@@ -128,7 +136,8 @@ impl Peers {
 
     /// Frames that wait for a node, and their bytes. None: the node has no address.
     pub fn waiting(&self, node: &NodeId) -> Option<(usize, usize)> {
-        self.queue(node).ok().map(|queue| queue.waiting())
+        let (short, bulk) = (self.queue(node, false).ok()?.waiting(), self.queue(node, true).ok()?.waiting());
+        Some((short.0 + bulk.0, short.1 + bulk.1))
     }
 }
 

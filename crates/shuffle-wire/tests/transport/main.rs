@@ -402,6 +402,29 @@ async fn r1_a_node_that_reads_nothing_holds_bulk_back_until_it_is_given_up() {
 }
 
 #[tokio::test]
+async fn a_short_frame_waits_for_no_bulk_that_the_node_does_not_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let peers = sender(&Address::Tcp(listener.local_addr().unwrap().to_string()));
+    let to = peer("b").node;
+    peers.send_bulk(&to, bulk(8 << 20)).await.unwrap();
+    // The node reads nothing of it.
+    let reads_nothing = welcomed(&listener).await;
+    peers.send_bulk(&to, bulk(8 << 20)).await.unwrap();
+    peers.send(&to, ask(1)).unwrap();
+    let mut short = welcomed(&listener).await;
+    let frame = soon("a short frame", async {
+        loop {
+            let frame = get(&mut short).await.unwrap();
+            if frame.kind() != Kind::Ping {
+                return frame;
+            }
+        }
+    });
+    assert_eq!(frame.await, ask(1));
+    drop(reads_nothing);
+}
+
+#[tokio::test]
 async fn a_node_that_comes_back_is_reached_again_and_gets_nothing_of_before() {
     let mut running = Running::start("b", &tcp()).await;
     let at = running.at.clone();

@@ -152,7 +152,8 @@ fn all_files_of_a_group_are_written_before_one_is_synced_and_a_shuffle_that_ends
     disk.lose_power(|| true);
     let (mut store, found) = open_with(&disk, 1 << 20).unwrap();
     let both = |number| [1, 2].map(|shuffle| key(shuffle, 1, number));
-    assert_eq!(keys(&found), [both(1), both(2)].concat().into_iter().collect());
+    let all: BTreeSet<BatchKey> = [both(1), both(2)].concat().into_iter().collect();
+    assert_eq!(keys(&found), all);
     // The file is removed, and that is all.
     disk.arm(1, Fault::Power);
     store.drop_shuffle(ShuffleId(1)).unwrap();
