@@ -85,8 +85,8 @@
 //! # What was not done
 //!
 //! Each request, attempt and read has a connection alone until it is done, so that nothing waits for something else on it; then
-//! the connection is kept a while for the next one ([`Settings::idle`]). The client knows the nodes that it was given, and not those that join later. A read that is begun again
-//! at another node gets what it has given out once more, and skips it.
+//! the connection is kept a while for the next one ([`Settings::idle`]). The client knows the nodes that it was given, and not
+//! those that join later. A read that is begun again at another node gets what it has given out once more, and skips it.
 
 mod attempt;
 mod client;

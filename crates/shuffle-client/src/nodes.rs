@@ -188,7 +188,8 @@ impl Nodes {
         Some(number)
     }
 
-    /// A node has named numbers of shuffles that it would lead. One that another node leads meanwhile costs no more than any other.
+    /// A node has named numbers of shuffles that it would lead. One that another node leads meanwhile costs no more than any
+    /// other.
     pub(crate) fn led_by(&self, at: usize, numbers: Vec<ShuffleId>) {
         let mut known = lock(&self.nodes[at % self.nodes.len()].numbers);
         let room = NUMBERS_KEPT.saturating_sub(known.len());

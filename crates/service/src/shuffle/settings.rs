@@ -42,8 +42,8 @@ pub struct Settings {
     pub grace_ms: u64,
     /// Keys that are sampled before the first bounds are made, and before new ones are.
     pub first_sample: u64,
-    /// But so many for each range that is wanted, if that is less: so a small shuffle has bounds before most of it is written, and
-    /// is not divided when it is sealed. Ranges differ by a sixth of their size then.
+    /// But so many for each range that is wanted, if that is less: so a small shuffle has bounds before most of it is written,
+    /// and is not divided when it is sealed. Ranges differ by a sixth of their size then.
     pub small_sample: u64,
     /// But so many for each range that is wanted, if that is more.
     pub range_sample: u64,

@@ -101,8 +101,8 @@ pub struct Status {
 /// What a node answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The shuffle has begun, with these terms. And some numbers that were never used, of which the node that answers would lead the
-    /// shuffles: a start under one of them, at this node, waits for no other leader.
+    /// The shuffle has begun, with these terms. And some numbers that were never used, of which the node that answers would lead
+    /// the shuffles: a start under one of them, at this node, waits for no other leader.
     Started(Terms, Vec<ShuffleId>),
     /// The attempt is open: its records may come.
     Opened,

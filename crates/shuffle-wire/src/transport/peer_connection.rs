@@ -1,4 +1,5 @@
-//! A connection to one other node, for bulk or for all other frames: opened when something waits for it, and opened again when it ends.
+//! A connection to one other node, for bulk or for all other frames: opened when something waits for it, and opened again when
+//! it ends.
 //!
 //! ```text
 //!  idle ── a frame ──► opening ── welcome ──► sending, and a ping each second

@@ -186,8 +186,8 @@ impl Asks {
         Ok(replies.send(answer).await?)
     }
 
-    /// So many numbers of which this node would lead the shuffles, by its map: a start under one of them waits for no other leader.
-    /// Fewer in a pool of many nodes, where most numbers that are drawn belong to others.
+    /// So many numbers of which this node would lead the shuffles, by its map: a start under one of them waits for no other
+    /// leader. Fewer in a pool of many nodes, where most numbers that are drawn belong to others.
     pub(super) fn numbers(&self, most: usize) -> Vec<ShuffleId> {
         let map = self.shared.map();
         let drawn = (0..NUMBER_DRAWS).map(|_| ShuffleId(u128::from_be_bytes(partage_random::bytes())));

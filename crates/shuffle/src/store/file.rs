@@ -138,8 +138,8 @@ impl BatchFile {
         }
     }
 
-    /// Writes a group, made in `buffer`; with `syncs` the caller syncs it before it counts. The answer says where each batch lies,
-    /// in their order.
+    /// Writes a group, made in `buffer`; with `syncs` the caller syncs it before it counts. The answer says where each batch
+    /// lies, in their order.
     pub(crate) fn append(
         &mut self,
         disk: &dyn Disk,

@@ -22,8 +22,9 @@
 //!   (`read.rs`).
 //! - What is dropped stays dropped while the process lives. After a crash it may be there again: the holder asks the home of the
 //!   shuffle, or compares the slot, and drops it once more.
-//! - Of files that are added to so many are open as [`StoreSettings::open_files`] says, and twice as many at most while a group is
-//!   written; the others are opened again when a batch comes. Of each the store keeps some numbers in memory, less than of one batch.
+//! - Of files that are added to so many are open as [`StoreSettings::open_files`] says, and twice as many at most while a group
+//!   is written; the others are opened again when a batch comes. Of each the store keeps some numbers in memory, less than of one
+//!   batch.
 //! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the
 //!   file. It syncs the copy of each of them: the system may have brought it to the disk long before.
 //! - Batches of a later version of the program are not damage: the store is not opened, and nothing of them is removed.

@@ -70,8 +70,6 @@ impl Weather {
             marks_bytes: 400,
             grace_ms: 3_000,
             first_sample: draw.between(5, 100),
-            // Few ranges do not make the first sample smaller than drawn.
-            small_sample: u64::MAX,
             drift: draw.between(1, 3),
             versions: 6,
             divisions: draw.between(1, 6) as usize,
@@ -160,7 +158,10 @@ impl Weather {
             true => (draw.between(10, 60), draw.between(3, 20)),
             false => (0, self.settings.first_sample),
         };
-        let settings = Settings { first_sample, range_sample, bounds_wait_ms, ..self.settings };
+        // Few ranges do not make the first sample smaller than drawn.
+        let small_sample = u64::MAX;
+        let settings =
+            Settings { first_sample, small_sample, range_sample, bounds_wait_ms, ..self.settings };
         Weather { settings, ..self }
     }
 
