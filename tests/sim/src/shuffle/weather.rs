@@ -160,8 +160,7 @@ impl Weather {
         };
         // Few ranges do not make the first sample smaller than drawn.
         let small_sample = u64::MAX;
-        let settings =
-            Settings { first_sample, small_sample, range_sample, bounds_wait_ms, ..self.settings };
+        let settings = Settings { first_sample, small_sample, range_sample, bounds_wait_ms, ..self.settings };
         Weather { settings, ..self }
     }
 
