@@ -388,12 +388,7 @@ fn frame_of(packet: Packet) -> Result<Frame, FrameError> {
 
 impl Transport for WireTransport {
     fn send(&self, to: &NodeId, packet: Packet) {
-        if matches!(
-            packet,
-            Packet::Message(Message::Batch(_) | Message::AskStored(_, AskOrder::Behind))
-                | Packet::Records(_, Ok(_))
-                | Packet::Found(..)
-        ) {
+        if packet.is_bulk() {
             return self.send_bulk(to, packet);
         }
         self.send_short(to, packet);
