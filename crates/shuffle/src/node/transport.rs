@@ -62,7 +62,8 @@ impl Packet {
     /// it is to overtake them.
     pub(crate) fn is_bulk(&self) -> bool {
         match self {
-            Packet::Message(Message::Batch(_) | Message::AskStored(_, AskOrder::Behind)) | Packet::Found(..) => true,
+            Packet::Message(Message::Batch(_) | Message::AskStored(_, AskOrder::Behind))
+            | Packet::Found(..) => true,
             Packet::Records(_, records) => records.is_ok(),
             _ => false,
         }

@@ -19,7 +19,7 @@ use crate::node::{Packet, Transport};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::NotRead;
-use partage_service::shuffle::message::{AskOrder, Message};
+use partage_service::shuffle::message::Message;
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::seek::Found;
 use partage_service::shuffle::turns::{Turns, may_wait};
