@@ -409,7 +409,10 @@ impl World {
                 return self.buffer(node, buffer::Event::DivisionOrdered(leader, division, memory));
             }
             holder::Effect::Count(leader, epoch, plan, slot) => {
-                if self.finds_damage_of(node, plan.shuffle, slot)? {
+                // A count reads heads: it does not find what is damaged in records.
+                let is_damaged = self.nodes[node].disk.damaged_of(plan.shuffle, slot).is_some();
+                let is_in_head = is_damaged && self.draw.chance(300);
+                if is_in_head && self.finds_damage_of(node, plan.shuffle, slot)? {
                     return Ok(());
                 }
                 let mut counts = plan.counts_of(slot);
