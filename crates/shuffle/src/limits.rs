@@ -66,6 +66,9 @@ pub(crate) const SORT_WAIT: Duration = Duration::from_millis(200);
 pub(crate) const SORTED_IN_MEMORY_BYTES: u64 = 256 << 20;
 /// Between two looks which sorted ranges nobody reads any more.
 pub(crate) const IDLE_LOOK: Duration = Duration::from_secs(1);
+/// A range from the object store that takes more than one in so many bytes of the memory for ranges is sorted on disk: while the
+/// store does not answer, that memory is missing to ranges that are here.
+pub(crate) const OBJECTS_PART: u64 = 8;
 /// A store keeps the memory of a group for the next one if it is no more than one in so many bytes of a file: that is the share
 /// of groups in the memory of a node. Groups by the defaults have less; one with a batch of many MiB is seldom.
 pub(crate) const KEPT_OF_FILE: u64 = 2;

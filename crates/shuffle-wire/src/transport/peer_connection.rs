@@ -112,6 +112,7 @@ impl PeerConnection {
             return Err(Closed::Refused(Refusal::new(RefusalWord::OtherNode, Again::Request, why)));
         }
         *opened = Some(clock.now());
+        self.queue.set_opened();
         add(&self.counters.opened, 1);
         let (node, incarnation) = (&welcome.node, welcome.incarnation.0);
         tracing::debug!(%node, incarnation, %at, "the node accepts frames of shuffles");

@@ -65,6 +65,8 @@ struct Waiting {
     bulk: Lane,
     is_turn_of_bulk: bool,
     is_away: bool,
+    /// No connection has been opened since the last one ended, or since an attempt failed.
+    has_failed: bool,
 }
 
 impl Waiting {
@@ -174,7 +176,7 @@ impl PeerQueue {
     /// The node is not reached: what waits is dropped, and what is added. Says how many that were.
     pub(super) fn set_away(&self) -> usize {
         let mut waiting = self.lock();
-        waiting.is_away = true;
+        (waiting.is_away, waiting.has_failed) = (true, true);
         let dropped = waiting.short.clear() + waiting.bulk.clear();
         drop(waiting);
         self.room.notify_waiters();
@@ -184,6 +186,16 @@ impl PeerQueue {
     /// The node is looked for again.
     pub(super) fn set_present(&self) {
         self.lock().is_away = false;
+    }
+
+    /// A connection is open.
+    pub(super) fn set_opened(&self) {
+        self.lock().has_failed = false;
+    }
+
+    /// Whether the node was not reached when it was tried last.
+    pub(super) fn has_failed(&self) -> bool {
+        self.lock().has_failed
     }
 }
 

@@ -129,6 +129,11 @@ impl Peers {
         added.inspect_err(|why| self.counters.dropped(*why))
     }
 
+    /// Whether bulk does not reach the node, whatever else does.
+    pub fn bulk_has_failed(&self, node: &NodeId) -> bool {
+        self.queue(node, true).is_ok_and(|queue| queue.has_failed())
+    }
+
     /// What was sent and what was dropped since they were made.
     pub fn counts(&self) -> SendCounts {
         self.counters.counts()

@@ -76,10 +76,9 @@ impl LocalNode {
     /// # Errors
     /// Terms or options cannot be, the owner has as much as it may have, or no leader answers.
     pub async fn start(&self, terms: Terms, options: ShuffleOptions) -> Result<(ShuffleId, Terms), Refusal> {
-        let (mut draws, mut led) = (1, self.asks.numbers(1).pop());
+        let mut draws = 1;
         loop {
-            let draw = || ShuffleId(u128::from_be_bytes(partage_random::bytes()));
-            let id = led.take().unwrap_or_else(draw);
+            let id = ShuffleId(u128::from_be_bytes(partage_random::bytes()));
             match self.call(id, Request::Start(terms, options.clone())).await {
                 Ok(Answer::Started(terms, _)) => return Ok((id, terms)),
                 Ok(_) => return Err(unexpected()),

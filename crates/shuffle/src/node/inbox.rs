@@ -2,7 +2,7 @@
 //!
 //! | lane | who adds | its bound |
 //! |---|---|---|
-//! | bulk: frames of clients, batches, and what is not to overtake them | clients, other nodes | a number, and bytes with those of the next lane; the last eighth is for shuffles of which little waits. A packet that does not fit is dropped, a client waits |
+//! | bulk: frames of clients, batches, and what is not to overtake them | clients, other nodes | a number, and bytes with those of the next lane; the last eighth is for shuffles of which little waits. Who adds waits for room |
 //! | short: all other events | other nodes, clients, the coordinator | the same number again |
 //! | done | the threads that write and read, and the log | one answer for each order that the node has given, and those are bounded |
 //!
@@ -169,8 +169,10 @@ impl State {
         };
         let own = self.bulk_bytes.get(&shuffle).copied();
         let shuffles = self.bulk_bytes.len() as u64 + u64::from(own.is_none());
-        let has_room = may_wait((self.bytes, most_bytes), (own.unwrap_or(0), shuffles), bytes);
-        !self.bulk.is_empty() && (self.bulk.len() >= most_events || !has_room)
+        let has_room = bytes == 0 || may_wait((self.bytes, most_bytes), (own.unwrap_or(0), shuffles), bytes);
+        let waiting = (self.bulk.len() as u64, most_events as u64);
+        let is_one_more = may_wait(waiting, (self.bulk.len_of(&shuffle) as u64, shuffles), 1);
+        !self.bulk.is_empty() && !(is_one_more && has_room)
     }
 
     fn add(&mut self, event: Event) {
@@ -336,8 +338,10 @@ impl Inbox {
     /// Takes what is done and what is short, if there is any now: between two pieces of bulk.
     pub(crate) fn take_short(&self) -> (VecDeque<Done>, VecDeque<Event>) {
         let mut state = self.lock();
+        // Who waits for room for bulk has none by this, unless it was taken by what is short.
+        let had_no_room = state.short.len() >= self.most_events || state.short_bytes > 0;
         let (done, short) = state.take_short();
-        if !short.is_empty() {
+        if had_no_room {
             self.tell_room(state);
         }
         (done, short)

@@ -154,7 +154,7 @@ impl Work {
                 if is_full { self.flush() } else { Ok(()) }
             }
             Order::DropShuffle(shuffle) => {
-                self.flush()?;
+                self.flush_of(shuffle)?;
                 self.groups.forget(shuffle);
                 self.store.drop_shuffle(shuffle)?;
                 // Who reads a range of it from here on finds no batches, and keeps nothing.
@@ -168,13 +168,13 @@ impl Work {
                 Ok(())
             }
             Order::DropCopies(shuffle, slot) => {
-                self.flush()?;
+                self.flush_of(shuffle)?;
                 let damaged = self.store.drop_copies(shuffle, slot)?;
                 self.damaged(damaged);
                 Ok(())
             }
             Order::Forget(key, place) => {
-                self.flush()?;
+                self.flush_of(key.stream.shuffle)?;
                 self.store.forget(&key, place)
             }
         }
@@ -184,6 +184,11 @@ impl Work {
         for (key, place, damage) in damaged {
             self.inbox.done(Done::Damaged(key, place, damage));
         }
+    }
+
+    /// Writes the group if it has something of the shuffle: what is dropped of one cuts no group of others.
+    fn flush_of(&mut self, shuffle: ShuffleId) -> Result<(), StoreError> {
+        if self.group.iter().any(|batch| batch.key.stream.shuffle == shuffle) { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {

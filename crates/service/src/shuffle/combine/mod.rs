@@ -285,8 +285,8 @@ struct Kept {
 
 /// Combines records of equal keys of each attempt, in segments of one buffer. The first one of a key stays in its place and gets
 /// the value of all of them; the others go. So a segment never grows, and the order of the rest does not change. A segment may
-/// have no record left. It takes about so much memory at most, besides a copy of one segment: what keys come when there is no
-/// more stays as it is.
+/// have no record left. It takes about so much memory at most, besides the copy of what is left: what keys come when there is
+/// no more stays as it is.
 pub fn segments(how: Combine, segments: &mut [Segment], most_memory: u64) -> Less {
     let packed: Vec<PackedRecords> = segments.iter().map(|segment| segment.records.clone()).collect();
     let (mut kept, mut less) = (BTreeMap::<(u64, &[u8]), Kept>::new(), Less::new());
@@ -324,15 +324,13 @@ pub fn segments(how: Combine, segments: &mut [Segment], most_memory: u64) -> Les
     let changed: BTreeMap<usize, Number> = changed.map(|first| (first.place, first.value)).collect();
     let mut begin = 0;
     for (segment, records) in segments.iter_mut().zip(packed) {
-        let end = begin + usize::try_from(records.count()).unwrap_or(0);
-        let is_whole = stays.get(begin..end).is_some_and(|stays| stays.iter().all(|stays| *stays));
-        if !is_whole || changed.range(begin..end).next().is_some() {
-            let left = (begin..).zip(&records).filter(|(place, _)| stays.get(*place) == Some(&true));
-            segment.records = PackedRecords::pack(left.map(|(place, (key, value))| {
+        // Also one of which nothing has gone: it would keep the frame in memory of which it is a part.
+        let left = (begin..).zip(&records).filter(|(place, _)| stays.get(*place) == Some(&true));
+        segment.records =
+            PackedRecords::pack(left.map(|(place, (key, value))| {
                 (key, changed.get(&place).map_or(value, |changed| &changed[..]))
             }));
-        }
-        begin = end;
+        begin += usize::try_from(records.count()).unwrap_or(0);
     }
     less
 }

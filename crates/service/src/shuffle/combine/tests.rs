@@ -194,3 +194,16 @@ fn what_is_no_number_is_refused_unless_it_is_counted() {
     let counted = PackedRecords::pack([(&b"k"[..], &2_u64.to_le_bytes()[..])]);
     assert_eq!(frame(Combine::Count, &records), Ok(counted));
 }
+
+#[test]
+fn r1_what_is_left_keeps_nothing_else_in_memory() {
+    let whole = segment(1, 1, vec![record(1, &whole(1)), record(2, &whole(2))]).records;
+    let (first, second) = whole.bytes().split_at(whole.bytes().len() / 2);
+    let part = |bytes: &[u8]| PackedRecords::new(1, whole.bytes().slice_ref(bytes)).unwrap();
+    let of = |frame, records| Segment { records, ..segment(1, frame, Vec::new()) };
+    // Nothing of these two is combined, and both are parts of one frame.
+    let mut all = [of(1, part(first)), of(2, part(second))];
+    drop(whole);
+    assert!(segments(Combine::SumI64, &mut all, 1 << 20).is_empty());
+    assert!(all.iter().all(|segment| segment.records.count() == 1 && segment.records.bytes().is_unique()));
+}

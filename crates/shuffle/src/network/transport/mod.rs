@@ -19,7 +19,7 @@ use crate::node::{Packet, Transport};
 use partage_core::base::id::Epoch;
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::holder::NotRead;
-use partage_service::shuffle::message::Message;
+use partage_service::shuffle::message::{AskOrder, Message};
 use partage_service::shuffle::record::{Batch, BatchKey};
 use partage_service::shuffle::seek::Found;
 use partage_service::shuffle::turns::{Turns, may_wait};
@@ -391,7 +391,11 @@ impl Transport for WireTransport {
         if packet.is_bulk() {
             return self.send_bulk(to, packet);
         }
-        self.send_short(to, packet);
+        // The answer would say that the node is there, and batches do not reach it: it counts as silent.
+        let asks_ahead = matches!(packet, Packet::Message(Message::AskStored(_, AskOrder::Ahead)));
+        if !(asks_ahead && self.peers.bulk_has_failed(to)) {
+            self.send_short(to, packet);
+        }
     }
 
     fn ready(&self, slot: PoolSlot, _: Epoch) {

@@ -1,6 +1,5 @@
 use super::*;
 use partage_core::base::id::Incarnation;
-use partage_service::shuffle::message::AskOrder;
 use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::partition::CutAt;
 use partage_service::shuffle::plan::Placed;

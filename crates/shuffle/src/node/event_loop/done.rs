@@ -5,7 +5,6 @@ use crate::node::counters::Counters;
 use crate::node::inbox::Done;
 use crate::node::storing::Order;
 use crate::store::Written;
-use partage_core::base::time::Millis;
 use partage_log::Report;
 use partage_service::shuffle::message::Message;
 use partage_service::shuffle::{buffer, holder};
@@ -56,10 +55,9 @@ impl EventLoop {
         for key in &written.refused {
             self.stored_soon.remove(key);
         }
+        // That some of a group was stored says nothing: there may be room for little and not for much.
         if !written.refused.is_empty() {
             self.full_until = self.now() + self.config.settings.full_ms;
-        } else if !written.stored.is_empty() {
-            self.full_until = Millis(0);
         }
         Counters::add(&self.shared.counters.not_stored, written.refused.len() as u64);
         for key in written.refused {

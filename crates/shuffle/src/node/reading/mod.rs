@@ -431,7 +431,7 @@ impl Work {
             }),
             Found::Sorts => Err(NotRead::Sorts),
             Found::Failed(why) => Err(why),
-            Found::Turn(turn) => {
+            Found::Turn(mut turn) => {
                 let mut is_offloaded = self.reader.is_offloaded(plan, of.slot);
                 if sorters.of(is_large, is_offloaded).is_none() {
                     match self.sorted(plan, of) {
@@ -443,8 +443,16 @@ impl Work {
                         Err(NotSorted::Moved) => is_offloaded = true,
                     }
                 }
+                // The store may not answer: what waits for it must leave memory for what is on disks.
+                let lets_go =
+                    is_offloaded && of.sorting_memory() > self.settings.range_bytes / limits::OBJECTS_PART;
+                if lets_go {
+                    turn.let_go();
+                }
                 // Nothing goes to an object store without threads for what comes from there.
-                let Some(sorter) = sorters.of(is_large, is_offloaded) else { return Err(NotRead::Lacks) };
+                let Some(sorter) = sorters.of(is_large || lets_go, is_offloaded) else {
+                    return Err(NotRead::Lacks);
+                };
                 turn.hand_over();
                 let is_taken = sorter.try_send(Order { plan: Arc::clone(plan), range, turn }).is_ok();
                 // Too many are sorted on disk. Those from the object store that fit into memory have their turn soon.

@@ -2,8 +2,9 @@
 //! full or go out. Frames that are out are not looked at again.
 //!
 //! Both take memory besides the records, and have it in the budget of the buffer: a frame comes in when there is room for that,
-//! too, and for chunks, of which one list of segments is combined at a time, a part of the buffer is left free while a shuffle
-//! that combines is written here.
+//! too, and for chunks a part of the buffer is left free while a shuffle that combines is written here: for the keys of the list
+//! of segments that is combined, and for copies of all that is left of a chunk. The parts of a frame share its bytes, so these go
+//! only with the last of them.
 
 use super::{Attempt, Buffer, Failed};
 use crate::shuffle::ShuffleId;
@@ -24,7 +25,8 @@ impl Buffer {
     /// The memory for what is held and under way, in bytes.
     pub(super) fn most_memory(&self) -> u64 {
         let combines = self.shuffles.values().any(|open| open.combine.is_some() && !open.attempts.is_empty());
-        self.settings.buffer_bytes - if combines { self.combining_memory() } else { 0 }
+        let copies = self.settings.chunk_bytes.min(self.settings.buffer_bytes / COMBINING_PART);
+        self.settings.buffer_bytes - if combines { self.combining_memory() + copies } else { 0 }
     }
 
     /// A frame as it is stored. Its attempt has these records from now on.

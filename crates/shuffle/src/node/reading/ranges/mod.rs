@@ -329,6 +329,11 @@ impl Turn {
         self.ranges.lock().entries.get(&self.key).is_some_and(|entry| self.is_of(entry))
     }
 
+    /// It is not sorted in memory after all.
+    pub(super) fn let_go(&mut self) {
+        self.memory = None;
+    }
+
     /// Another thread sorts it, and takes its time: nobody waits for it.
     pub(super) fn hand_over(&self) {
         self.end(&mut self.ranges.lock(), State::Sorting { turn: self.number, is_elsewhere: true });
