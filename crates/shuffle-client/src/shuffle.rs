@@ -229,8 +229,8 @@ mod tests {
         let options = |partitions, bytes| StartOptions { partitions, bytes, ..StartOptions::default() };
         assert_eq!(options(1, 0).terms(3), Terms::new(30, 30));
         assert_eq!(options(256, 0).terms(3), Terms::new(30, 256));
-        assert_eq!(options(1, 10 << 30).terms(3), Terms::new(30, 320));
-        assert_eq!(options(256, 10 << 30).terms(3), Terms::new(30, 320));
+        assert_eq!(options(1, 10 << 30).terms(3), Terms::new(30, 427));
+        assert_eq!(options(256, 10 << 30).terms(3), Terms::new(30, 427));
         assert_eq!(options(u64::MAX, 0).terms(3), Terms::new(30, 1_024));
         assert_eq!(options(1, u64::MAX).terms(3).ranges, 65_536);
         assert_eq!(options(256, 0).terms(100), Terms::new(1_000, 1_000));

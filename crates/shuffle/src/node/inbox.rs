@@ -8,11 +8,12 @@
 //!
 //! So no thread of the node waits for another one in a circle: who adds to `done` never waits.
 //!
-//! What is done and what is short goes before each piece of bulk. Most of it is one of several steps of what somebody waits for,
-//! as the start of a shuffle is decided by three nodes in turn, and to divide one frame takes as long as many of them. Of bulk
-//! the thread takes little at a time, and shuffles take turns. So a frame or a batch may come after an event that was added later.
-//! That changes nothing: the end of an attempt stays behind its frames, messages between nodes overtake each other anyway, and a
-//! question whether a batch is stored waits behind the batches of its shuffle, as its answer says whether they were lost.
+//! What is done and what is short goes before each piece of bulk. Most of it is one of several steps of what somebody waits
+//! for, as the start of a shuffle is decided by three nodes in turn, and to divide one frame takes as long as many of them.
+//! Of bulk the thread takes little at a time, and shuffles take turns. So a frame or a batch may come after an event that was
+//! added later. That changes nothing: the end of an attempt stays behind its frames, messages between nodes overtake each
+//! other anyway, and a question whether a batch is stored waits behind the batches of its shuffle, as its answer says whether
+//! they were lost.
 
 use super::hears::Hears;
 use super::reading::TakenMemory;

@@ -266,6 +266,10 @@ mod tests {
         handed_over(&node, None, late()).await.unwrap();
         let delivery = node.delivery();
         assert!(delivery.deliver(other.clone(), batch(&other)));
+        // A question may overtake a batch.
+        while !node.has_slot(SLOT).await.unwrap() {
+            tokio::task::yield_now().await;
+        }
         assert!(is_held_up(&node, Some(SLOT)).await, "nobody else has it");
         assert!(is_held_up(&node, None).await, "it was taken in the stead of another node");
         handed_over(&node, Some(PoolSlot(7)), late()).await.unwrap();

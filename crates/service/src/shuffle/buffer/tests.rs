@@ -106,7 +106,8 @@ fn sampled(effects: &[Effect]) -> Option<u64> {
 
 #[test]
 fn an_attempt_without_company_goes_out_at_once_and_its_sample_with_it() {
-    let mut buffer = buffer(Settings { sample_every: 1, ..Settings::default() });
+    let settings = Settings { sample_every: 1, small_sample: u64::MAX, ..Settings::default() };
+    let mut buffer = buffer(settings);
     buffer.writes(1);
     assert_eq!(
         sampled(&buffer.handle(Millis(0), Event::Tick)),

@@ -35,7 +35,9 @@ fn buffer(chunk_bytes: u64) -> Buffer {
     let (places, nodes, no_stand_ins) = (vec![place], vec![node()], Default::default());
     let map = PoolMap { generation: 1, replicas: 1, places, nodes, no_stand_ins };
     let id = BufferId { node: node(), incarnation: Incarnation(1) };
-    let mut buffer = Buffer::new(id, Settings { chunk_bytes, ..Settings::default() }, map.into());
+    // No chunk waits for first bounds.
+    let settings = Settings { chunk_bytes, small_sample: u64::MAX, ..Settings::default() };
+    let mut buffer = Buffer::new(id, settings, map.into());
     buffer.sends(1, opened(Some(Combine::SumI64)));
     buffer
 }
