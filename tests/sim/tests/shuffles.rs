@@ -2,7 +2,7 @@
 
 use partage_core::base::planted::Planted;
 use sim::mutants::{self, Caught};
-use sim::shuffle::{Outcome, run, run_busy, run_flood, run_interrupted, run_lone};
+use sim::shuffle::{Outcome, run, run_alive_through_short, run_busy, run_flood, run_interrupted, run_lone};
 
 /// Seeds of the suite; `--shuffles` has more.
 const SEEDS: u64 = 100;
@@ -29,6 +29,19 @@ fn d6_x7_l1_what_is_read_is_the_input_once_in_order_and_every_shuffle_ends() {
     assert!(all.undivided > 0, "{all}");
     assert!(all.divisions > 6 * SEEDS && all.dropped > 3 * SEEDS, "{all}");
     assert!(all.offloaded > SEEDS / 2, "{all}");
+    // Bulk was lost between nodes, and attempts were stored all the same.
+    assert!(all.bulk_failures > SEEDS / 2 && all.half_open > 0, "{all}");
+    assert!(all.bulk_lost > SEEDS && all.unasked > SEEDS, "{all}");
+    assert!(all.stored_beside > SEEDS / 20, "{all}");
+}
+
+#[test]
+fn l1_a_node_that_batches_do_not_reach_and_that_counts_as_reached_is_found() {
+    let found = (0..mutants::WITHIN).find_map(|seed| Some((seed, run_alive_through_short(seed).broken?)));
+    let (seed, why) = found.expect("the check of attempts beside failures of bulk sees it");
+    println!("seed {seed}, {why}");
+    assert!(why.starts_with("L1: bulk from"), "seed {seed}: {why}");
+    assert_eq!(run(seed).broken, None, "seed {seed} without it");
 }
 
 #[test]

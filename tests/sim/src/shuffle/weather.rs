@@ -4,6 +4,20 @@ use crate::clock::{MS, True};
 use crate::draw::Draw;
 use partage_service::shuffle::settings::Settings;
 
+/// What is bulk is lost at times from one node to another one, while all other messages pass.
+#[derive(Debug, Clone, Copy)]
+pub struct BulkWeather {
+    /// Of the draws of these failures.
+    pub seed: u64,
+    /// Whether nothing else goes wrong.
+    pub is_alone: bool,
+    /// A bug for the check to find: a question that may overtake batches passes, though batches are known not to.
+    pub asks_ahead: bool,
+}
+
+/// Of the first 16 seeds, with which most planted bugs are found, none has failures of bulk.
+const BULK_SEED: u64 = 0xb01c_b780;
+
 /// Drawn once for each run.
 #[derive(Debug, Clone)]
 pub struct Weather {
@@ -46,6 +60,8 @@ pub struct Weather {
     pub floods: bool,
     /// While its one shuffle is under way no machine is called with a tick, and its job goes on as soon as it has an answer.
     pub is_lone: bool,
+    /// None: a link between two nodes is cut for all messages, or for none.
+    pub bulk: Option<BulkWeather>,
 }
 
 impl Weather {
@@ -117,6 +133,7 @@ impl Weather {
             stored_late: 0,
             floods: false,
             is_lone: false,
+            bulk: None,
         };
         weather.with_buffers().with_sizes().with_objects().with_first_bounds().with_windows()
     }
@@ -170,6 +187,37 @@ impl Weather {
         let (window_bytes, window_batches) = (draw.between(300, 20_000), draw.between(1, 64));
         let no_room = *draw.pick(&[0, 20, 100]).unwrap_or(&0);
         Weather { settings: Settings { window_bytes, window_batches, ..self.settings }, no_room, ..self }
+    }
+
+    /// In one world in four bulk is lost between nodes; in some of these nothing else goes wrong. These are drawn apart, by the
+    /// seed of the run, so that all other worlds are what they were without these.
+    pub fn with_bulk(self, seed: u64) -> Weather {
+        let mut draw = Draw::new(seed ^ BULK_SEED);
+        if !draw.chance(250) {
+            return self;
+        }
+        let is_alone = draw.chance(300);
+        let bulk = Some(BulkWeather { seed: draw.bits(), is_alone, asks_ahead: false });
+        if is_alone { self.of_bulk(bulk, &mut draw) } else { Weather { bulk, ..self } }
+    }
+
+    /// The same with these failures of bulk alone. Nothing else keeps what is written waiting: windows are wide, and disks and
+    /// the network are fast.
+    fn of_bulk(self, bulk: Option<BulkWeather>, draw: &mut Draw) -> Weather {
+        let (jobs, faults_for, batch_bytes) = (self.jobs.max(2), self.faults_for, self.settings.chunk_bytes);
+        let settings = Settings {
+            stand_in_ms: draw.between(150, 400),
+            window_bytes: 32 << 20,
+            window_batches: 1_024,
+            batch_bytes,
+            ..self.settings.clone()
+        };
+        Weather { jobs, faults_for, settings, sync: 1_000, delay: 200, bulk, ..self.calm() }
+    }
+
+    /// Whether bulk is lost between nodes, and nothing else goes wrong.
+    pub fn is_of_bulk_alone(&self) -> bool {
+        self.bulk.is_some_and(|bulk| bulk.is_alone)
     }
 
     /// The same with one shuffle, and without faults.

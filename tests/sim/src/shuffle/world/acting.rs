@@ -29,6 +29,7 @@ impl World {
             Happening::Synced { node, life, number } => return self.synced(node, life, number),
             Happening::Written { node, life, key } => return self.written(node, life, key),
             Happening::Input { node, attempt, input } => {
+                self.hears_input(node, attempt, &input);
                 let event = buffer::Event::Client(attempt, input);
                 return self.if_up(node, |world| world.buffer(node, event));
             }
@@ -91,11 +92,14 @@ impl World {
         let name = self.nodes[from].name.clone();
         if from == to {
             // The queues of a process may be long. Where nodes are only busy, they are in order, too: a question that comes
-            // before its batch finds nothing.
-            let is_busy = self.weather.stored_late > 0;
-            let is_slow = !is_busy && self.stopped.is_none() && self.draw.chance(100);
+            // before its batch finds nothing. They are short where only bulk is lost.
+            let is_in_order = self.weather.stored_late > 0 || self.weather.is_of_bulk_alone();
+            let is_slow = !is_in_order && self.stopped.is_none() && self.draw.chance(100);
             let soon = self.draw.between(1, if is_slow { 100 * MS } else { 200 });
             return self.after(soon, Happening::Deliver { from: name, to, message });
+        }
+        if self.is_lost_with_bulk((from, to), &message) {
+            return;
         }
         if self.is_cut(from, to) || (self.stopped.is_none() && self.draw.chance(self.weather.lost)) {
             return;
@@ -232,6 +236,7 @@ impl World {
         let leaders: Vec<PoolSlot> = leaders.map(|(slot, _)| *slot).collect();
         let next = self.draw.between(3, 25) * MS;
         self.at((self.now + next).max(paused), Happening::Called { node, life });
+        self.are_stored_in_time(node)?;
         if self.now < paused || self.is_without_ticks() {
             return Ok(());
         }
@@ -287,6 +292,7 @@ impl World {
                         }
                         Err(_) => self.outcome.failed += 1,
                     }
+                    self.hears_answer(attempt, answer.is_ok());
                     let delay = self.draw.around(self.weather.delay);
                     if !self.draw.chance(self.weather.lost) {
                         self.after(delay, Happening::Stored { attempt, answer });

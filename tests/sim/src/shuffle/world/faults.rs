@@ -17,6 +17,7 @@ impl World {
             }
             Happening::Stop => self.stop(),
             Happening::Fills => return self.fills(),
+            Happening::BulkFails => self.bulk_fails(),
             Happening::Objects(node, life, call) => self.object_store_does(node, life, call),
             Happening::ObjectAnswer(node, life, event) if self.nodes[node].incarnation == life => {
                 return self.holder(node, event);
@@ -51,7 +52,8 @@ impl World {
             .filter(|node| self.is_heard(*node))
             .map(|node| self.nodes[node].name.clone())
             .collect();
-        if self.stopped.is_none() && self.draw.chance(30) {
+        // Where bulk alone fails no slot moves: what a replica has that loads does not count, and would have to be waited for.
+        if !self.weather.is_of_bulk_alone() && self.stopped.is_none() && self.draw.chance(30) {
             self.pool.moves(&mut self.draw, |node| heard.contains(node));
         }
         self.pool.settle(&mut self.draw, |node| known.contains(node));
@@ -112,6 +114,7 @@ impl World {
     fn stop(&mut self) {
         self.stopped = Some(self.now);
         self.cuts.clear();
+        self.bulk_heals();
         self.away = self.away.min(self.now);
         for node in 0..self.nodes.len() {
             let one = &mut self.nodes[node];

@@ -5,10 +5,11 @@ use super::node::Node;
 use super::objects::{ObjectCall, ObjectStore};
 use super::oracle::Oracle;
 use super::pool::Pool;
-use super::weather::Weather;
+use super::weather::{BulkWeather, Weather};
 use crate::clock::{MS, SECOND, True};
 use crate::draw::Draw;
 use crate::trace::Trace;
+use bulk::BulkLinks;
 use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
@@ -24,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 mod acting;
+mod bulk;
 mod busy;
 mod faults;
 mod offloading;
@@ -105,10 +107,20 @@ pub struct Outcome {
     pub lost_open: u64,
     /// The same of sealed ones: a read of them has failed by name.
     pub lost_sealed: u64,
+    /// Connections for bulk that failed.
+    pub bulk_failures: u64,
+    /// Those of them that were half open: nobody knew.
+    pub half_open: u64,
+    /// Messages of bulk that were lost with them.
+    pub bulk_lost: u64,
+    /// Questions that might have overtaken batches, and were not sent.
+    pub unasked: u64,
+    /// Attempts that were stored in time though a connection of their buffer was known to have failed, and nothing else.
+    pub stored_beside: u64,
 }
 
 impl Outcome {
-    fn numbers(&mut self) -> [(&'static str, &mut u64); 26] {
+    fn numbers(&mut self) -> [(&'static str, &mut u64); 31] {
         [
             ("steps", &mut self.steps),
             ("shuffles", &mut self.jobs),
@@ -135,6 +147,11 @@ impl Outcome {
             ("batches lost in memory", &mut self.unsynced_lost),
             ("shuffles lost before they were sealed", &mut self.lost_open),
             ("shuffles lost when sealed", &mut self.lost_sealed),
+            ("connections for bulk that failed", &mut self.bulk_failures),
+            ("half open", &mut self.half_open),
+            ("messages of bulk lost", &mut self.bulk_lost),
+            ("questions not sent", &mut self.unasked),
+            ("stored in time beside a failed connection", &mut self.stored_beside),
             ("", &mut self.hash),
         ]
     }
@@ -254,6 +271,8 @@ pub(super) enum Happening {
         number: u64,
         found: Found,
     },
+    /// A connection for bulk may fail.
+    BulkFails,
 }
 
 pub(super) struct World {
@@ -282,6 +301,7 @@ pub(super) struct World {
     /// The replicas of each slot by the last map that a node has taken up, and how often maps have named each anew.
     pub replicas: BTreeSet<(partage_service::shuffle::PoolSlot, NodeId)>,
     pub named: BTreeMap<(partage_service::shuffle::PoolSlot, NodeId), u64>,
+    bulk: BulkLinks,
     /// Which process is killed, and before which event.
     kill: Option<(usize, u64)>,
     /// Messages and syncs so far.
@@ -299,6 +319,14 @@ pub fn run(seed: u64) -> Outcome {
 /// One seed, and its last events in words.
 pub fn run_with_words(seed: u64, words: Option<usize>) -> (Outcome, Vec<String>) {
     World::new(seed, words).told()
+}
+
+/// The same as [`run`] with a bug: a node that bulk is known not to reach is asked all the same whether it is there, and counts
+/// as reached when it answers.
+pub fn run_alive_through_short(seed: u64) -> Outcome {
+    let mut world = World::new(seed, None);
+    world.weather.bulk = world.weather.bulk.map(|bulk| BulkWeather { asks_ahead: true, ..bulk });
+    world.told().0
 }
 
 /// A run of a shuffle that floods one buffer and of another one that trickles into it. It ends when that is sealed and read.
@@ -351,7 +379,7 @@ impl World {
 
     fn new(seed: u64, words: Option<usize>) -> World {
         let mut draw = Draw::new(seed ^ 0x5ff1_e000);
-        let weather = Weather::drawn(&mut draw);
+        let weather = Weather::drawn(&mut draw).with_bulk(seed);
         World::of(weather, draw, words)
     }
 
@@ -396,6 +424,7 @@ impl World {
             sent: BTreeMap::new(),
             replicas: BTreeSet::new(),
             named: BTreeMap::new(),
+            bulk: BulkLinks::new(weather.bulk.map_or(0, |bulk| bulk.seed)),
             kill: None,
             events: 0,
             queue: BTreeMap::new(),
@@ -403,24 +432,32 @@ impl World {
             broken: None,
             weather,
         };
-        let Weather { nodes: all, first, buffers, .. } = world.weather;
-        (0..first).chain(all - buffers..all).for_each(|node| world.after(0, Happening::Start(node)));
-        for job in 0..world.weather.jobs {
-            let begins = world.draw.between(0, world.weather.faults_for / 2);
-            let begins = if world.weather.is_lone { LONE_BEGINS } else { begins };
-            world.after(begins, Happening::Job(job));
-        }
-        world.outcome.jobs = world.weather.jobs as u64;
-        world.after(0, Happening::Coordinate);
-        if world.weather.fault_every > 0 {
-            let fault = world.draw.around(world.weather.fault_every);
-            world.after(fault, Happening::Fault);
-        }
-        world.after(world.weather.faults_for, Happening::Stop);
-        if world.weather.settings.has_objects {
-            world.after(0, Happening::Fills);
-        }
+        world.begins();
         world
+    }
+
+    /// Nodes start, jobs begin, and faults come.
+    fn begins(&mut self) {
+        let Weather { nodes: all, first, buffers, .. } = self.weather;
+        (0..first).chain(all - buffers..all).for_each(|node| self.after(0, Happening::Start(node)));
+        for job in 0..self.weather.jobs {
+            let begins = self.draw.between(0, self.weather.faults_for / 2);
+            let begins = if self.weather.is_lone { LONE_BEGINS } else { begins };
+            self.after(begins, Happening::Job(job));
+        }
+        self.outcome.jobs = self.weather.jobs as u64;
+        self.after(0, Happening::Coordinate);
+        if self.weather.fault_every > 0 {
+            let fault = self.draw.around(self.weather.fault_every);
+            self.after(fault, Happening::Fault);
+        }
+        self.after(self.weather.faults_for, Happening::Stop);
+        if self.weather.settings.has_objects {
+            self.after(0, Happening::Fills);
+        }
+        if self.weather.bulk.is_some() {
+            self.after(0, Happening::BulkFails);
+        }
     }
 
     fn run(&mut self) {
