@@ -197,12 +197,10 @@ pub fn is_silent_without(bug: Planted, caught: &Caught) -> Result<(), String> {
     }
 }
 
-/// With which seed the search begins. Two bugs are seen once in some 300 or 500 seeds. `Announced`: a leader must fall in the
-/// beat between an order to copy from it and its own word that it knows of that. `RefusedWish`: a copy of a refused wish must be
-/// late, and the newcomer that it names must lack what was written since.
+/// With which seed the search begins. One bug is seen once in some 300 or 500 seeds. `RefusedWish`: a copy of a refused wish must
+/// be late, and the newcomer that it names must lack what was written since.
 fn first_seed(bug: Planted) -> u64 {
     match bug {
-        Planted::Announced => 600,
         Planted::RefusedWish => 400,
         _ => 0,
     }
