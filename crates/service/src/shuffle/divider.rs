@@ -203,7 +203,7 @@ mod tests {
                 divider.divide(whole.clone(), &bounds, look, |tag, part| found.push((tag, part)));
                 let keys: Vec<Vec<u8>> = records.iter().map(|(key, _)| key.clone()).collect();
                 prop_assert_eq!(seen, keys);
-                let mut expected: BTreeMap<Tag, Vec<(Vec<u8>, Vec<u8>)>> = BTreeMap::new();
+                let mut expected: BTreeMap<Tag, Vec<_>> = BTreeMap::new();
                 for record in &records {
                     expected.entry(bounds.tag_of(&record.0, 0)).or_default().push(record.clone());
                 }
@@ -224,7 +224,7 @@ mod tests {
         let mut divider = Divider::default();
         let mut found = Vec::new();
         divider.divide(whole.clone(), &bounds(&[50]), |_| (), |_, part| found.push(part));
-        assert_eq!(found, [whole.clone()]);
+        assert_eq!(found, std::slice::from_ref(&whole));
         assert_eq!(found[0].records.bytes().as_ptr(), whole.records.bytes().as_ptr());
         found.clear();
         divider.divide(whole, &bounds(&[10, 30]), |_| (), |_, part| found.push(part));

@@ -170,10 +170,10 @@ impl State {
         };
         let own = self.bulk_bytes.get(&shuffle).copied();
         let shuffles = self.bulk_bytes.len() as u64 + u64::from(own.is_none());
-        let has_room = bytes == 0 || may_wait((self.bytes, most_bytes), (own.unwrap_or(0), shuffles), bytes);
+        let fits = bytes == 0 || may_wait((self.bytes, most_bytes), (own.unwrap_or(0), shuffles), bytes);
         let waiting = (self.bulk.len() as u64, most_events as u64);
         let is_one_more = may_wait(waiting, (self.bulk.len_of(&shuffle) as u64, shuffles), 1);
-        !self.bulk.is_empty() && !(is_one_more && has_room)
+        !(self.bulk.is_empty() || is_one_more && fits)
     }
 
     fn add(&mut self, event: Event) {

@@ -97,14 +97,14 @@ impl Drop for TakenBytes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::sync_channel;
     use std::time::Duration;
 
     #[test]
     fn r1_reads_have_their_turns_and_no_more_than_the_budget_or_one() {
         let memory = ReadMemory::new(100);
         let first = memory.take(60);
-        let (sender, order) = channel();
+        let (sender, order) = sync_channel(3);
         std::thread::scope(|scope| {
             // The second one has no room before the first one is done, and the third one, which would, comes behind it.
             for (asks, bytes) in [(2, 70), (3, 30), (4, 500)] {

@@ -2,6 +2,7 @@
 
 use crate::disk::PowerDisk;
 use crate::sockets::{Socket, Sockets};
+use partage_clock::Instant;
 use partage_core::base::id::{ClusterId, Epoch, Incarnation};
 use partage_core::base::name::{KeyspaceName, NodeId};
 use partage_log::{LogSettings, WriterSettings};
@@ -20,7 +21,7 @@ use partage_shuffle_wire::transport::Address;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 
 pub const NODES: usize = 3;
