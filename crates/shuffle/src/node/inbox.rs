@@ -25,7 +25,7 @@ use partage_log::Report;
 use partage_service::shuffle::buffer::{self, Attempt, Input};
 use partage_service::shuffle::holder::{NotRead, OffloadOutcome, Slice};
 use partage_service::shuffle::leader::{Answer, Failed, Request, ShuffleOverview};
-use partage_service::shuffle::message::{AskOrder, Message, Word};
+use partage_service::shuffle::message::{Message, Word};
 use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::plan::Division;
 use partage_service::shuffle::pool::PoolMap;
@@ -89,10 +89,7 @@ impl Event {
     fn bulk_of(&self) -> Option<ShuffleId> {
         match self {
             Event::Input(attempt, input, _) if !matches!(input, Input::Open(_)) => Some(attempt.shuffle),
-            Event::Packet(_, Packet::Message(Message::Batch(batch))) => Some(batch.key.stream.shuffle),
-            Event::Packet(_, Packet::Message(Message::AskStored(key, AskOrder::Behind))) => {
-                Some(key.stream.shuffle)
-            }
+            Event::Packet(_, packet) => packet.turn_of(),
             _ => None,
         }
     }
@@ -148,8 +145,7 @@ struct State {
     short_bytes: u64,
     /// Of both.
     bytes: u64,
-    /// The thread of the node waits, and nobody has woken it yet. To wake one that does not wait is a call of the system all the
-    /// same.
+    /// The thread of the node waits, and was not woken yet. To wake one that does not wait is a call of the system all the same.
     is_waiting: bool,
     /// Threads that wait for room.
     waiting_for_room: usize,
@@ -205,14 +201,14 @@ impl State {
             taken_bytes += bytes;
             self.bytes -= bytes;
             if let Some(shuffle) = event.bulk_of() {
-                self.let_go(shuffle, bytes);
+                self.release(shuffle, bytes);
             }
             taken.push_back(event);
         }
         taken
     }
 
-    fn let_go(&mut self, shuffle: ShuffleId, bytes: u64) {
+    fn release(&mut self, shuffle: ShuffleId, bytes: u64) {
         if let Some(waits) = self.bulk_bytes.get_mut(&shuffle) {
             *waits -= bytes;
         }
@@ -339,7 +335,7 @@ impl Inbox {
     /// Takes what is done and what is short, if there is any now: between two pieces of bulk.
     pub(crate) fn take_short(&self) -> (VecDeque<Done>, VecDeque<Event>) {
         let mut state = self.lock();
-        // Who waits for room for bulk has none by this, unless it was taken by what is short.
+        // That gives no room for bulk, unless what is short had the bytes.
         let had_no_room = state.short.len() >= self.most_events || state.short_bytes > 0;
         let (done, short) = state.take_short();
         if had_no_room {
@@ -415,6 +411,7 @@ impl Drop for EndsAtPanic {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use partage_service::shuffle::message::AskOrder;
     use partage_service::shuffle::records::PackedRecords;
     use partage_service::shuffle::{AttemptId, Terms};
     use std::sync::mpsc::sync_channel;

@@ -58,15 +58,18 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// Whether it carries records or keys, or is not to overtake what does: a question about a batch waits behind batches, unless
-    /// it is to overtake them.
-    pub(crate) fn is_bulk(&self) -> bool {
+    /// The shuffle in whose turn it goes: that of a batch, or of a question that waits behind batches.
+    pub(crate) fn turn_of(&self) -> Option<ShuffleId> {
         match self {
-            Packet::Message(Message::Batch(_) | Message::AskStored(_, AskOrder::Behind))
-            | Packet::Found(..) => true,
-            Packet::Records(_, records) => records.is_ok(),
-            _ => false,
+            Packet::Message(Message::Batch(batch)) => Some(batch.key.stream.shuffle),
+            Packet::Message(Message::AskStored(key, AskOrder::Behind)) => Some(key.stream.shuffle),
+            _ => None,
         }
+    }
+
+    /// Whether it carries records or keys, or stays behind what does.
+    pub(crate) fn is_bulk(&self) -> bool {
+        self.turn_of().is_some() || matches!(self, Packet::Found(..) | Packet::Records(_, Ok(_)))
     }
 
     /// What its records, or the keys and offsets of questions and answers, take in memory, in bytes.

@@ -91,11 +91,11 @@ impl Bulk {
         }
     }
 
-    /// Whose turn it waits for. A question about a batch waits behind the batches of its shuffle.
+    /// The shuffle in whose turn it goes.
     fn shuffle(&self) -> Option<ShuffleId> {
         match self {
-            Bulk::Own(Packet::Message(Message::AskStored(key, _)), _) => Some(key.stream.shuffle),
-            _ => self.key().map(|key| key.stream.shuffle),
+            Bulk::Held(key, _) => Some(key.stream.shuffle),
+            Bulk::Own(packet, _) => packet.turn_of(),
         }
     }
 
