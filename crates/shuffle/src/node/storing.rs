@@ -1,8 +1,8 @@
 //! The thread that writes batches: while the disk is busy with one group, the next one gathers.
 //!
 //! A batch waits until the group before it is on disk. A shuffle that writes alone has groups as large as the disk likes. Where
-//! others write too groups are small (`Groups`), and in each of them the shuffle with the fewest bytes is written and said first:
-//! what one floods the disk with holds up little of the others.
+//! others write too groups are small (`Groups`), and in each of them what there is of shuffles with little goes before the rest
+//! (`Store::store_each`): a shuffle that floods the disk holds up little of the others.
 
 use super::inbox::{Done, EndsAtPanic, Inbox};
 use super::orders::Orders;

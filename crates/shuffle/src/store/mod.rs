@@ -268,27 +268,21 @@ impl Store {
         say: &mut dyn FnMut(Written),
     ) -> Result<(), StoreError> {
         self.check()?;
-        let (little, much): (Vec<_>, Vec<_>) =
-            by_shuffles(group).into_iter().partition(|(_, bytes, _)| *bytes < LITTLE_OF_GROUP_BYTES);
+        let (little, much): (Vec<Part>, Vec<Part>) =
+            by_shuffles(group).into_iter().partition(|part| part.bytes < LITTLE_OF_GROUP_BYTES);
         for parts in [little, much] {
             for some in parts.chunks(self.settings.open_files.max(1)) {
-                let mut written = Written::default();
-                self.store_some(some, syncs_all, &mut written)?;
-                say(written);
+                say(self.store_some(some, syncs_all)?);
             }
         }
         Ok(())
     }
 
     /// Writes what there is of some shuffles, and then syncs their files, all at once.
-    fn store_some(
-        &mut self,
-        some: &[OfShuffle],
-        syncs_all: bool,
-        written: &mut Written,
-    ) -> Result<(), StoreError> {
+    fn store_some(&mut self, some: &[Part], syncs_all: bool) -> Result<Written, StoreError> {
         let (mut put, mut to_sync) = (Vec::with_capacity(some.len()), BTreeSet::new());
-        for (shuffle, _, batches) in some {
+        let mut written = Written::default();
+        for Part { shuffle, batches, .. } in some {
             let syncs = syncs_all || batches.iter().any(|batch| batch.durability == Durability::Disk);
             match self.append(*shuffle, batches, syncs) {
                 Ok(places) => {
@@ -307,8 +301,8 @@ impl Store {
             batches.iter().zip(places).for_each(|(batch, place)| index.insert(&batch.key, place));
             written.stored.extend(batches.iter().map(|batch| batch.key.clone()));
         }
-        self.close_some(some.iter().map(|(shuffle, ..)| *shuffle));
-        Ok(())
+        self.close_some(some.iter().map(|part| part.shuffle));
+        Ok(written)
     }
 
     /// Syncs the files of these shuffles that are added to, and the folder if one of them is new.
@@ -512,18 +506,24 @@ impl Store {
     }
 }
 
-/// What a group has of a shuffle: with its bytes.
-type OfShuffle = (ShuffleId, u64, Vec<Arc<Batch>>);
+/// What a group has of a shuffle.
+struct Part {
+    shuffle: ShuffleId,
+    /// Bytes of their stored forms, at most.
+    bytes: u64,
+    batches: Vec<Arc<Batch>>,
+}
 
 /// The batches of a group by their shuffles.
-fn by_shuffles(group: &[Arc<Batch>]) -> Vec<OfShuffle> {
-    let mut of_shuffles: BTreeMap<ShuffleId, (u64, Vec<Arc<Batch>>)> = BTreeMap::new();
+fn by_shuffles(group: &[Arc<Batch>]) -> Vec<Part> {
+    let mut parts: BTreeMap<ShuffleId, Part> = BTreeMap::new();
     for batch in group {
-        let (bytes, batches) = of_shuffles.entry(batch.key.stream.shuffle).or_default();
-        *bytes += batch.room();
-        batches.push(Arc::clone(batch));
+        let shuffle = batch.key.stream.shuffle;
+        let part = parts.entry(shuffle).or_insert_with(|| Part { shuffle, bytes: 0, batches: Vec::new() });
+        part.bytes += batch.room();
+        part.batches.push(Arc::clone(batch));
     }
-    of_shuffles.into_iter().map(|(shuffle, (bytes, batches))| (shuffle, bytes, batches)).collect()
+    parts.into_values().collect()
 }
 
 pub(crate) fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {
