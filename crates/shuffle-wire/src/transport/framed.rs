@@ -110,7 +110,7 @@ struct KeptRoom {
     free: Arc<Semaphore>,
     /// What a frame may have of it.
     most: u32,
-    /// Those that have a frame in it.
+    /// The shuffles that have a frame in it.
     shuffles: Mutex<BTreeSet<ShuffleId>>,
 }
 

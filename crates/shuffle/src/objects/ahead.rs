@@ -20,7 +20,7 @@ struct State<T, E> {
 struct Ahead<T, E> {
     state: Mutex<State<T, E>>,
     changed: Condvar,
-    /// Whoever begins a read has this.
+    /// Held by the thread that begins a read.
     begins: Mutex<()>,
 }
 
@@ -35,7 +35,7 @@ impl<T, E> Drop for Ends<'_, T, E> {
         if self.takes || std::thread::panicking() {
             let mut state = lock(&self.ahead.state);
             state.is_over = true;
-            // What nobody takes any more gives its memory back, for which a thread that begins a read may wait.
+            // Another thread that begins a read may wait for the memory of what is not taken any more.
             let gone = if self.takes { std::mem::take(&mut state.got) } else { BTreeMap::new() };
             drop(state);
             self.ahead.changed.notify_all();

@@ -53,7 +53,7 @@ impl Layouts {
         Some(Arc::clone(&entry.layout))
     }
 
-    /// Those go for it that were not used for longest.
+    /// Keeps an index. Those that were not used for longest are removed for it.
     pub(super) fn keep(&self, folder: &str, layout: &Arc<Layout>) {
         let bytes = AROUND + folder.len() as u64 + layout.memory();
         let mut kept = lock(&self.kept);

@@ -1,8 +1,8 @@
 //! The memory of what is read of the object store: one budget for all threads that read of it.
 //!
-//! A read takes its bytes before it asks the store, and has them until who wanted it is done with what came. Reads have their
-//! turns in the order in which they ask; one of more bytes than the budget has is let through when no other one has any. Who
-//! waits for memory has none that the others wait for: a thread that reads ahead takes it in the order in which its reads are
+//! A read takes its bytes before it asks the store, and has them until its caller has used what came. Reads have their turns in
+//! the order in which they ask; one of more bytes than the budget has is let through when no other one has any. A thread that
+//! waits for memory has none that other threads wait for: one that reads ahead takes it in the order in which its reads are
 //! wanted (`ahead.rs`).
 
 use super::lock;
@@ -13,7 +13,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 struct Taken {
     bytes: u64,
     peak: u64,
-    /// The turn of who asks next, and of who is let through next.
+    /// The turn of the read that asks next, and of the one that is let through next.
     asks: u64,
     next: u64,
 }
@@ -77,7 +77,7 @@ pub(super) struct TakenBytes<'a> {
 }
 
 impl TakenBytes<'_> {
-    /// What came has turned out to take so much: that is here already, so others wait for it.
+    /// What came takes so much. It is here already: other reads wait until it is given back.
     pub(super) fn grow_to(&mut self, bytes: u64) {
         let more = bytes.saturating_sub(self.bytes);
         lock(&self.memory.taken).add(more);

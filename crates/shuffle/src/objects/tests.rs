@@ -327,7 +327,7 @@ fn d6_ranges_that_have_gone_from_the_disk_are_read_by_their_receipt_and_a_damage
     // One batch has gone, and then all.
     store.forget(&all[1].key, reader.place(&all[1].key).unwrap()).unwrap();
     assert_eq!(read(), Ok(all.to_vec()), "the first from the disk, the others from there");
-    // Who is not to ask the store hears where it is.
+    // A thread that may not ask the store hears where the range is.
     let before = objects.counts.read_bytes.load(Ordering::Relaxed);
     source.set(RangeSource::Disk);
     assert_eq!(read(), Err(BatchError::Moved(all[1].key.clone())));

@@ -6,7 +6,7 @@
 //! | records and bytes of ranges | the head of the batch | the checksums of the frame's header and of the head |
 //! | the records of a range | the head, and the records of its tags; a small frame is read at once | these, and the checksum of the records of each tag |
 //!
-//! So a bit that flips is found by whoever reads what it is in, and by the next start, which reads all.
+//! So a bit that flips is found by the next read of what it is in, and by the next start, which reads all.
 
 use super::error::BatchError;
 use super::index::{Index, Place};

@@ -444,13 +444,13 @@ impl Work {
                     }
                 }
                 // The store may not answer: what waits for it must leave memory for what is on disks.
-                let lets_go =
+                let sorts_on_disk =
                     is_offloaded && of.sorting_memory() > self.settings.range_bytes / limits::OBJECTS_PART;
-                if lets_go {
-                    turn.let_go();
+                if sorts_on_disk {
+                    turn.release_memory();
                 }
                 // Nothing goes to an object store without threads for what comes from there.
-                let Some(sorter) = sorters.of(is_large || lets_go, is_offloaded) else {
+                let Some(sorter) = sorters.of(is_large || sorts_on_disk, is_offloaded) else {
                     return Err(NotRead::Lacks);
                 };
                 turn.hand_over();
@@ -493,8 +493,8 @@ impl Work {
         }
     }
 
-    /// Sorts ranges on disk, one by one, and lets go of what nobody reads any more. What has gone to the object store it hands
-    /// over to the thread that sorts what comes from there.
+    /// Sorts ranges on disk, one by one, and removes those that no reader uses any more. What has gone to the object store it
+    /// hands over to the thread that sorts what comes from there.
     fn sort_ranges(self, orders: &Receiver<Order>, of_objects: Option<&SyncSender<Order>>) {
         loop {
             match orders.recv_timeout(limits::IDLE_LOOK) {
@@ -505,7 +505,7 @@ impl Work {
                     Ok(None) => {}
                     Err(NotSorted::Refused(why)) => turn.fail(why),
                     Err(NotSorted::Moved) => {
-                        // If too many wait there, who asks next hears so.
+                        // If too many wait there, the next read of the range hears so.
                         let order = Order { plan, range, turn };
                         let _ = of_objects.map(|sorter| sorter.try_send(order));
                     }

@@ -1,10 +1,10 @@
 //! Connections for bulk that fail, in one direction: what is bulk is lost from one node to another one for seconds, while all
 //! other messages pass.
 //!
-//! As a node of a pool does it, a question that may overtake batches is not sent either to a node whose connection for bulk is
-//! known to have failed: the answer would say that the node is there. Nobody knows of one that is half open until it has been
-//! silent for ten seconds, longer than any is here: then the question passes. Readers ask nodes directly here, so no records are
-//! bulk between nodes.
+//! As a node of a pool does it, a question that may overtake batches is not sent either to a node whose connection for bulk
+//! is known to have failed: the answer would say that the node is there. The sender does not know of one that is half open
+//! until it has been silent for ten seconds, longer than any is here: then the question passes. Readers ask nodes directly
+//! here, so no records are bulk between nodes.
 //!
 //! Where nothing else goes wrong each attempt has a bound, if its buffer has no half-open connection ([`World::stored_within`]).
 

@@ -109,7 +109,7 @@ pub struct Outcome {
     pub lost_sealed: u64,
     /// Connections for bulk that failed.
     pub bulk_failures: u64,
-    /// Those of them that were half open: nobody knew.
+    /// Those of them that were half open, and not known to have failed.
     pub half_open: u64,
     /// Messages of bulk that were lost with them.
     pub bulk_lost: u64,

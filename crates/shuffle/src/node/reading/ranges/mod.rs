@@ -329,8 +329,8 @@ impl Turn {
         self.ranges.lock().entries.get(&self.key).is_some_and(|entry| self.is_of(entry))
     }
 
-    /// It is not sorted in memory after all.
-    pub(super) fn let_go(&mut self) {
+    /// The range is sorted on disk, and not in memory as was planned.
+    pub(super) fn release_memory(&mut self) {
         self.memory = None;
     }
 
