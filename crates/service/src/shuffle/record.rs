@@ -4,7 +4,7 @@ use super::bounds::Tag;
 use super::records::PackedRecords;
 use super::{AttemptId, AttemptKey, Bytes, Durability, PoolSlot, ShuffleId, Writer};
 use partage_core::limits;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes around a record, on its way and on disk, at most: two lengths.
 const AROUND_RECORD: u64 = 8;
@@ -276,42 +276,48 @@ fn compact(mut tagged: Tagged) -> Tagged {
     tagged
 }
 
-/// Parts of segments in batches of about so many bytes of keys and values, none larger than a batch may be.
-/// Each has its records in bytes of its own.
-pub fn in_batches(tagged: Tagged, bytes: u64) -> Vec<Tagged> {
-    let batches = in_batches_of(tagged, bytes, limits::SHUFFLE_BATCH_BYTES as u64);
-    batches.into_iter().map(compact).collect()
+/// Segments that go into batches, each list from its first one on.
+pub type Queued = BTreeMap<Tag, VecDeque<Segment>>;
+
+/// The same segments, of which batches are to be made.
+pub fn queued(tagged: Tagged) -> Queued {
+    tagged.into_iter().map(|(tag, segments)| (tag, segments.into())).collect()
 }
 
-fn in_batches_of(tagged: Tagged, bytes: u64, most_room: u64) -> Vec<Tagged> {
-    let sizes = |segment: &Segment| {
-        let size = segment.bytes();
-        (size, segment.around() + size)
-    };
-    let all = tagged.values().flatten().map(sizes);
-    let (size, room) = all.fold((0, AROUND_BATCH), |(size, room), more| (size + more.0, room + more.1));
-    // Nearly always.
-    if size < bytes && room <= most_room {
-        return vec![tagged];
-    }
-    let mut batches = vec![Tagged::new()];
-    let (mut size, mut room) = (0, AROUND_BATCH);
-    for (tag, segments) in tagged {
-        for segment in segments {
-            let (more, more_room) = sizes(&segment);
-            let is_full = room > AROUND_BATCH && room + more_room > most_room;
-            if size >= bytes || is_full {
-                batches.push(Tagged::new());
-                (size, room) = (0, AROUND_BATCH);
+/// Takes the next batch of what is queued: about so many bytes of keys and values, or one segment, and no more than a batch may
+/// be. It has its records in bytes of its own. Nothing: nothing is queued.
+pub fn next_batch(queued: &mut Queued, bytes: u64) -> Tagged {
+    compact(next_batch_of(queued, bytes, limits::SHUFFLE_BATCH_BYTES as u64))
+}
+
+fn next_batch_of(queued: &mut Queued, bytes: u64, most_room: u64) -> Tagged {
+    let (mut batch, mut size, mut room) = (Tagged::new(), 0, AROUND_BATCH);
+    while let Some(mut entry) = queued.first_entry() {
+        let (tag, segments) = (*entry.key(), entry.get_mut());
+        let fits = |segment: &&Segment| {
+            let is_first = room == AROUND_BATCH;
+            let fits = is_first || (size < bytes && room + segment.room() <= most_room);
+            if fits {
+                size += segment.bytes();
+                room += segment.room();
             }
-            size += more;
-            room += more_room;
-            if let Some(last) = batches.last_mut() {
-                last.entry(tag).or_default().push(segment);
+            fits
+        };
+        let count = segments.iter().take_while(fits).count();
+        if count < segments.len() {
+            let part: Vec<Segment> = segments.drain(..count).collect();
+            if !part.is_empty() {
+                batch.insert(tag, part);
             }
+            return batch;
+        }
+        // Nearly always.
+        let all = entry.remove();
+        if !all.is_empty() {
+            batch.insert(tag, all.into());
         }
     }
-    batches
+    batch
 }
 
 #[cfg(test)]
@@ -322,6 +328,13 @@ mod tests {
     use crate::shuffle::{BufferId, RangeId};
     use partage_core::base::id::Incarnation;
     use partage_core::base::name::NodeId;
+
+    /// What is queued, in batches.
+    fn in_batches(tagged: Tagged, next: impl Fn(&mut Queued) -> Tagged) -> Vec<Tagged> {
+        let mut queued = queued(tagged);
+        let batches = std::iter::from_fn(|| Some(next(&mut queued)).filter(|batch| !batch.is_empty()));
+        batches.collect()
+    }
 
     #[test]
     fn numbers_know_their_gaps() {
@@ -366,7 +379,7 @@ mod tests {
             (0..4).map(|at| (tag(at), (at * 10..at * 10 + 10).map(segment).collect())).collect();
         let all: u64 = tagged.values().flatten().map(Segment::room).sum();
         for most in [1, 600, 1_000, 3_000, AROUND_BATCH + all - 1, AROUND_BATCH + all] {
-            let batches = in_batches_of(tagged.clone(), u64::MAX, most);
+            let batches = in_batches(tagged.clone(), |queued| next_batch_of(queued, u64::MAX, most));
             let mut united: BTreeMap<Tag, Vec<Segment>> = BTreeMap::new();
             for batch in &batches {
                 let room = AROUND_BATCH + batch.values().flatten().map(Segment::room).sum::<u64>();
@@ -378,7 +391,7 @@ mod tests {
             assert_eq!(united, tagged, "{most}");
             assert_eq!(batches.len() == 1, most >= AROUND_BATCH + all, "{most}");
         }
-        assert!(in_batches(tagged, 20).len() > 4);
+        assert!(in_batches(tagged, |queued| next_batch(queued, 20)).len() > 4);
     }
 
     #[test]
@@ -435,7 +448,7 @@ mod tests {
             taken.iter().all(|other| own.end <= other.start || other.end <= own.start)
         };
         for tagged in divided.values() {
-            let batches = in_batches(tagged.clone(), u64::MAX);
+            let batches = in_batches(tagged.clone(), |queued| next_batch(queued, u64::MAX));
             assert_eq!(batches, std::slice::from_ref(tagged));
             let own = of(&batches[0]);
             assert!(own.iter().all(is_apart), "{own:?} of {taken:?}");
@@ -443,7 +456,7 @@ mod tests {
         }
         // A frame in a stash is not divided.
         let stashed = divide(frames.clone(), &Finder::new(Bounds::stashes(1).into()), |_| PoolSlot(0));
-        let batches = in_batches(stashed[&PoolSlot(0)].clone(), u64::MAX);
+        let batches = in_batches(stashed[&PoolSlot(0)].clone(), |queued| next_batch(queued, u64::MAX));
         assert!(of(&batches[0]).iter().all(is_apart));
     }
 

@@ -26,6 +26,9 @@ pub struct Settings {
     /// A batch has about so many keys and values at most, or one segment: holders read, divide and pass on batches as a whole,
     /// and a division reads `division_batches` of them. Large against what surrounds a batch.
     pub batch_bytes: u64,
+    /// One call of a buffer makes batches of what takes so much memory, and of one batch more: the copies take some tenths of a
+    /// millisecond. What else the node has to do waits meanwhile.
+    pub sent_at_once: u64,
     /// One key in so many is sampled.
     pub sample_every: u64,
     /// The `k` of sketches.
@@ -123,6 +126,7 @@ impl Default for Settings {
             buffer_bytes: 512 << 20,
             chunk_bytes: 64 << 20,
             batch_bytes: 4 << 20,
+            sent_at_once: 1 << 20,
             sample_every: 16,
             sketch_k: 1_600,
             sample_ms: 250,

@@ -51,6 +51,10 @@ fn the_largest_batch_that_core_makes_fits_a_frame() {
         vec![half.clone(), half],
         vec![large((64 << 20) - 1), large(7 << 20)],
     ];
+    let batch = |effect: Effect| match effect {
+        Effect::Send(_, message @ Message::Batch(_)) => Some(message),
+        _ => None,
+    };
     let mut batches = Vec::new();
     for (id, frame) in (0..).zip(frames) {
         let attempt = Attempt { shuffle: ShuffleId(1), partition: 1, id: AttemptId(id) };
@@ -62,11 +66,10 @@ fn the_largest_batch_that_core_makes_fits_a_frame() {
             .iter()
             .any(|effect| matches!(effect, Effect::Answer(_, Err(Failed::FrameTooLarge { .. }))));
         assert_eq!(refused, is_too_large, "{id}");
-        batches.extend(effects.into_iter().filter_map(|effect| match effect {
-            Effect::Send(_, message @ Message::Batch(_)) => Some(message),
-            _ => None,
-        }));
+        batches.extend(effects.into_iter().filter_map(batch));
     }
+    // One call sends one of them.
+    batches.extend(buffer.handle(Millis(2), Event::Tick).into_iter().filter_map(batch));
     assert_eq!(batches.len(), 2);
     for batch in batches {
         let bytes = node::frame(&batch).unwrap().body().len();

@@ -77,6 +77,8 @@ impl Weather {
             // Of memory: two to five times what keys and values have, as frames are divided into few ranges or many.
             buffer_bytes: draw.between(1_700, 28_000),
             chunk_bytes: draw.between(60, 1_500),
+            // So most chunks go out in several calls.
+            sent_at_once: 400,
             sample_every: draw.between(1, 4),
             sketch_k: draw.between(8, 64) as usize,
             sample_ms: draw.between(20, 200),
@@ -237,6 +239,7 @@ impl Weather {
             buffer_bytes: draw.between(2_700, 3_300),
             chunk_bytes: 4_000,
             batch_bytes: 4_000,
+            sent_at_once: 1 << 20,
             first_sample: 20,
             range_sample: 0,
             bounds_wait_ms: 0,

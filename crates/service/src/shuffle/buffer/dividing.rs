@@ -2,13 +2,13 @@
 
 use super::open::{Divided, written_as};
 use super::{Buffer, Effect, NodeId, ShuffleId, memory_in};
-use crate::shuffle::bounds::{Finder, Tag};
-use crate::shuffle::divider::divide;
+use crate::shuffle::bounds::Finder;
 use crate::shuffle::message::Message;
 use crate::shuffle::plan::Division;
-use crate::shuffle::record::{Batch, BatchKey, Body, Segment, Stream, Tagged, in_batches};
+use crate::shuffle::record::{Segment, Stream};
 use crate::shuffle::{PoolSlot, TaskId, Terms, Writer};
 use partage_core::base::time::Millis;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Buffer {
@@ -57,27 +57,13 @@ impl Buffer {
             return;
         }
         self.waits.end(waiter);
-        let to = Finder::new(to.clone());
-        let parts = divide(segments, &to, |tag: Tag| self.map.slot_of(*shuffle, tag.range));
-        let most = self.settings.batch_bytes;
-        let parts: Vec<(PoolSlot, Vec<Tagged>)> =
-            parts.into_iter().map(|(slot, tagged)| (slot, in_batches(tagged, most))).collect();
-        let last = parts.iter().map(|(slot, batches)| (*slot, batches.len() as u64)).collect();
+        let to = Arc::new(Finder::new(to.clone()));
         if let Some(open) = self.shuffles.get_mut(shuffle) {
-            open.divisions.insert(*task, Divided { leader, last });
+            open.divisions.insert(*task, Divided { leader, last: BTreeMap::new(), is_out: false });
+            open.outgoing.add_division((*task, written_as(division.durability)), to, segments);
             self.counts.divisions += 1;
         }
-        let durability = written_as(division.durability);
-        let weight = self.shuffles.get(shuffle).map_or(1, |open| open.weight);
-        for (slot, batches) in parts {
-            let stream = Stream { shuffle: *shuffle, slot, writer: Writer::Division(*task, self.id.clone()) };
-            for (number, tagged) in (1..).zip(batches) {
-                let key = BatchKey { stream: stream.clone(), number };
-                let batch = (Batch { key, durability, body: Body::Records(tagged) }, weight);
-                self.sending.send(now, &self.map, &self.settings, batch, &mut self.out);
-            }
-        }
-        self.end_division(*shuffle, *task);
+        self.goes_out(*shuffle);
     }
 
     /// Tells the leader, if all that the division has written is stored.
@@ -85,6 +71,9 @@ impl Buffer {
         let Some(divided) = self.shuffles.get(&shuffle).and_then(|open| open.divisions.get(&task)) else {
             return;
         };
+        if !divided.is_out {
+            return;
+        }
         let writer = Writer::Division(task, self.id.clone());
         let stream = |slot: &PoolSlot| Stream { shuffle, slot: *slot, writer: writer.clone() };
         if divided.last.iter().all(|(slot, last)| self.sending.has_stored(&stream(slot), *last)) {

@@ -36,10 +36,10 @@ impl Buffer {
     }
 
     /// It is known now, and bounds that came with it are taken up: what has waited for it alone goes out.
-    pub(super) fn durability_is_known(&mut self, now: Millis, shuffle: ShuffleId) {
+    pub(super) fn durability_is_known(&mut self, shuffle: ShuffleId) {
         let has_waited = |open: &Open| open.writing == 0 && open.flush_at != Millis::NEVER;
         if self.shuffles.get(&shuffle).is_some_and(has_waited) {
-            self.flush(now, shuffle);
+            self.flush(shuffle);
         }
     }
 }

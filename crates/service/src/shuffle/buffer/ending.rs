@@ -21,7 +21,7 @@ impl Buffer {
         }
         self.report_sample(now, shuffle);
         if !lingers && !self.waits_for_bounds(now, shuffle) {
-            self.flush(now, shuffle);
+            self.flush(shuffle);
         }
     }
 }

@@ -14,7 +14,7 @@
 //! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag. What would be
 //! written before the first bounds, and so be divided later, waits for them for a moment if they are about to come (`sampling`).
 //! The same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`).
-//! How much of its memory each shuffle may fill, `share` says. Of a shuffle that combines, records of equal keys of one attempt
+//! What goes out does so a little at a time (`outgoing`). How much of its memory each shuffle may fill, `share` says. Of a shuffle that combines, records of equal keys of one attempt
 //! become one when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
 
 use super::bounds::{Bounds, Finder, Tag};
@@ -22,11 +22,12 @@ use super::divider::{Divider, divide};
 use super::message::{Message, WhyNotStored, Word};
 use super::plan::{Division, Plan};
 use super::pool::PoolMap;
-use super::record::{Batch, BatchKey, Body, EndMark, MEMORY_OF_SEGMENT, Segment, Stream, in_batches};
+use super::record::{Batch, BatchKey, Body, EndMark, MEMORY_OF_SEGMENT, Segment, Stream};
 use super::records::{PackedRecords, is_large};
 use super::sending::Sending;
 use super::settings::Settings;
 use super::sketch::Sketch;
+use super::turns::Turns;
 use super::{AttemptId, AttemptKey, BufferId, Ended, PoolSlot, ShuffleId, Terms, Writer};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
@@ -37,10 +38,12 @@ use std::sync::Arc;
 mod combining;
 mod counts;
 mod dividing;
+mod due;
 mod durability;
 mod ending;
 mod failed;
 mod open;
+mod outgoing;
 mod sampling;
 mod share;
 mod storing;
@@ -48,6 +51,7 @@ mod storing;
 pub use counts::BufferCounts;
 pub use failed::Failed;
 use open::{Held, Open, State};
+use outgoing::Outgoing;
 use share::Waits;
 
 /// The name that a client gives an attempt.
@@ -123,6 +127,14 @@ pub struct Buffer {
     waits: Waits,
     divider: Divider,
     attempts: u64,
+    /// The shuffles of which something goes out.
+    turns: Turns<ShuffleId, ()>,
+    /// The shuffle of the chunk that is half out.
+    half_out: Option<ShuffleId>,
+    /// Something goes out since this call.
+    sends: bool,
+    /// When it looked for late attempts last.
+    looked: Option<Millis>,
     counts: BufferCounts,
     out: Vec<(NodeId, Message)>,
     effects: Vec<Effect>,
@@ -131,8 +143,25 @@ pub struct Buffer {
 impl Buffer {
     /// A buffer that has just started.
     pub fn new(id: BufferId, settings: Settings, map: Arc<PoolMap>) -> Buffer {
-        let (sending, shuffles, waits, divider, counts, out, effects) = Default::default();
-        Buffer { id, settings, map, sending, shuffles, waits, divider, attempts: 0, counts, out, effects }
+        let (sending, shuffles, waits, divider, turns) = Default::default();
+        let (attempts, half_out, sends, looked, counts, out, effects) = Default::default();
+        Buffer {
+            id,
+            settings,
+            map,
+            sending,
+            shuffles,
+            waits,
+            divider,
+            attempts,
+            turns,
+            half_out,
+            sends,
+            looked,
+            counts,
+            out,
+            effects,
+        }
     }
 
     /// Whether nothing of a shuffle is left in memory.
@@ -142,7 +171,8 @@ impl Buffer {
 
     /// Keys and values that are held or under way, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.sending.bytes() + self.shuffles.values().map(|open| open.bytes).sum::<u64>()
+        self.sending.bytes()
+            + self.shuffles.values().map(|open| open.bytes + open.outgoing.bytes()).sum::<u64>()
     }
 
     /// The same, with what records and segments take in memory besides: it has a limit also for records of nothing.
@@ -160,6 +190,7 @@ impl Buffer {
 
     /// Takes in an event; the driver carries out the effects in their order.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        self.sends = matches!(event, Event::Tick);
         match event {
             Event::Client(attempt, Input::Open(terms)) => self.open(now, attempt, terms),
             Event::Client(attempt, Input::Frame(number, records)) => {
@@ -178,14 +209,20 @@ impl Buffer {
             Event::Map(map) => self.take_map(now, map),
             Event::Tick => self.tick(now),
         }
+        if self.sends {
+            self.send_some(now);
+        }
         let sends = self.out.drain(..).map(|(node, message)| Effect::Send(node, message));
         let mut effects = std::mem::take(&mut self.effects);
         effects.extend(sends);
         effects
     }
 
-    /// When it wants to be called again.
+    /// When it wants to be called again: at once, while something goes out.
     pub fn wake_at(&self) -> Millis {
+        if !self.turns.is_empty() {
+            return Millis(0);
+        }
         let opens = self.shuffles.values().map(|open| open.flush_at.min(open.sample_at)).min();
         opens.unwrap_or(Millis::NEVER).min(self.sending.wake_at())
     }
@@ -216,7 +253,9 @@ impl Buffer {
             out: BTreeSet::new(),
             marking: BTreeMap::new(),
             last: BTreeMap::new(),
+            unmarked: BTreeMap::new(),
             chunks: BTreeMap::new(),
+            outgoing: Outgoing::default(),
             bytes: 0,
             records: 0,
             segments: 0,
@@ -259,6 +298,7 @@ impl Buffer {
                 let (taken, waits_for) = ((0, 0), PoolSlot(0));
                 let held = Held { number, state, taken, records, bytes, last, waits_for, durability };
                 open.attempts.insert(key, held);
+                open.unmarked.insert(number, key);
                 open.writing += 1;
                 self.attempts = number;
                 self.ask_durability(attempt.shuffle, durability);
@@ -337,7 +377,7 @@ impl Buffer {
         let is_full = open.bytes >= self.settings.chunk_bytes;
         self.report_first(now, shuffle);
         if is_full && !self.waits_for_bounds(now, shuffle) && !self.combine_chunks(shuffle) {
-            self.send_chunks(now, shuffle);
+            self.send_chunks(shuffle);
         }
     }
 
@@ -372,44 +412,6 @@ impl Buffer {
         }
     }
 
-    /// Sends what is held of a shuffle.
-    fn flush(&mut self, now: Millis, shuffle: ShuffleId) {
-        self.combine_chunks(shuffle);
-        self.send_chunks(now, shuffle);
-    }
-
-    fn send_chunks(&mut self, now: Millis, shuffle: ShuffleId) {
-        let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
-        (open.flush_at, open.put_off) = (Millis::NEVER, None);
-        self.counts.flushes += u64::from(open.records > 0);
-        (open.bytes, open.records, open.segments) = (0, 0, 0);
-        let (durability, weight) = (open.batch_durability(), open.weight);
-        let (writer, most) = (Writer::Buffer(self.id.clone()), self.settings.batch_bytes);
-        let chunks = std::mem::take(&mut open.chunks).into_iter();
-        // One batch for each slot, unless it is larger than holders read at once.
-        let batches = chunks
-            .flat_map(|(slot, tagged)| in_batches(tagged, most).into_iter().map(move |part| (slot, part)));
-        for (slot, tagged) in batches {
-            let number = open.last.get(&slot).copied().unwrap_or(0) + 1;
-            open.last.insert(slot, number);
-            let inside: BTreeSet<u64> =
-                tagged.values().flatten().map(|segment| segment.attempt.number).collect();
-            for held in open.attempts.values_mut().filter(|held| inside.contains(&held.number)) {
-                held.last.insert(slot, number);
-            }
-            let key = BatchKey { stream: Stream { shuffle, slot, writer: writer.clone() }, number };
-            let batch = (Batch { key, durability, body: Body::Records(tagged) }, weight);
-            self.sending.send(now, &self.map, &self.settings, batch, &mut self.out);
-        }
-        for (attempt, held) in &mut open.attempts {
-            if let State::Ended { is_out, .. } = &mut held.state {
-                *is_out = true;
-                open.out.insert(*attempt);
-            }
-        }
-        self.progress(now, shuffle);
-    }
-
     /// Sends the marks of attempts whose batches are all stored.
     fn progress(&mut self, now: Millis, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
@@ -440,6 +442,7 @@ impl Buffer {
             let key = BatchKey { stream: stream(&home), number };
             held.state = State::Marking { at, mark: key.clone() };
             open.out.remove(&attempt);
+            open.unmarked.remove(&held.number);
             open.marking.insert(key.clone(), attempt);
             let batch = (Batch { key, durability, body: Body::Mark(mark) }, weight);
             self.sending.send(now, &self.map, &self.settings, batch, &mut self.out);
@@ -450,9 +453,9 @@ impl Buffer {
         match word {
             Word::Open(bounds, durability) => {
                 let is_new = self.learn_durability(shuffle, durability);
-                self.bounds(now, shuffle, bounds);
+                self.bounds(shuffle, bounds);
                 if is_new {
-                    self.durability_is_known(now, shuffle);
+                    self.durability_is_known(shuffle);
                 }
             }
             Word::Sealed(plan) => self.sealed(now, shuffle, plan),
@@ -461,15 +464,15 @@ impl Buffer {
         }
     }
 
-    fn bounds(&mut self, now: Millis, shuffle: ShuffleId, bounds: Arc<Bounds>) {
+    fn bounds(&mut self, shuffle: ShuffleId, bounds: Arc<Bounds>) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         if bounds.version <= open.bounds.version {
-            return self.answered(now, shuffle);
+            return self.answered(shuffle);
         }
         // Without room for more segments what is held goes out as it is.
         let more = open.more_divided(&bounds);
         if self.memory().saturating_add(more) > self.most_memory() {
-            self.flush(now, shuffle);
+            self.flush(shuffle);
         }
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         let bounds = Arc::new(Finder::new(bounds));
@@ -479,13 +482,14 @@ impl Buffer {
         let held: Vec<Segment> = held.flatten().collect();
         open.add(divide(held, &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
         if open.flush_at != Millis::NEVER {
-            self.flush(now, shuffle);
+            self.flush(shuffle);
         }
     }
 
     /// What is not whole now is not needed; an attempt of a partition that has a winner has succeeded.
     fn sealed(&mut self, now: Millis, shuffle: ShuffleId, plan: Arc<Plan>) {
         let grace = self.settings.grace_ms;
+        self.drop_outgoing(shuffle);
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         if open.plan.is_some() {
             return;
@@ -494,7 +498,7 @@ impl Buffer {
         // The plan stays as long as the shuffle lives; what serves to write goes.
         open.chunks.clear();
         open.divisions.clear();
-        (open.out, open.marking, open.last) = Default::default();
+        (open.out, open.marking, open.unmarked, open.last) = Default::default();
         open.sketch = Sketch::new(self.settings.sketch_k, 0);
         (open.bytes, open.records, open.segments, open.writing) = (0, 0, 0, 0);
         (open.flush_at, open.sample_at) = (Millis::NEVER, now + grace);
@@ -518,45 +522,13 @@ impl Buffer {
     fn over(&mut self, shuffle: ShuffleId, why: Failed) {
         self.sending.forget(|stream| stream.shuffle == shuffle);
         self.waits.remove(shuffle);
+        self.drop_outgoing(shuffle);
         let Some(open) = self.shuffles.remove(&shuffle) else { return };
         for ((partition, id), held) in open.attempts {
             if held.state != State::Whole {
                 self.answer(Attempt { shuffle, partition, id }, Err(why));
             }
         }
-    }
-
-    fn tick(&mut self, now: Millis) {
-        self.sending.tick(now, &self.map, &self.settings, &mut self.out);
-        let shuffles: Vec<ShuffleId> = self.shuffles.keys().copied().collect();
-        for shuffle in shuffles {
-            let is_time = self.shuffles.get(&shuffle).is_some_and(|open| now >= open.flush_at);
-            if is_time && !self.waits_for_bounds(now, shuffle) {
-                self.flush(now, shuffle);
-            }
-            self.report_sample(now, shuffle);
-            self.give_up(now, shuffle);
-        }
-    }
-
-    fn give_up(&mut self, now: Millis, shuffle: ShuffleId) {
-        let (after, replicas) = (self.settings.give_up_ms, self.map.replicas);
-        let Some(open) = self.shuffles.get(&shuffle) else { return };
-        let silent_ms = self.settings.silent_ms;
-        let late = open.attempts.iter().filter_map(|((partition, id), held)| {
-            let attempt = Attempt { shuffle, partition: *partition, id: *id };
-            match held.state {
-                State::Ended { at, .. } | State::Marking { at, .. } if now.since(at) >= after => {
-                    Some((attempt, Failed::TooFewNodes { replicas }))
-                }
-                State::Writing { at, .. } if now.since(at) >= silent_ms => {
-                    Some((attempt, Failed::Silent { silent_ms }))
-                }
-                _ => None,
-            }
-        });
-        let late: Vec<(Attempt, Failed)> = late.collect();
-        late.into_iter().for_each(|(attempt, why)| self.fail(attempt, why));
     }
 }
 

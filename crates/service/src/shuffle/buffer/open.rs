@@ -1,6 +1,7 @@
 //! What a buffer has of one shuffle.
 
 use super::Failed;
+use super::outgoing::Outgoing;
 use crate::shuffle::bounds::{Bounds, Finder};
 use crate::shuffle::plan::Plan;
 use crate::shuffle::record::{BatchKey, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Tagged, segments_of};
@@ -58,6 +59,8 @@ impl Held {
 pub(super) struct Divided {
     pub(super) leader: NodeId,
     pub(super) last: BTreeMap<PoolSlot, u64>,
+    /// All its batches are on their way: they are so many.
+    pub(super) is_out: bool,
 }
 
 /// What there is of one shuffle.
@@ -73,11 +76,15 @@ pub(super) struct Open {
     pub(super) marking: BTreeMap<BatchKey, (u32, AttemptId)>,
     /// The last number of each stream.
     pub(super) last: BTreeMap<PoolSlot, u64>,
+    /// By their numbers, attempts whose marks are not under way.
+    pub(super) unmarked: BTreeMap<u64, (u32, AttemptId)>,
     pub(super) chunks: BTreeMap<PoolSlot, Tagged>,
     /// Keys and values in chunks, in bytes, how many records have them, and in how many segments.
     pub(super) bytes: u64,
     pub(super) records: u64,
     pub(super) segments: u64,
+    /// What was in chunks, and goes out.
+    pub(super) outgoing: Outgoing,
     /// The weight by the terms of the attempt that was opened last.
     pub(super) weight: u64,
     /// How its attempts combine records: all of them say the same.
@@ -105,6 +112,11 @@ pub(super) struct Open {
 /// How durable a batch of a shuffle of this durability is.
 pub(super) fn written_as(durability: Durability) -> Durability {
     if planted::is(Planted::AckedUnsynced) { Durability::Memory } else { durability }
+}
+
+/// What so many keys and values take in memory, in bytes, of so many records in so many segments.
+pub(super) fn memory_in_all(bytes: u64, records: u64, segments: u64) -> u64 {
+    bytes + MEMORY_OF_RECORD * records + MEMORY_OF_SEGMENT * segments
 }
 
 impl Open {
@@ -137,16 +149,23 @@ impl Open {
         self.durability.is_none() && self.attempts.values().any(says_so)
     }
 
-    /// The memory that everything held takes, in bytes.
+    /// The memory that chunks take, in bytes.
+    pub(super) fn memory_of_chunks(&self) -> u64 {
+        memory_in_all(self.bytes, self.records, self.segments)
+    }
+
+    /// The same, with what goes out and is not under way yet.
     pub(super) fn memory(&self) -> u64 {
-        self.bytes + MEMORY_OF_RECORD * self.records + MEMORY_OF_SEGMENT * self.segments
+        self.memory_of_chunks() + self.outgoing.memory()
     }
 
     /// An attempt ends without success: what is still held of it need not go out.
     pub(super) fn remove(&mut self, attempt: (u32, AttemptId)) {
         let Some(held) = self.attempts.remove(&attempt) else { return };
         self.writing -= usize::from(matches!(held.state, State::Writing { .. }));
+        self.unmarked.remove(&held.number);
         self.drop_records(held.number);
+        self.outgoing.drop_records(held.number);
     }
 
     /// Whether the leader knows less than half of the sample.

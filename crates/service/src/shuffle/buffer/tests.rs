@@ -332,7 +332,9 @@ fn a_chunk_that_is_larger_than_a_batch_may_be_goes_out_in_two() {
     assert_eq!(sent(&buffer.client(1, 1, Input::Frame(2, vec![first.clone()].into()))).len(), 0);
     let frame = vec![second.clone(), second];
     let all = size(&[record("k"), first]) + size(&frame);
-    let effects = buffer.client(1, 1, Input::Frame(3, frame.into()));
+    let mut effects = buffer.client(1, 1, Input::Frame(3, frame.into()));
+    assert_eq!(sent(&effects).len(), 1, "the other one goes out with the next call");
+    effects.extend(buffer.handle(Millis(1), Event::Tick));
     let batches = sent(&effects);
     assert_eq!(batches.keys().map(|key| key.number).collect::<Vec<_>>(), [1, 2]);
     for effect in &effects {

@@ -107,6 +107,19 @@ impl<K: Ord + Clone, T> Turns<K, T> {
         })
     }
 
+    /// Whose turn it is, of those that may go. Nothing is taken.
+    pub fn first_if(&self, may_go: impl Fn(&K) -> bool) -> Option<&K> {
+        self.order.iter().map(|(_, _, of)| of).find(|of| may_go(of))
+    }
+
+    /// One of them was given so much in its turn, and what waits of it goes on waiting: its next turn comes the later. So one
+    /// that is given pieces of which nobody knows the sizes before waits as one piece that costs nothing.
+    pub fn charge(&mut self, of: &K, cost: u64) {
+        let Some(begin) = self.lines.get(of).map(|line| line.begin) else { return };
+        self.now = self.now.max(begin);
+        self.change(of.clone(), |line| line.begin = line.begin.saturating_add(cost.max(1)));
+    }
+
     /// Removes the one at that place.
     pub fn remove(&mut self, of: &K, place: u64) -> Option<T> {
         if !self.lines.contains_key(of) {

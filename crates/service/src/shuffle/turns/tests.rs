@@ -63,6 +63,25 @@ fn r1_those_that_may_not_go_are_passed_over_and_come_first_when_they_may() {
 }
 
 #[test]
+fn r1_one_that_is_charged_while_it_waits_goes_after_one_that_comes_then() {
+    let mut turns = Turns::default();
+    let flood = turns.push("flood", (), 0);
+    for _ in 0..3 {
+        assert_eq!(turns.first_if(|_| true), Some(&"flood"));
+        turns.charge(&"flood", 1 << 20);
+    }
+    let trickle = turns.push("trickle", (), 0);
+    assert_eq!(turns.first_if(|_| true), Some(&"trickle"));
+    assert_eq!(turns.first_if(|of| *of != "trickle"), Some(&"flood"));
+    turns.charge(&"trickle", 300);
+    assert_eq!(turns.first_if(|_| true), Some(&"trickle"), "it was given far less");
+    turns.charge(&"nobody", 1);
+    assert_eq!(turns.remove(&"trickle", trickle), Some(()));
+    assert_eq!((turns.first_if(|_| true), turns.len()), (Some(&"flood"), 1));
+    assert_eq!((turns.remove(&"flood", flood), turns.is_empty()), (Some(()), true));
+}
+
+#[test]
 fn r1_the_last_eighth_is_for_those_that_have_little() {
     assert!(may_wait((70, 100), (70, 1), 18) && !may_wait((70, 100), (70, 1), 19));
     assert!(may_wait((88, 100), (0, 2), 6) && !may_wait((88, 100), (0, 2), 7));

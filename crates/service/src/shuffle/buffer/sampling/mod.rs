@@ -62,11 +62,11 @@ impl Buffer {
     }
 
     /// The leader has no other bounds than these yet: what waits for others goes out.
-    pub(super) fn answered(&mut self, now: Millis, shuffle: ShuffleId) {
+    pub(super) fn answered(&mut self, shuffle: ShuffleId) {
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
         open.answer_by = Millis(0);
         if open.put_off.is_some() {
-            self.flush(now, shuffle);
+            self.flush(shuffle);
         }
     }
 }

@@ -147,10 +147,10 @@ impl Buffer {
         }
         match room {
             Room::Enough => {}
-            Room::Full => self.make_room(now),
+            Room::Full => self.make_room(),
             Room::Shared => {
                 if self.is_worth_sending(shuffle) {
-                    self.flush(now, shuffle);
+                    self.flush(shuffle);
                 }
             }
         }
@@ -181,14 +181,14 @@ impl Buffer {
         self.waits.add(waiter, memory, now + kept);
         let has_room = before == 0 || before + memory <= self.most_memory();
         if !has_room {
-            self.make_room(now);
+            self.make_room();
         }
         has_room
     }
 
     /// Sends what is held of the shuffle that has most here over its weight. One that holds little is left out, unless all
     /// do: it would be many small batches, which give little room.
-    pub(super) fn make_room(&mut self, now: Millis) {
+    pub(super) fn make_room(&mut self) {
         let least = self.settings.chunk_bytes.min(self.settings.buffer_bytes / 64);
         let over_weight = |shuffle: ShuffleId, open: &Open| {
             self.memory_of(shuffle).saturating_mul(u64::from(limits::SHUFFLE_WEIGHT)) / open.weight.max(1)
@@ -197,16 +197,17 @@ impl Buffer {
             .shuffles
             .iter()
             .filter(|(shuffle, _)| self.is_worth_sending(**shuffle))
-            .max_by_key(|(shuffle, open)| (open.memory() >= least, over_weight(**shuffle, open)))
+            .max_by_key(|(shuffle, open)| (open.memory_of_chunks() >= least, over_weight(**shuffle, open)))
             .map(|(shuffle, _)| *shuffle);
-        most.into_iter().for_each(|shuffle| self.flush(now, shuffle));
+        most.into_iter().for_each(|shuffle| self.flush(shuffle));
     }
 
-    /// Whether to send what is held of a shuffle. If more of it is under way than is held, room comes by itself; sent now,
+    /// Whether to send what is held of a shuffle. If more of it is on its way than is held, room comes by itself; sent now,
     /// what is held would be many small batches.
     fn is_worth_sending(&self, shuffle: ShuffleId) -> bool {
-        let held = self.shuffles.get(&shuffle).map_or(0, Open::memory);
-        held > 0 && held >= self.sending.memory_of(shuffle)
+        let Some(open) = self.shuffles.get(&shuffle) else { return false };
+        let held = open.memory_of_chunks();
+        held > 0 && held >= open.outgoing.memory() + self.sending.memory_of(shuffle)
     }
 }
 
