@@ -23,9 +23,11 @@ pub(crate) const WHOLE_FRAME_BYTES: usize = 64 << 10;
 pub(crate) const GAP_BYTES: usize = 16 << 10;
 /// How often a read looks for a batch whose file was written anew meanwhile.
 pub(crate) const READ_LOOKS: usize = 3;
-/// Bytes of frames and batches that the thread of a node takes up at a time, or one more: what is short, and what comes meanwhile
-/// of a shuffle that trickles, waits for no more of a flood than this.
+/// Bytes of frames and batches that the thread of a node takes up, piece by piece, before it looks whether a machine is to be
+/// called.
 pub(crate) const BULK_AT_ONCE: u64 = 1 << 20;
+/// Each piece counts as so many bytes at least: to take up a small one takes as long as to copy so much, about.
+pub(crate) const LEAST_OF_BULK: u64 = 4 << 10;
 /// Messages of the node to itself that are handed out before it looks at what has come from outside.
 pub(crate) const LOCAL_AT_ONCE: usize = 1_024;
 /// Between two ticks of the machines, in milliseconds: one may want to be called at a time that is over, until it gets an answer.

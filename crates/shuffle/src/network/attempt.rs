@@ -164,8 +164,15 @@ mod tests {
     use tokio::task::yield_now;
 
     fn pushed(inbox: &Inbox) -> usize {
-        let waiting = inbox.take(Duration::ZERO).unwrap();
-        waiting.short.len() + waiting.bulk.len()
+        let mut waiting = inbox.take(Duration::ZERO).unwrap();
+        let mut count = 0;
+        loop {
+            count += waiting.short.len() + usize::from(waiting.bulk.is_some());
+            if waiting.bulk.is_none() {
+                return count;
+            }
+            waiting = inbox.take_more();
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!
 //! What is done and what is short goes before each piece of bulk. Most of it is one of several steps of what somebody waits
 //! for, as the start of a shuffle is decided by three nodes in turn, and to divide one frame takes as long as many of them.
-//! Of bulk the thread takes little at a time, and shuffles take turns. So a frame or a batch may come after an event that was
+//! Of bulk the thread takes one piece at a time, and shuffles take turns. So a frame or a batch may come after an event that was
 //! added later. That changes nothing: the end of an attempt stays behind its frames, messages between nodes overtake each
 //! other anyway, and a question whether a batch is stored waits behind the batches of its shuffle, as its answer says whether
 //! they were lost.
@@ -18,7 +18,6 @@
 use super::hears::Hears;
 use super::reading::TakenMemory;
 use super::transport::Packet;
-use crate::limits::BULK_AT_ONCE;
 use crate::store::{Damage, Place, Written};
 use partage_core::base::name::NodeId;
 use partage_log::Report;
@@ -94,7 +93,7 @@ impl Event {
         }
     }
 
-    fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
             Event::Packet(_, packet) => packet.bytes(),
             Event::Input(_, Input::Frame(_, records), _) => records.memory(),
@@ -127,11 +126,11 @@ pub(crate) enum Done {
     Ended(String),
 }
 
-/// What the thread takes at once: some of what is bulk, and all else.
+/// What the thread takes at once: one piece of what is bulk, and all else.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     pub(crate) short: VecDeque<Event>,
-    pub(crate) bulk: VecDeque<Event>,
+    pub(crate) bulk: Option<Event>,
     pub(crate) done: VecDeque<Done>,
 }
 
@@ -192,20 +191,19 @@ impl State {
         (std::mem::take(&mut self.done), std::mem::take(&mut self.short))
     }
 
-    fn take_bulk(&mut self) -> VecDeque<Event> {
-        let (mut taken, mut taken_bytes) = (VecDeque::new(), 0);
-        while taken_bytes < BULK_AT_ONCE
-            && let Some(event) = self.bulk.pop()
-        {
-            let bytes = event.bytes();
-            taken_bytes += bytes;
-            self.bytes -= bytes;
-            if let Some(shuffle) = event.bulk_of() {
-                self.release(shuffle, bytes);
-            }
-            taken.push_back(event);
+    fn take_bulk(&mut self) -> Option<Event> {
+        let event = self.bulk.pop()?;
+        let bytes = event.bytes();
+        self.bytes -= bytes;
+        if let Some(shuffle) = event.bulk_of() {
+            self.release(shuffle, bytes);
         }
-        taken
+        Some(event)
+    }
+
+    fn take(&mut self) -> Waiting {
+        let (done, short) = self.take_short();
+        Waiting { short, bulk: self.take_bulk(), done }
     }
 
     fn release(&mut self, shuffle: ShuffleId, bytes: u64) {
@@ -314,7 +312,7 @@ impl Inbox {
         }
     }
 
-    /// Takes what waits, some of what is bulk; waits so long for something. None: the node is to end.
+    /// Takes what waits, one piece of what is bulk; waits so long for something. None: the node is to end.
     pub(crate) fn take(&self, wait: Duration) -> Option<Waiting> {
         let waits = |state: &mut State| {
             state.is_waiting = !state.is_closed && state.is_idle();
@@ -326,22 +324,21 @@ impl Inbox {
         if state.is_closed {
             return None;
         }
-        let (done, short) = state.take_short();
-        let bulk = state.take_bulk();
+        let waiting = state.take();
         self.tell_room(state);
-        Some(Waiting { short, bulk, done })
+        Some(waiting)
     }
 
-    /// Takes what is done and what is short, if there is any now: between two pieces of bulk.
-    pub(crate) fn take_short(&self) -> (VecDeque<Done>, VecDeque<Event>) {
+    /// Takes what waits now: after a piece of bulk.
+    pub(crate) fn take_more(&self) -> Waiting {
         let mut state = self.lock();
-        // That gives no room for bulk, unless what is short had the bytes.
+        // That gives no room, unless what is taken had the bytes.
         let had_no_room = state.short.len() >= self.most_events || state.short_bytes > 0;
-        let (done, short) = state.take_short();
-        if had_no_room {
+        let waiting = state.take();
+        if had_no_room || waiting.bulk.is_some() {
             self.tell_room(state);
         }
-        (done, short)
+        waiting
     }
 
     fn tell_room(&self, state: MutexGuard<'_, State>) {
@@ -431,12 +428,14 @@ mod tests {
         let inbox = Inbox::new(3, 300);
         assert!(inbox.try_push(frame(1_000)), "one is always taken");
         assert!(!inbox.try_push(frame(1)));
-        assert_eq!(inbox.take(Duration::ZERO).unwrap().bulk.len(), 1);
+        assert!(inbox.take(Duration::ZERO).unwrap().bulk.is_some());
         assert!((0..3).all(|_| inbox.try_push(frame(1))));
         assert!(!inbox.try_push(frame(1)), "no more than three");
         inbox.done(Done::Ended(String::new()));
         let waiting = inbox.take(Duration::ZERO).unwrap();
-        assert_eq!((waiting.bulk.len(), waiting.done.len()), (3, 1));
+        assert!(waiting.bulk.is_some() && waiting.done.len() == 1);
+        let more = (0..3).map(|_| inbox.take_more().bulk.is_some());
+        assert_eq!(more.collect::<Vec<bool>>(), [true, true, false], "one at a time");
     }
 
     fn open() -> Event {
@@ -454,14 +453,22 @@ mod tests {
         );
         assert!(!inbox.try_push(open()), "they have a bound, too");
         inbox.done(Done::Ended(String::new()));
-        let (done, short) = inbox.take_short();
-        assert_eq!((done.len(), short.len()), (1, 3));
-        assert!(inbox.bytes() >= 1_000 && inbox.try_push(open()));
         let waiting = inbox.take(Duration::ZERO).unwrap();
-        assert_eq!((waiting.short.len(), waiting.bulk.len(), waiting.done.len()), (1, 1, 0));
+        assert!(waiting.bulk.is_some() && inbox.bytes() == 0);
+        assert_eq!((waiting.done.len(), waiting.short.len()), (1, 3));
+        // What has come since goes before the next piece.
+        let attempt = Attempt { shuffle: ShuffleId(1), partition: 0, id: AttemptId(1) };
+        let end = Event::Input(attempt, Input::End(1, 1), sync_channel(1).0.into());
+        assert!(inbox.try_push(frame(1_000)) && inbox.try_push(end) && inbox.try_push(open()));
+        inbox.done(Done::Ended(String::new()));
+        let waiting = inbox.take_more();
+        assert_eq!((waiting.done.len(), waiting.short.len()), (1, 1));
+        assert!(waiting.bulk.is_some_and(|event| event.bytes() >= 1_000));
+        let waiting = inbox.take_more();
+        assert!(waiting.bulk.is_some() && waiting.done.is_empty() && waiting.short.is_empty());
         assert_eq!(inbox.bytes(), 0);
-        let (done, short) = inbox.take_short();
-        assert!(done.is_empty() && short.is_empty());
+        let waiting = inbox.take_more();
+        assert!(waiting.bulk.is_none() && waiting.done.is_empty() && waiting.short.is_empty());
     }
 
     #[test]
@@ -495,13 +502,13 @@ mod tests {
                 }
                 add(&inbox);
                 let Waiting { short, bulk, done } = takes.join().unwrap();
-                assert_eq!(short.len() + bulk.len() + done.len(), 1);
+                assert_eq!(short.len() + usize::from(bulk.is_some()) + done.len(), 1);
             });
         }
     }
 
     #[test]
-    fn r1_before_a_frame_of_a_shuffle_that_trickles_no_more_of_a_flood_is_taken_than_at_once() {
+    fn r1_before_a_frame_of_a_shuffle_that_trickles_no_more_of_a_flood_is_taken_than_one_piece() {
         let inbox = Inbox::new(1_000, 64 << 20);
         let shuffles = || -> Vec<u128> {
             let Waiting { short, bulk, .. } = inbox.take(Duration::ZERO).unwrap();
@@ -510,12 +517,14 @@ mod tests {
         };
         let flooded = (0..).take_while(|_| inbox.try_push(frame_of(1, 256 << 10))).count();
         assert_eq!(flooded, 4 * 56 - 1, "an eighth is for others");
-        assert_eq!(shuffles(), [1; 4]);
+        assert_eq!([shuffles(), shuffles()], [[1], [1]]);
         for _ in 0..5 {
             assert!(inbox.try_push(frame_of(2, 1_000)));
         }
         assert!(inbox.try_push(Event::MakeRoom(Vec::new())));
-        assert_eq!(shuffles(), [0, 2, 2, 2, 2, 2, 1, 1, 1, 1]);
+        assert_eq!(shuffles(), [0, 2]);
+        let next: Vec<u128> = (0..6).flat_map(|_| shuffles()).collect();
+        assert_eq!(next, [2, 2, 2, 2, 1, 1]);
         while !shuffles().is_empty() {}
         assert!(inbox.bytes() == 0 && inbox.lock().bulk_bytes.is_empty());
     }
@@ -540,7 +549,7 @@ mod tests {
         let pushing = tokio::spawn(async move {
             (other.push_when_room(frame(2)).await, other.push_when_room(frame(3)).await)
         });
-        while inbox.take(Duration::ZERO).unwrap().bulk.is_empty() {}
+        while inbox.take(Duration::ZERO).unwrap().bulk.is_none() {}
         while inbox.lock().bulk.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -554,7 +563,7 @@ mod tests {
         inbox.push(frame(1)).unwrap();
         let other = Arc::clone(&inbox);
         let pushing = std::thread::spawn(move || (other.push(frame(2)), other.push(frame(3))));
-        while inbox.take(Duration::from_secs(5)).unwrap().bulk.is_empty() {}
+        while inbox.take(Duration::from_secs(5)).unwrap().bulk.is_none() {}
         while inbox.lock().bulk.is_empty() {
             std::thread::yield_now();
         }

@@ -14,8 +14,9 @@
 //! all of them. Records that are held when new bounds come are divided in memory; what is under way keeps its tag. What would be
 //! written before the first bounds, and so be divided later, waits for them for a moment if they are about to come (`sampling`).
 //! The same streams carry what a division writes: that is a writer of its own, without an end mark (`dividing.rs`).
-//! What goes out does so a little at a time (`outgoing`). How much of its memory each shuffle may fill, `share` says. Of a shuffle that combines, records of equal keys of one attempt
-//! become one when a frame comes, and before chunks go out (`combining`): the mark counts what is stored then.
+//! What goes out does so a little at a time (`outgoing`). How much of its memory each shuffle may fill, `share` says. Of a
+//! shuffle that combines, records of equal keys of one attempt become one when a frame comes, and before chunks go out
+//! (`combining`): the mark counts what is stored then.
 
 use super::bounds::{Bounds, Finder, Tag};
 use super::divider::{Divider, divide};

@@ -103,16 +103,21 @@ impl EventLoop {
         }
     }
 
-    /// All that waits. Before each piece of bulk goes what is short, also what has come since.
-    fn turn(&mut self, waiting: Waiting) -> Result {
-        let Waiting { short, bulk, done } = waiting;
-        self.short(done, short)?;
-        for event in bulk {
+    /// What waits, and some of what is bulk, one piece at a time: before each goes what is short, also what has come since, and
+    /// shuffles of which little comes go before the next piece of a flood.
+    fn turn(&mut self, mut waiting: Waiting) -> Result {
+        let mut bytes = 0;
+        loop {
+            self.short(waiting.done, waiting.short)?;
+            let Some(event) = waiting.bulk else { return Ok(()) };
+            // Events without records count too: the machines are to be called in time.
+            bytes += event.bytes().max(limits::LEAST_OF_BULK);
             self.event(event)?;
-            let (done, short) = self.shared.inbox.take_short();
-            self.short(done, short)?;
+            if bytes >= limits::BULK_AT_ONCE {
+                return Ok(());
+            }
+            waiting = self.shared.inbox.take_more();
         }
-        Ok(())
     }
 
     fn short(&mut self, done: VecDeque<Done>, short: VecDeque<Event>) -> Result {

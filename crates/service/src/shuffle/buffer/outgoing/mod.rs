@@ -1,8 +1,8 @@
 //! What goes out, a little of it at a time.
 //!
-//! To make the batches of a full chunk takes long: all of it is copied. So a chunk that is to go out is moved aside, and each call
-//! makes batches of a part of it, until all are sent. Shuffles take turns, by bytes: one of which little goes out is not behind
-//! one that floods.
+//! To make the batches of a full chunk takes long: all of it is copied. So a chunk that is to go out is moved aside, and each
+//! call makes batches of a part of it, until all are sent. Shuffles take turns, by bytes: one of which little goes out is not
+//! behind one that floods.
 //!
 //! | part | what becomes of it |
 //! |---|---|
