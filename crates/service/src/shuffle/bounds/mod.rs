@@ -81,6 +81,22 @@ impl Bounds {
         records.min(ranges as u64)
     }
 
+    /// The ranges that have the same keys in another version.
+    pub(super) fn same_in(&self, other: &Bounds) -> BTreeSet<RangeId> {
+        if self.has_stashes() || other.has_stashes() {
+            return BTreeSet::new();
+        }
+        // The first range has all keys below its end.
+        let keys = |bounds: &Bounds, at: usize| {
+            bounds.interval(at).map(|keys| (at == 0, keys.0.clone(), keys.1.cloned()))
+        };
+        let own: BTreeMap<RangeId, _> =
+            self.ranges.iter().enumerate().map(|(at, range)| (range.id, keys(self, at))).collect();
+        let ranges = other.ranges.iter().enumerate();
+        let same = ranges.filter(|(at, range)| own.get(&range.id) == Some(&keys(other, *at)));
+        same.map(|(_, range)| range.id).collect()
+    }
+
     /// The first key of a range and, unless it is the last one, the first key of the next.
     fn interval(&self, at: usize) -> Option<(&Bytes, Option<&Bytes>)> {
         let next = self.ranges.get(at + 1).filter(|_| self.version > 0);
@@ -244,6 +260,7 @@ pub fn identities(
 mod tests {
     use super::*;
     use crate::shuffle::sketch::Sketch;
+    use proptest::prelude::*;
 
     fn cdf(keys: impl Iterator<Item = u8>) -> Cdf {
         let mut sketch = Sketch::new(10_000, 1);
@@ -258,6 +275,31 @@ mod tests {
         let shared = [(0, 0, 20), (0, 1, 15), (2, 0, 10), (2, 1, 9), (1, 2, 8)];
         let ids = identities(&old, 5, &shared, RangeId(4));
         assert_eq!(ids, [1, 3, 2, 4, 5].map(RangeId));
+    }
+
+    proptest! {
+        #[test]
+        fn a_range_that_is_the_same_in_two_versions_has_the_same_keys_in_both(
+            first in prop::collection::btree_set(0u8..40, 1..12),
+            second in prop::collection::btree_set(0u8..40, 1..12),
+        ) {
+            // Each range has the identity that its first key says.
+            let of = |version: u32, begins: &BTreeSet<u8>| {
+                let range = |begin: &u8| Range { id: RangeId((*begin).into()), begins: vec![*begin].into() };
+                Bounds { version, ranges: begins.iter().map(range).collect() }
+            };
+            let (one, other) = (of(1, &first), of(3, &second));
+            let same = one.same_in(&other);
+            for id in first.iter().chain(&second).map(|begin| RangeId((*begin).into())) {
+                let keys = |bounds: &Bounds| {
+                    let has = |key: &u8| bounds.tag_of(&[*key], 0).range == id;
+                    (0u8..50).filter(has).collect::<Vec<u8>>()
+                };
+                prop_assert_eq!(same.contains(&id), keys(&one) == keys(&other) && !keys(&one).is_empty());
+            }
+            prop_assert_eq!(one.same_in(&of(2, &first)).len(), first.len());
+            prop_assert!(Bounds::stashes(2).same_in(&Bounds::stashes(2)).is_empty());
+        }
     }
 
     #[test]

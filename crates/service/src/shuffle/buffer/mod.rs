@@ -476,12 +476,10 @@ impl Buffer {
             self.flush(shuffle);
         }
         let Some(open) = self.shuffles.get_mut(&shuffle) else { return };
-        let bounds = Arc::new(Finder::new(bounds));
-        open.bounds = bounds.clone();
-        open.segments = 0;
-        let held = std::mem::take(&mut open.chunks).into_values().flat_map(|tagged| tagged.into_values());
-        let held: Vec<Segment> = held.flatten().collect();
-        open.add(divide(held, &bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range)));
+        // Most ranges stay as they are: what is held of these needs no look at its keys.
+        let held = open.take_up(Arc::new(Finder::new(bounds)));
+        let parts = divide(held, &open.bounds, |tag: Tag| self.map.slot_of(shuffle, tag.range));
+        open.add(parts);
         if open.flush_at != Millis::NEVER {
             self.flush(shuffle);
         }

@@ -2,9 +2,9 @@
 
 use super::Failed;
 use super::outgoing::Outgoing;
-use crate::shuffle::bounds::{Bounds, Finder};
+use crate::shuffle::bounds::{Bounds, Finder, Tag};
 use crate::shuffle::plan::Plan;
-use crate::shuffle::record::{BatchKey, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Tagged, segments_of};
+use crate::shuffle::record::{BatchKey, MEMORY_OF_RECORD, MEMORY_OF_SEGMENT, Segment, Tagged, segments_of};
 use crate::shuffle::sketch::Sketch;
 use crate::shuffle::{AttemptId, Combine, Durability, PoolSlot, TaskId, Terms};
 use partage_core::base::name::NodeId;
@@ -182,6 +182,26 @@ impl Open {
                 chunk.entry(tag).or_default().extend(segments);
             }
         }
+    }
+
+    /// Takes up other bounds. Of what is held that stays which is in ranges that have the same keys by these. The answer is the
+    /// rest, which is to be divided.
+    pub(super) fn take_up(&mut self, bounds: Arc<Finder>) -> Vec<Segment> {
+        let same = self.bounds.same_in(&bounds);
+        let mut rest = Vec::new();
+        for tagged in self.chunks.values_mut() {
+            for (tag, segments) in std::mem::take(tagged) {
+                if same.contains(&tag.range) {
+                    tagged.insert(Tag { version: bounds.version, ..tag }, segments);
+                } else {
+                    rest.extend(segments);
+                }
+            }
+        }
+        self.chunks.retain(|_, tagged| !tagged.is_empty());
+        self.count_segments();
+        self.bounds = bounds;
+        rest
     }
 
     pub(super) fn count_segments(&mut self) {

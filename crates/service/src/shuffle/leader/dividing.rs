@@ -17,7 +17,6 @@ use partage_core::base::id::Incarnation;
 use partage_core::base::name::NodeId;
 use partage_core::base::planted::{self, Planted};
 use partage_core::base::time::Millis;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,6 +39,12 @@ impl Led {
     pub(super) fn mark(&mut self, mark: &EndMark) -> bool {
         let marks = self.marks.entry(mark.partition).or_default();
         let is_new = marks.len() < ATTEMPTS_KNOWN && !marks.contains(mark);
+        if marks.is_empty() {
+            let writer = Writer::Buffer(mark.attempt.buffer.clone());
+            for (slot, last) in &mark.last {
+                need(&mut self.first_needed, *slot, &writer, *last);
+            }
+        }
         if is_new {
             marks.push(mark.clone());
         }
@@ -131,9 +136,8 @@ impl Led {
             return Vec::new();
         }
         // As long as no winners are chosen, by the first attempts.
-        let first = || self.needed(self.marks.values().filter_map(|marks| marks.first()));
-        let needed = self.winners_need().map_or_else(|| Cow::Owned(first()), Cow::Borrowed);
-        let found = self.to_divide(&needed, slot_of).into_iter();
+        let needed = self.winners_need().unwrap_or(&self.first_needed);
+        let found = self.to_divide(needed, slot_of).into_iter();
         let next = found.filter(|(slot, _)| !self.dividing.contains_key(slot)).take(room);
         let none = BTreeMap::new();
         let part = |(slot, tags): (PoolSlot, Tags)| {
@@ -258,5 +262,49 @@ impl Leader {
             led.done.push_back(Superseded { slot, tags, upto, writer, last });
         }
         self.advance(now, shuffle);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shuffle::log::Decision;
+    use crate::shuffle::{AttemptId, AttemptKey, Terms};
+    use proptest::prelude::*;
+
+    fn mark(partition: u32, number: u64, last: BTreeMap<u32, u64>) -> EndMark {
+        let buffer = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(number % 3) };
+        let last = last.into_iter().map(|(slot, last)| (PoolSlot(slot), last)).collect();
+        let attempt = AttemptKey { buffer, number };
+        EndMark { attempt, partition, id: AttemptId(number.into()), records: 1, bytes: 1, last }
+    }
+
+    fn superseded(number: u64, last: BTreeMap<u32, u64>) -> Decision {
+        let by = BufferId { node: NodeId::new("a").unwrap(), incarnation: Incarnation(1) };
+        let task = TaskId { epoch: partage_core::base::id::Epoch(1), number };
+        let last = last.into_iter().map(|(slot, last)| (PoolSlot(slot), last)).collect();
+        let (slot, tags, upto, writer) =
+            (PoolSlot(0), Vec::new(), BTreeMap::new(), Writer::Division(task, by));
+        Decision::Superseded(Superseded { slot, tags, upto, writer, last }.into())
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_needed_by_first_attempts_is_kept_as_it_would_be_made_anew(
+            heard in prop::collection::vec(
+                (0u32..4, prop::collection::btree_map(0u32..5, 1u64..20, 0..4), any::<bool>()),
+                0..40,
+            ),
+        ) {
+            let mut led = Led::new(Millis(0), Terms::new(1, 1), Default::default());
+            for (number, (partition, last, is_mark)) in (1..).zip(heard) {
+                match is_mark {
+                    true => drop(led.mark(&mark(partition, number, last))),
+                    false => led.apply(&superseded(number, last)),
+                }
+                let first = led.needed(led.marks.values().filter_map(|marks| marks.first()));
+                prop_assert_eq!(&led.first_needed, &first);
+            }
+        }
     }
 }

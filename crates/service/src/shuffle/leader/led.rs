@@ -1,10 +1,11 @@
 //! What a leader knows of one shuffle.
 
+use super::dividing::need;
 use super::sealing::Sealing;
 use crate::shuffle::bounds::{Tag, Versions};
 use crate::shuffle::log::{Decision, Superseded};
 use crate::shuffle::message::Word;
-use crate::shuffle::plan::{Division, Plan};
+use crate::shuffle::plan::{Division, Needed, Plan};
 use crate::shuffle::record::EndMark;
 use crate::shuffle::settings::Settings;
 use crate::shuffle::sketch::Sketch;
@@ -36,6 +37,9 @@ pub(super) struct Led {
     pub(super) divisions: BTreeMap<Writer, BTreeMap<PoolSlot, u64>>,
     /// Whole attempts of each partition, the first heard first.
     pub(super) marks: BTreeMap<u32, Vec<EndMark>>,
+    /// Up to which batch each stream is needed by the first attempt of each partition, and by the divisions that count: what
+    /// [`Led::needed`] says of these. They may be thousands in many slots, so it is not made anew for each round of divisions.
+    pub(super) first_needed: Needed,
     /// Whole attempts that were heard of until it was sealed.
     pub(super) heard: u64,
     /// How far each node has said which marks it has.
@@ -86,6 +90,7 @@ impl Led {
             divided: BTreeMap::new(),
             divisions: BTreeMap::new(),
             marks: BTreeMap::new(),
+            first_needed: Needed::new(),
             heard: 0,
             asked: BTreeMap::new(),
             samples: BTreeMap::new(),
@@ -115,6 +120,9 @@ impl Led {
                     }
                 }
                 self.divisions.entry(superseded.writer.clone()).or_default().extend(superseded.last.clone());
+                for (slot, last) in &superseded.last {
+                    need(&mut self.first_needed, *slot, &superseded.writer, *last);
+                }
                 self.dividing.remove(&superseded.slot);
                 self.need_division(superseded);
             }

@@ -450,6 +450,7 @@ impl Leader {
         let requests = led.seal.take().map(|sealing| sealing.requests).unwrap_or_default();
         led.heard = led.marks.values().map(|marks| marks.len() as u64).sum();
         led.marks.clear();
+        led.first_needed.clear();
         led.asked.clear();
         led.samples.clear();
         self.effects.extend(requests.into_iter().map(|number| Effect::Answer(number, answer.clone())));
