@@ -199,6 +199,8 @@ pub struct Holder {
     heard: BTreeMap<ShuffleId, Millis>,
     round: u64,
     round_at: Millis,
+    /// Slots of which this round has not said yet what is here.
+    untold: BTreeSet<PoolSlot>,
     /// What others of a slot have said in this round.
     replies: BTreeMap<PoolSlot, BTreeMap<NodeId, Inventory>>,
     /// What others have of streams, and had a while ago.
@@ -232,6 +234,7 @@ impl Holder {
             // An answer to an earlier process is no answer to this one.
             round: incarnation.0 << 32,
             round_at: now,
+            untold: BTreeSet::new(),
             replies: BTreeMap::new(),
             known: BTreeMap::new(),
             logged: stored.replicas.copies.iter().map(|(slot, copy)| (*slot, copy.epoch)).collect(),
@@ -277,9 +280,9 @@ impl Holder {
         std::mem::take(&mut self.effects)
     }
 
-    /// When it wants to be called again.
+    /// When it wants to be called again: at once, while it says what is here.
     pub fn wake_at(&self) -> Millis {
-        self.round_at
+        if self.untold.is_empty() { self.round_at } else { Millis(0) }
     }
 
     /// Whether nothing of a shuffle is here.

@@ -30,6 +30,9 @@ use std::collections::BTreeSet;
 /// So many rounds after another node had a batch a replica in `Live` that lacks it fetches it.
 const FETCH_ROUNDS: u64 = 3;
 
+/// Streams of which a node says in one call what it has, and those of one slot more: they are copied for each other node.
+const STREAMS_AT_ONCE: usize = 4_096;
+
 /// How many batches of a stream others have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KnownElsewhere {
@@ -44,10 +47,23 @@ pub(super) struct KnownElsewhere {
 }
 
 impl Holder {
+    /// Begins a round when it is time, and says what is here of some slots: all of them are thousands of streams where shuffles
+    /// are many, and batches would wait until all is copied.
     pub(super) fn upkeep(&mut self, now: Millis) {
-        if now < self.round_at {
-            return;
+        if now >= self.round_at {
+            self.begin_round(now);
         }
+        let mut streams = 0;
+        while streams < STREAMS_AT_ONCE
+            && let Some(slot) = self.untold.pop_first()
+        {
+            streams += self.streams.get(&slot).map_or(1, Inventory::len);
+            self.compare(slot);
+            self.ask_decisions(slot);
+        }
+    }
+
+    fn begin_round(&mut self, now: Millis) {
         self.settle();
         self.attend_objects(now);
         self.round_at = now + self.settings.inventory_ms;
@@ -55,15 +71,9 @@ impl Holder {
         self.replies.clear();
         let named = (0..self.map.places.len()).map(|slot| PoolSlot(slot as u32));
         let named = named.filter(|slot| self.map.has(*slot, &self.me));
-        let slots: BTreeSet<PoolSlot> =
-            named.chain(self.slots()).chain(self.logged.keys().copied()).collect();
-        for slot in slots {
-            if planted::is(Planted::StandInForgotten) && !self.map.has(slot, &self.me) {
-                continue;
-            }
-            self.compare(slot);
-            self.ask_decisions(slot);
-        }
+        let forgets = planted::is(Planted::StandInForgotten);
+        let slots = named.chain(self.slots()).chain(self.logged.keys().copied());
+        self.untold = slots.filter(|slot| !forgets || self.map.has(*slot, &self.me)).collect();
         self.ask_homes(now);
     }
 

@@ -180,3 +180,30 @@ fn r1_a_replica_fetches_what_another_one_has_had_for_some_rounds_and_one_that_lo
     let (mut holder, other) = loading();
     assert_eq!(fetched(&mut holder, &other, 10, 2), [1, 2]);
 }
+
+#[test]
+fn a_round_says_what_is_here_of_some_slots_in_each_call_and_of_each_slot_once() {
+    let (mut holder, other) = holder();
+    let mut map = holder.map.as_ref().clone();
+    map.generation += 1;
+    map.places = vec![map.places[0].clone(); 3];
+    holder.handle(Millis(0), Event::Map(map.into()));
+    let writer = Writer::Buffer(BufferId { node: other.clone(), incarnation: Incarnation(1) });
+    for shuffle in 0..5_000 {
+        for slot in [0, 2].map(PoolSlot) {
+            let stream = Stream { shuffle: ShuffleId(shuffle), slot, writer: writer.clone() };
+            holder.take_up(&BatchKey { stream, number: 1 }, None);
+        }
+    }
+    let told = |holder: &mut Holder| {
+        let slot = |effect: Effect| match effect {
+            Effect::Send(_, Message::Inventory { slot, asks: true, .. }) => Some(slot.0),
+            _ => None,
+        };
+        holder.handle(Millis(10), Event::Tick).into_iter().filter_map(slot).collect::<Vec<u32>>()
+    };
+    assert_eq!((told(&mut holder), holder.wake_at()), (vec![0], Millis(0)), "it is more than one call says");
+    assert_eq!(told(&mut holder), [1, 2]);
+    assert_eq!(holder.wake_at(), Millis(10 + holder.settings.inventory_ms));
+    assert!(told(&mut holder).is_empty());
+}
