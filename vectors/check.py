@@ -887,7 +887,7 @@ def frame_part(part):
 def frame_bytes(case):
     body = b"".join(map(frame_part, case["body"]))
     shuffle = FRAME_SHUFFLE if case["shuffle"] else bytes(16)
-    head = b"PSHF" + bytes([1, case["kind"]]) + bool(case["shuffle"]).to_bytes(2, "big")
+    head = b"PSHF" + bytes([2, case["kind"]]) + bool(case["shuffle"]).to_bytes(2, "big")
     head += len(body).to_bytes(4, "big") + crc32c(body).to_bytes(4, "big") + case["number"].to_bytes(8, "big") + shuffle
     return head + crc32c(head).to_bytes(4, "big") + body
 

@@ -1,7 +1,7 @@
 //! Frames: a fixed header, and a body that stays where it was received.
 //!
 //! ```text
-//!  0  magic "PSHF" 4 · version 1 · kind 1 · flags 2
+//!  0  magic "PSHF" 4 · version (2) 1 · kind 1 · flags 2
 //!  8  bytes of the body 4 · CRC-32C of the body 4 · number of the frame on its connection 8
 //! 24  shuffle 16 (zeros if it has none, and flag 1 is not set)
 //! 40  CRC-32C of these 40 bytes 4
@@ -21,8 +21,8 @@ use crate::malformed::FrameError;
 use bytes::{Buf, BufMut, Bytes};
 use partage_service::shuffle::ShuffleId;
 
-/// The version of the frames, and of all that stands in them.
-pub const VERSION: u8 = 1;
+/// The version of the frames, and of all that stands in them. In version 1 batches and records had other forms.
+pub const VERSION: u8 = 2;
 /// Bytes of a header; the body follows.
 pub const HEADER_BYTES: usize = 44;
 /// The first bytes of each frame: of no request of HTTP.

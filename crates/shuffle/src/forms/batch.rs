@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! batch      head | records, packed, of each segment, in the order of the directory
-//! head       version 1 | kind 1 | bytes of the head 4 | shuffle 16 | slot 4 | writer | number 8 | directory or mark
+//! head       version 2 (1 byte) | kind 1 | bytes of the head 4 | shuffle 16 | slot 4 | writer | number 8 | directory or mark
 //!            | CRC32C of the head 4
 //! directory  attempts 4 | attempt … | tags 4
 //!            | ( version of the bounds 4 | range 8 | CRC32C of its records 4 | segments 4 | segment … ) for each
@@ -14,9 +14,7 @@
 //! The records of a tag lie together. The head and the records of each tag have checksums of their own: so the head is read
 //! alone, and with it the records of some tags, without the rest of the batch and without the checksum of the frame around it.
 
-use super::{
-    VERSION, attempt, count, items, put_attempt, put_count, put_writer, slot, u8, u32, u64, u128, writer,
-};
+use super::{attempt, count, items, put_attempt, put_count, put_writer, slot, u8, u32, u64, u128, writer};
 use bytes::{BufMut, Bytes as Shared};
 use partage_service::shuffle::bounds::Tag;
 use partage_service::shuffle::head::{BatchHead, HeadBody, SegmentHead};
@@ -25,6 +23,9 @@ use partage_service::shuffle::records::PackedRecords;
 use partage_service::shuffle::{AttemptId, AttemptKey, Durability, RangeId, ShuffleId};
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// The version of this form. Batches of version 1 had no directory.
+pub(crate) const VERSION: u8 = 2;
 
 const RECORDS: u8 = 1;
 const MARK: u8 = 2;
@@ -36,6 +37,24 @@ const IN_MEMORY: u8 = 2;
 const LENGTH_AT: usize = 2;
 const LENGTH: usize = 4;
 const SUM: usize = 4;
+
+/// Another version of this program has written a form of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OtherVersion {
+    /// One of before, whose batches this one does not read.
+    Earlier,
+    /// One that came after this one.
+    Later,
+}
+
+/// Whether a batch is in the form of another version. That is no damage: nothing of it may be removed.
+pub(crate) fn other_version(form: &[u8]) -> Option<OtherVersion> {
+    match *form.first()? {
+        1..VERSION => Some(OtherVersion::Earlier),
+        version if version > VERSION => Some(OtherVersion::Later),
+        _ => None,
+    }
+}
 
 /// Adds the stored form, and says how many bytes of it are the head.
 pub(crate) fn encode(batch: &Batch, out: &mut Vec<u8>) -> u32 {
@@ -275,7 +294,6 @@ fn mark(from: &mut &[u8]) -> Option<EndMark> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::is_later;
     use super::*;
     use partage_core::base::id::{Epoch, Incarnation};
     use partage_core::base::name::NodeId;
@@ -335,13 +353,13 @@ mod tests {
 
     #[test]
     fn a_batch_has_these_bytes_and_no_others() {
-        let records = "0103000000810000000000000000000000000000000500000006010000000161000000000000000700000000\
+        let records = "0203000000810000000000000000000000000000000500000006010000000161000000000000000700000000\
              0000000100000001000000016100000000000000070000000000000003000000010000000100000000000000\
-             041cda8fa0000000010000000000000009000000000000000200000002000000060000000a13cbc7a5000001\
+             041cda8fa0000000010000000000000009000000000000000200000002000000060000000aa0476025000001\
              056b76616c7565";
-        let mark = "01020000007d0000000000000000000000000000000500000006010000000161000000000000000700000000\
+        let mark = "02020000007d0000000000000000000000000000000500000006010000000161000000000000000700000000\
              0000000300000001610000000000000007000000000000000300000009000000000000000000000000000000\
-             0a000000000000000b000000000000000c0000000100000001000000000000000210360fd7";
+             0a000000000000000b000000000000000c000000010000000100000000000000028495d757";
         for (batch, expected) in [(0, records), (3, mark)] {
             let (mut form, batch) = (Vec::new(), &batches()[batch]);
             let head_bytes = encode(batch, &mut form);
@@ -417,7 +435,13 @@ mod tests {
             assert_eq!(decode(&Shared::from(form.clone())), None, "a byte too many");
             form[0] = 9;
             assert_eq!(decode_name(&form), None, "a version that is not known");
-            assert!(is_later(&form) && !is_later(&[]));
+            assert_eq!(other_version(&form), Some(OtherVersion::Later));
+            form[0] = 1;
+            assert_eq!(decode_name(&form), None, "batches of version 1 had no directory");
+            assert_eq!(other_version(&form), Some(OtherVersion::Earlier));
+            for none in [&[][..], &[0], &[VERSION]] {
+                assert_eq!(other_version(none), None, "{none:?}");
+            }
         }
     }
 }

@@ -11,8 +11,8 @@
 //! is not known decodes to nothing: the checksum of the frame around it has shown before that the bytes are as they were written.
 //! Of batches parts are read without that; these have checksums of their own.
 //!
-//! Each form of a batch and of decisions begins with its version. A version above [`VERSION`] was written by a later version of
-//! this program ([`is_later`]): it is no damage, and nothing of it may be removed.
+//! Each form of a batch and of decisions begins with its version: [`batch::VERSION`] and [`VERSION`]. What another version of
+//! this program has written ([`batch::other_version`], [`is_later`]) is no damage, and nothing of it may be removed.
 
 pub(crate) mod batch;
 pub(crate) mod decision;
@@ -24,10 +24,10 @@ use partage_core::base::id::{Epoch, Incarnation};
 use partage_core::base::name::NodeId;
 use partage_service::shuffle::{AttemptKey, BufferId, Bytes, PoolSlot, TaskId, Writer};
 
-/// The version of the forms of batches and of decisions.
+/// The version of the forms of decisions, and of the indexes of an object store.
 pub(crate) const VERSION: u8 = 1;
 
-/// Whether a form is of a later version.
+/// Whether decisions are in the form of a later version.
 pub(crate) fn is_later(form: &[u8]) -> bool {
     form.first().is_some_and(|version| *version > VERSION)
 }

@@ -15,6 +15,11 @@ pub enum StoreError {
         "file `{0}` has batches in a form of a later version of this program: start that version, or give this one another folder"
     )]
     Later(String),
+    /// A file was written by an earlier version of this program, whose form this one does not read.
+    #[error(
+        "file `{0}` has batches in a form of an earlier version of this program: start that version until its shuffles have ended, or give this one another folder"
+    )]
+    Earlier(String),
     /// A write or a sync failed: what is on the disk is not known, and the store refuses all that follows.
     #[error("the disk failed, so the process must end and open its files again: {0}")]
     Ends(String),

@@ -30,8 +30,7 @@
 //! gone. The replicas of the slot tell that, when they compare what they have.
 
 use super::index::Place;
-use crate::forms::batch::{self, StoredHead};
-use crate::forms::is_later;
+use crate::forms::batch::{self, OtherVersion, StoredHead};
 use bytes::{Buf, BufMut, Bytes};
 use partage_journal::frame::{self, Found};
 use partage_journal::{AlignedBuffer, BLOCK, Disk, DiskFile, FileHeader, frame::Damage, is_full};
@@ -304,8 +303,8 @@ pub(crate) struct Scanned {
     pub(crate) damages: Vec<Damage>,
     /// Where an unfinished group begins.
     pub(crate) cut_at: Option<u64>,
-    /// It has a batch in the form of a later version: nothing of it may be changed.
-    pub(crate) is_later: bool,
+    /// It has a batch in the form of another version: nothing of it may be changed.
+    pub(crate) other_version: Option<OtherVersion>,
     /// The content is that of another file: nothing of it is taken up.
     pub(crate) is_foreign: bool,
 }
@@ -336,7 +335,7 @@ pub(crate) fn scan(file: Vec<u8>, shuffle: ShuffleId, number: u64) -> Scanned {
         match scan.find(at, expected) {
             Ok(Found::Record { payload, number: record, next }) => {
                 let form = payload.get(BEFORE..).unwrap_or_default();
-                scanned.is_later |= is_later(form);
+                scanned.other_version = scanned.other_version.or_else(|| batch::other_version(form));
                 match batch::decode_name(form) {
                     Some((key, mark, head)) if key.stream.shuffle == shuffle => {
                         let (offset, bytes) = (at as u64, next - at);

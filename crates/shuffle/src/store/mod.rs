@@ -27,7 +27,7 @@
 //!   batch.
 //! - When most of a file is not wanted any more, because slots were dropped, the store writes the rest of it anew and deletes the
 //!   file. It syncs the copy of each of them: the system may have brought it to the disk long before.
-//! - Batches of a later version of the program are not damage: the store is not opened, and nothing of them is removed.
+//! - Batches in the form of another version of the program are not damage: the store is not opened, and none is removed.
 //! - Two processes cannot open one folder.
 
 mod error;
@@ -44,6 +44,7 @@ pub use partage_log::Damage;
 pub use read::BatchReader;
 pub(crate) use read::RangeSource;
 
+use crate::forms::batch::OtherVersion;
 use crate::limits::{KEPT_OF_FILE, LITTLE_OF_GROUP_BYTES, REWRITTEN_AT_ONCE, REWRITTEN_BYTES};
 use file::{AppendError, BatchFile};
 use index::Index;
@@ -136,7 +137,7 @@ impl Store {
     /// Opens the files in `dir`, and makes the folder if there is none.
     ///
     /// # Errors
-    /// Another process has the folder, a later version of the program has written it, or the disk failed. Damage is no error:
+    /// Another process has the folder, another version of the program has written it, or the disk failed. Damage is no error:
     /// [`Found`] says where it is.
     pub fn open(
         disk: Arc<dyn Disk>,
@@ -180,8 +181,12 @@ impl Store {
         let path = file::path(&self.dir, shuffle, number);
         let bytes = self.disk.read(&path).map_err(failed("reading", &path))?;
         let scanned = file::scan(bytes, shuffle, number);
-        if scanned.is_later {
-            return Err(StoreError::Later(path.display().to_string()));
+        if let Some(other) = scanned.other_version {
+            let path = path.display().to_string();
+            return Err(match other {
+                OtherVersion::Earlier => StoreError::Earlier(path),
+                OtherVersion::Later => StoreError::Later(path),
+            });
         }
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let damages = scanned.damages.into_iter();

@@ -106,20 +106,24 @@ fn a_bit_that_flips_while_the_process_runs_is_found_by_the_read() {
 }
 
 #[test]
-fn batches_of_a_later_version_are_no_damage_and_are_kept() {
+fn batches_of_another_version_are_no_damage_and_are_kept() {
     let (disk, path, bytes, _) = written();
-    // The first frame again, with the next version before the same batch.
-    let Ok(Found::Record { mut payload, number, .. }) = frame::find(&bytes, 1, BLOCK, 1) else {
+    // The first frame again, with another version before the same batch.
+    let Ok(Found::Record { payload, number, .. }) = frame::find(&bytes, 1, BLOCK, 1) else {
         panic!("the first frame is whole");
     };
-    assert_eq!(payload[8], 1);
-    payload[8] = 2;
-    let mut later = bytes.clone();
-    let changed = frame::encode(1, number, payload);
-    later[BLOCK..BLOCK + changed.len()].copy_from_slice(&changed);
-    put(&disk, &path, &later);
-    assert_eq!(open(&disk).err(), Some(StoreError::Later(path.display().to_string())));
-    assert_eq!(disk.read(&path).unwrap(), later);
+    assert_eq!(payload[8], 2);
+    let name = path.display().to_string();
+    for (version, refused) in [(1, StoreError::Earlier(name.clone())), (3, StoreError::Later(name))] {
+        let mut payload = payload.clone();
+        payload[8] = version;
+        let mut other = bytes.clone();
+        let changed = frame::encode(1, number, payload);
+        other[BLOCK..BLOCK + changed.len()].copy_from_slice(&changed);
+        put(&disk, &path, &other);
+        assert_eq!(open(&disk).err(), Some(refused));
+        assert_eq!(disk.read(&path).unwrap(), other);
+    }
     // The version that has written it goes on with all of it.
     put(&disk, &path, &bytes);
     assert_eq!(keys(&open(&disk).unwrap().1), all());
