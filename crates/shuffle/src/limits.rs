@@ -74,7 +74,8 @@ pub(crate) const OBJECTS_PART: u64 = 8;
 /// A store keeps the memory of a group for the next one if it is no more than one in so many bytes of a file: that is the share
 /// of groups in the memory of a node. Groups by the defaults have less; one with a batch of many MiB is seldom.
 pub(crate) const KEPT_OF_FILE: u64 = 2;
-/// Files that are synced at a time, each by a thread of its own: about as many shuffles as a group of batches is of.
+/// Files that are synced at a time, each by a thread that stays as long as the store: about as many shuffles as a group of
+/// batches is of.
 pub(crate) const SYNCS_AT_ONCE: usize = 16;
 /// A shuffle of which a group has less is written, synced and acknowledged before the others of the group.
 pub(crate) const LITTLE_OF_GROUP_BYTES: u64 = 64 << 10;

@@ -56,7 +56,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use syncing::sync_all;
+use syncing::SyncThreads;
 
 /// The file that keeps two processes apart.
 const LOCK: &str = "lock";
@@ -117,6 +117,7 @@ pub struct Store {
     next_file: u64,
     /// What is written: the same memory for each group, as the system would have to clear fresh one.
     buffer: AlignedBuffer,
+    syncing: SyncThreads,
     ended: Option<StoreError>,
     _lock: Box<dyn Any + Send>,
 }
@@ -157,6 +158,7 @@ impl Store {
             open: VecDeque::new(),
             next_file: 1,
             buffer: AlignedBuffer::default(),
+            syncing: SyncThreads::default(),
             ended: None,
             _lock: lock,
         };
@@ -312,9 +314,10 @@ impl Store {
 
     /// Syncs the files of these shuffles that are added to, and the folder if one of them is new.
     fn sync(&mut self, shuffles: &BTreeSet<ShuffleId>) -> Result<(), StoreError> {
-        let heads = self.heads.iter_mut();
-        let wanted = heads.filter(|(shuffle, _)| shuffles.contains(*shuffle)).map(|(_, head)| head);
-        let synced = sync_all(wanted, self.disk.as_ref(), &self.dir);
+        let head = |shuffle: &ShuffleId| Some((*shuffle, self.heads.remove(shuffle)?));
+        let wanted = shuffles.iter().filter_map(head).collect();
+        let (heads, synced) = self.syncing.sync_all(wanted, &self.disk, &self.dir);
+        self.heads.extend(heads);
         synced.map_err(|why| self.ends(StoreError::Ends(why)))
     }
 
