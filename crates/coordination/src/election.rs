@@ -105,12 +105,6 @@ impl FencedTransaction {
     }
 }
 
-impl From<FencedTransaction> for Transaction {
-    fn from(fenced: FencedTransaction) -> Self {
-        fenced.0
-    }
-}
-
 /// A won election. Holds as long as the session and the leader key do.
 #[derive(Clone, Debug)]
 pub struct Leadership {
@@ -204,7 +198,7 @@ impl Leadership {
         coordination: &dyn Coordination,
         transaction: FencedTransaction,
     ) -> Result<Version> {
-        let version = coordination.commit(transaction.into()).await?;
+        let version = coordination.commit(transaction.0).await?;
         self.committed(version);
         Ok(version)
     }
@@ -342,7 +336,7 @@ impl Election {
     /// Resigns: the next leader need not wait for the session to end.
     pub async fn resign(&self, leadership: Leadership) -> Result<()> {
         let transaction = leadership.fence(Transaction::new().delete(&self.leader));
-        self.coordination.commit(transaction.into()).await.map(|_| ())
+        self.coordination.commit(transaction.0).await.map(|_| ())
     }
 
     fn leadership(&self, term: Term, version: Version, value: Bytes, set_back: Option<Term>) -> Leadership {

@@ -119,6 +119,10 @@ pub const QUARANTINE_LOOK_MS: u64 = 2_000;
 /// servers that do not answer are left out.
 pub const PREPARE_MS: u64 = 3_000;
 
+/// Shards that a leader encodes or copies beside its answers to workers, about a millisecond's work. More of them go to another
+/// thread, and a commit of less need not wait for one.
+pub const SHARDS_ON_LOOP: usize = 1_024;
+
 /// Rest before a change that too few metadata servers have stored is prepared again, in milliseconds.
 pub const PREPARE_AGAIN_MS: u64 = 50;
 

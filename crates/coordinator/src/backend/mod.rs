@@ -322,8 +322,8 @@ impl BackendConnection {
     }
 }
 
-/// Computes on a thread for blocking work, so that the decision loop answers workers meanwhile. The loop awaits each such work
-/// before the next, so one thread at most is taken.
+/// Computes on a thread for blocking work, so that the decision loop answers workers meanwhile. A leader awaits each such work
+/// before it begins the next. The thread of one that it awaits no more goes on until it is done.
 pub async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,

@@ -90,6 +90,15 @@ pub(super) struct MapLog {
     pub(super) diff_bytes: usize,
 }
 
+impl MapLog {
+    /// Whether so many diffs more, of so many bytes together, are put behind it. Else it begins anew.
+    fn takes(&self, diffs: usize, bytes: usize) -> bool {
+        self.diffs.len() + diffs <= DIFFS
+            && self.diff_bytes + bytes <= self.base_bytes.max(SMALL_LOG_BYTES)
+            && bytes <= DIFF_PARTS * (VALUE_BYTES - HEADER_BYTES)
+    }
+}
+
 /// What is stored, as far as a writer must know it. New for an empty store, else from [`super::read`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreEncoder {
@@ -192,6 +201,38 @@ impl StoreEncoder {
         Ok((batch, latest.diffs))
     }
 
+    /// How many shards [`StoreEncoder::encode`] goes through for these writes, at most: those that change, and all of a map whose
+    /// log may begin anew. So it is known before whether that takes a while.
+    pub fn most_shards<'m>(
+        &self,
+        writes: &[Write],
+        map: impl Fn(&KeyspaceName) -> Option<&'m ShardMap>,
+    ) -> usize {
+        let (mut changes, mut dropped) = (BTreeMap::<_, Vec<&MapDiff>>::new(), BTreeSet::new());
+        for write in writes {
+            match write {
+                Write::Map(diff) => changes.entry(&diff.keyspace).or_default().push(diff),
+                Write::DropKeyspace(name) => {
+                    dropped.insert(name);
+                }
+                Write::Cluster(_)
+                | Write::Keyspace(_)
+                | Write::Node(_)
+                | Write::DropNode(_)
+                | Write::Plan(_)
+                | Write::DropPlan(_) => {}
+            }
+        }
+        let shards = changes.into_iter().map(|(name, diffs)| {
+            let bytes: usize = diffs.iter().map(|diff| most_diff_bytes(diff)).sum();
+            let log = self.maps.get(name).filter(|_| !dropped.contains(name));
+            let is_longer = log.is_some_and(|log| log.takes(diffs.len(), bytes));
+            let whole = if is_longer { 0 } else { map(name).map_or(0, ShardMap::len) };
+            whole + diffs.iter().map(|diff| diff.changed.len() + diff.removed.len()).sum::<usize>()
+        });
+        shards.sum()
+    }
+
     /// Takes up what the records and maps are after these writes.
     fn note(&mut self, latest: &Latest<'_>) {
         for (path, record) in &latest.records {
@@ -288,12 +329,7 @@ impl StoreEncoder {
             .map(|diff| (diff.to.sequence, proto::MapDiff::from(*diff).encode_to_vec()))
             .collect();
         let bytes: usize = forms.iter().map(|(_, form)| form.len()).sum();
-        let fits = |log: &&mut MapLog| {
-            log.diffs.len() + forms.len() <= DIFFS
-                && log.diff_bytes + bytes <= log.base_bytes.max(SMALL_LOG_BYTES)
-                && bytes <= DIFF_PARTS * (VALUE_BYTES - HEADER_BYTES)
-        };
-        let Some(log) = self.maps.get_mut(name).filter(fits) else {
+        let Some(log) = self.maps.get_mut(name).filter(|log| log.takes(forms.len(), bytes)) else {
             let to = diffs.last().map_or(Generation::default(), |diff| diff.to);
             let other = |at: String| EncodeError::OtherMap { keyspace: name.clone(), to, at };
             let map = map.ok_or_else(|| other("none".to_owned()))?;
@@ -405,6 +441,15 @@ fn most_bytes(shard: &Shard) -> usize {
     };
     let replicas: usize = shard.replicas.iter().map(replica).sum();
     64 + bounds + 10 * (children + shard.parents().len()) + replicas
+}
+
+/// Bytes of a diff, at the most: each replica as if no other one were on its node.
+fn most_diff_bytes(diff: &MapDiff) -> usize {
+    let of_shard = |shard: &Shard| {
+        let nodes = shard.replicas.iter().map(|replica| replica.node.as_str().len() + NODE_BYTES);
+        most_bytes(shard) + nodes.sum::<usize>()
+    };
+    CHUNK_HEAD_BYTES + 11 * diff.removed.len() + diff.changed.iter().map(of_shard).sum::<usize>()
 }
 
 fn varint_bytes(number: u64) -> usize {

@@ -43,6 +43,10 @@ impl MapStore for InlineMaps {
         true
     }
 
+    fn most_shards(&self, encoder: &StoreEncoder, writes: &[Write], map: CurrentMap<'_>) -> usize {
+        encoder.most_shards(writes, map)
+    }
+
     fn encode(
         &self,
         encoder: &mut StoreEncoder,
@@ -57,7 +61,7 @@ impl MapStore for InlineMaps {
         outcome.map(drop).map_err(|error| StoreError::of_fenced(&self.leadership, error))
     }
 
-    async fn has_room(&self, _updates: &[MapUpdate]) -> Result<(), StoreError> {
+    async fn has_room(&self, _updates: &Arc<[MapUpdate]>) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -62,8 +62,11 @@ pub trait MapStore: Send + Sync {
     /// Whether the map of a keyspace is in this store. The leader commits one that is not, as a whole.
     fn contains(&self, name: &KeyspaceName) -> bool;
 
-    /// What makes `writes` durable, in order: each part at once, and none before the one ahead of it. That takes a while for a
-    /// large map: the caller runs it on a thread for blocking work.
+    /// How many shards [`MapStore::encode`] goes through for these writes, at most.
+    fn most_shards(&self, encoder: &StoreEncoder, writes: &[Write], map: CurrentMap<'_>) -> usize;
+
+    /// What makes `writes` durable, in order: each part at once, and none before the one ahead of it. That takes a while for many
+    /// shards: then the caller runs it on a thread for blocking work.
     ///
     /// # Errors
     /// When a record cannot be stored. The encoder is of no more use then.
@@ -84,7 +87,7 @@ pub trait MapStore: Send + Sync {
     ///
     /// # Errors
     /// When the disks still do not take them.
-    async fn has_room(&self, updates: &[MapUpdate]) -> Result<(), StoreError>;
+    async fn has_room(&self, updates: &Arc<[MapUpdate]>) -> Result<(), StoreError>;
 
     /// Sees to it that each map is on as many servers as it should be, until this coordinator leads no more.
     async fn upkeep(&self, clock: Clock, leads: &StillLeads);
@@ -123,6 +126,11 @@ impl MapUpdate {
         self.diffs.last().map_or(Generation::default(), |diff| diff.to)
     }
 
+    /// How many shards it changes.
+    fn shards(&self) -> usize {
+        self.diffs.iter().map(|diff| changed_shards(diff)).sum()
+    }
+
     /// What metadata servers store, one after the other: the diffs of a map that they have (`is_stored`), else the whole map.
     ///
     /// # Errors
@@ -137,4 +145,9 @@ impl MapUpdate {
         applied.map_err(|why| other(why.to_string()))?;
         Ok(vec![Change::Whole(Arc::new(map))])
     }
+}
+
+/// How many shards a diff has.
+fn changed_shards(diff: &MapDiff) -> usize {
+    diff.changed.len() + diff.removed.len()
 }

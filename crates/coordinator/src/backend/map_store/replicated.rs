@@ -6,11 +6,11 @@
 //! store is made once, before the first try; a try stores that, which a server takes any number of times, and swaps.
 
 use super::local_metadata::{Addresses, LocalMetadata};
-use super::{CurrentMap, FoundMaps, MapStore, MapUpdate, MapWrites, StillLeads, upkeep};
+use super::{CurrentMap, FoundMaps, MapStore, MapUpdate, MapWrites, StillLeads, changed_shards, upkeep};
 use crate::backend::off_loop;
 use crate::backend::store::StoreError;
 use crate::clock::Clock;
-use crate::limits::{MAPS_AT_ONCE, PREPARE_AGAIN_MS, PREPARE_MS};
+use crate::limits::{MAPS_AT_ONCE, PREPARE_AGAIN_MS, PREPARE_MS, SHARDS_ON_LOOP};
 use async_trait::async_trait;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -59,6 +59,21 @@ impl MapStore for ReplicatedMaps {
         self.heads().contains_key(name)
     }
 
+    /// The servers get changes as they are.
+    fn most_shards(&self, _: &StoreEncoder, writes: &[Write], _: CurrentMap<'_>) -> usize {
+        let changed = |write: &Write| match write {
+            Write::Map(diff) => changed_shards(diff),
+            Write::Cluster(_)
+            | Write::Keyspace(_)
+            | Write::DropKeyspace(_)
+            | Write::Node(_)
+            | Write::DropNode(_)
+            | Write::Plan(_)
+            | Write::DropPlan(_) => 0,
+        };
+        writes.iter().map(changed).sum()
+    }
+
     /// In parts, each with as many maps as one transaction can swap.
     fn encode(
         &self,
@@ -92,11 +107,11 @@ impl MapStore for ReplicatedMaps {
 
     /// The servers store the changes and abandon them: no head is swapped. With room on this coordinator's own disk it is enough,
     /// as it may keep the map alone; with room on another's, too, as that one may lead.
-    async fn has_room(&self, updates: &[MapUpdate]) -> Result<(), StoreError> {
-        for update in updates {
+    async fn has_room(&self, updates: &Arc<[MapUpdate]>) -> Result<(), StoreError> {
+        for (at, update) in updates.iter().enumerate() {
             // Whatever else keeps it from being stored, the next commit tells.
             let name = &update.name;
-            let (Ok(base), Ok(steps)) = (self.base(name), update.steps(self.contains(name))) else {
+            let (Ok(base), Ok(steps)) = (self.base(name), self.steps_of(updates, at).await) else {
                 continue;
             };
             let has_room = if self.is_stored_here(name, &base, &steps).await {
@@ -172,13 +187,16 @@ impl ReplicatedMaps {
                 return Err(StoreError::Overtaken);
             }
             self.see(&name, seen);
-            Ok((name, Ok(Arc::unwrap_or_clone(map))))
+            Ok((name, Ok(map)))
         });
         let read: Vec<_> = read.buffer_unordered(MAPS_AT_ONCE).try_collect().await?;
         let mut found = FoundMaps::default();
         for (name, map) in read {
             match map {
-                Ok(map) => drop(found.maps.insert(name, map)),
+                Ok(map) => {
+                    let map = unshared(map).await;
+                    found.maps.insert(name, map);
+                }
                 Err(why) => drop(found.missing.insert(name, why)),
             }
         }
@@ -204,17 +222,27 @@ impl ReplicatedMaps {
         }
     }
 
-    /// What the servers of each map store. A whole map takes a while.
+    /// What the servers of each map store.
     ///
     /// # Errors
     /// When an update does not follow on its map: then no server has been asked to store anything.
     async fn steps(&self, updates: &Arc<[MapUpdate]>) -> Result<Vec<Vec<Change>>, EncodeError> {
-        let are_stored: Vec<bool> = updates.iter().map(|update| self.contains(&update.name)).collect();
+        let mut steps = Vec::with_capacity(updates.len());
+        for at in 0..updates.len() {
+            steps.push(self.steps_of(updates, at).await?);
+        }
+        Ok(steps)
+    }
+
+    /// What the servers of the map of that update store. A whole map that is large is made on another thread.
+    async fn steps_of(&self, updates: &Arc<[MapUpdate]>, at: usize) -> Result<Vec<Change>, EncodeError> {
+        let update = &updates[at];
+        let is_stored = self.contains(&update.name);
+        if is_stored || update.shards() <= SHARDS_ON_LOOP {
+            return update.steps(is_stored);
+        }
         let updates = updates.clone();
-        let steps = move || -> Result<Vec<_>, EncodeError> {
-            updates.iter().zip(are_stored).map(|(update, is_stored)| update.steps(is_stored)).collect()
-        };
-        off_loop(steps).await
+        off_loop(move || updates[at].steps(is_stored)).await
     }
 
     /// Has most of the servers of each map store its update, and swaps all heads with `transaction`.
@@ -430,6 +458,20 @@ impl ReplicatedMaps {
             self.client.tell_deleted(name, &seen.head);
         }
     }
+}
+
+/// The map with shards of its own. Those of a server of this process are shared with it, and the first change would copy all of
+/// them: a large map is copied on another thread.
+async fn unshared(map: Arc<ShardMap>) -> ShardMap {
+    let unshare = |map: Arc<ShardMap>| {
+        let mut map = Arc::unwrap_or_clone(map);
+        map.unshare();
+        map
+    };
+    if map.len() <= SHARDS_ON_LOOP {
+        return unshare(map);
+    }
+    off_loop(move || unshare(map)).await
 }
 
 /// The writes in pieces, in order: each changes only as many maps as one transaction can swap, and none drops a

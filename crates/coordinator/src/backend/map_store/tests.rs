@@ -3,10 +3,12 @@
 use super::local_metadata::LocalMetadata;
 use super::replicated::ReplicatedMaps;
 use super::*;
+use crate::limits::SHARDS_ON_LOOP;
 use partage_coordination::embedded::Embedded;
 use partage_coordination::{ClusterId, Coordination, Election, Key, Leadership, Session, Transaction};
 use partage_core::base::id::TransactionId;
-use partage_core::keyspace::sharding::{PartitionKey, Sharding};
+use partage_core::base::name::PartitionName;
+use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding};
 use partage_wire::stored::{Presence, map_file};
 use std::time::Duration;
 
@@ -95,6 +97,47 @@ async fn a_commit_whose_list_of_servers_has_changed_meanwhile_is_made_again() {
     for map in [users, orders] {
         let (_, latest) = leader.maps.client.latest(map.keyspace()).await.unwrap();
         assert_eq!(*latest, map);
+    }
+}
+
+/// The next commit of `map` gives it so many shards more.
+fn grown(map: &mut ShardMap, shards: usize) -> MapUpdate {
+    let sequence = map.generation().sequence;
+    let mut edit = map.edit();
+    for at in 0..shards {
+        let name = PartitionName::new(&format!("s{sequence}-{at}")).unwrap();
+        edit.create_shard(Bounds::Name(name)).unwrap();
+    }
+    let diff = edit.commit(TransactionId([sequence as u8 + 1; 20]));
+    let empty = (sequence == 0).then(|| map.clone());
+    map.apply(&diff).unwrap();
+    MapUpdate { name: map.keyspace().clone(), diffs: vec![Arc::new(diff)], empty }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_shares_no_shards_with_the_server_that_gave_it_a_map() {
+    let leader = Leader::start().await;
+    let (mut few, mut many) = (empty("few"), empty("many"));
+    leader.commit(vec![grown(&mut few, 1), grown(&mut many, SHARDS_ON_LOOP + 1)]).await.unwrap();
+    let heads = leader.maps.heads().iter().map(|(name, seen)| (name.clone(), seen.head.clone())).collect();
+    let found = leader.maps.read(heads).await.unwrap();
+    for map in [few, many] {
+        let own = &found.maps[map.keyspace()];
+        let (_, of_server) = leader.maps.client.latest(map.keyspace()).await.unwrap();
+        let (first, other) = (own.shards().next().unwrap(), of_server.shards().next().unwrap());
+        assert!(*own == map && !std::ptr::eq(first, other), "{}", map.keyspace());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn to_look_for_room_swaps_no_head() {
+    let leader = Leader::start().await;
+    let (mut few, mut many) = (empty("few"), empty("many"));
+    let updates: Arc<[MapUpdate]> = [grown(&mut few, 1), grown(&mut many, SHARDS_ON_LOOP + 1)].into();
+    leader.maps.has_room(&updates).await.unwrap();
+    assert!(leader.maps.heads().is_empty());
+    for map in [few, many] {
+        assert_eq!(leader.coordination.read(&head_key(map.keyspace())).await.unwrap(), None);
     }
 }
 

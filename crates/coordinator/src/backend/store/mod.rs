@@ -9,7 +9,7 @@ mod error;
 use crate::backend::map_store::inline::InlineMaps;
 use crate::backend::map_store::{FoundMaps, MapStore, MapUpdate, MapWrites};
 use crate::backend::off_loop;
-use crate::limits::{QUARANTINE_LOOK_MS, ROOM_MARGIN_BYTES};
+use crate::limits::{QUARANTINE_LOOK_MS, ROOM_MARGIN_BYTES, SHARDS_ON_LOOP};
 use partage_coordination::{
     Coordination, FENCE_STEPS, FencedTransaction, Key, Leadership, Scope, Transaction,
 };
@@ -215,8 +215,9 @@ impl Store {
         Ok(())
     }
 
-    /// Encodes on another thread: a map may have a million shards.
+    /// Encodes, on another thread where that takes a while: a map may have a million shards.
     async fn encode(&mut self, Commit { writes, maps: current }: Commit) -> Result<Parts, EncodeError> {
+        let most = self.maps.most_shards(&self.encoder, &writes, &|name| current.get(name));
         let (mut encoder, maps) = (std::mem::take(&mut self.encoder), self.maps.clone());
         let coordination = self.coordination.clone();
         let encoding = move || -> Result<(StoreEncoder, Parts), EncodeError> {
@@ -226,7 +227,7 @@ impl Store {
             let parts = parts.into_iter().map(|(batch, maps)| (batch.transactions(limits(&maps)), maps));
             Ok((encoder, parts.collect()))
         };
-        let (encoder, parts) = off_loop(encoding).await?;
+        let (encoder, parts) = if most > SHARDS_ON_LOOP { off_loop(encoding).await? } else { encoding()? };
         self.encoder = encoder;
         Ok(parts)
     }
@@ -348,7 +349,9 @@ mod tests {
     use partage_service::metadata::Head;
     use partage_wire::stored::Batch;
     use std::sync::Mutex;
-    use std::sync::mpsc::{Receiver, sync_channel};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    use std::thread::{ThreadId, current};
 
     fn cluster() -> Cluster {
         let at = partage_core::cluster::Moment { now: Default::default(), wall_ms: 0 };
@@ -380,10 +383,21 @@ mod tests {
         Write::Keyspace(KeyspaceRecord::new(keyspace, 0, partage_core::base::id::ShardId(1)))
     }
 
-    /// Encodes when the test lets it.
+    /// Encodes when the test lets it, and says on which thread.
     struct SlowEncoding {
         maps: InlineMaps,
+        most_shards: AtomicUsize,
         may_encode: Mutex<Receiver<()>>,
+        encoded_on: Mutex<Option<ThreadId>>,
+    }
+
+    impl SlowEncoding {
+        fn new(maps: InlineMaps, most_shards: usize) -> (Arc<SlowEncoding>, SyncSender<()>) {
+            let (let_encode, may_encode) = sync_channel(1);
+            let (may_encode, encoded_on) = (Mutex::new(may_encode), Mutex::default());
+            let most_shards = AtomicUsize::new(most_shards);
+            (Arc::new(SlowEncoding { maps, most_shards, may_encode, encoded_on }), let_encode)
+        }
     }
 
     #[async_trait]
@@ -400,12 +414,17 @@ mod tests {
             self.maps.contains(name)
         }
 
+        fn most_shards(&self, _: &StoreEncoder, _: &[Write], _: CurrentMap<'_>) -> usize {
+            self.most_shards.load(Ordering::Relaxed)
+        }
+
         fn encode(
             &self,
             encoder: &mut StoreEncoder,
             writes: &[Write],
             map: CurrentMap<'_>,
         ) -> Result<Vec<(Batch, MapWrites)>, EncodeError> {
+            *self.encoded_on.lock().unwrap() = Some(current().id());
             let waited = self.may_encode.lock().unwrap().recv_timeout(Duration::from_secs(20));
             waited.expect("the thread of the caller is free to send it");
             self.maps.encode(encoder, writes, map)
@@ -415,7 +434,7 @@ mod tests {
             self.maps.commit(transaction, maps).await
         }
 
-        async fn has_room(&self, updates: &[MapUpdate]) -> Result<(), StoreError> {
+        async fn has_room(&self, updates: &Arc<[MapUpdate]>) -> Result<(), StoreError> {
             self.maps.has_room(updates).await
         }
 
@@ -429,8 +448,7 @@ mod tests {
     async fn encoding_does_not_block_the_task_that_awaits_it() {
         let (coordination, leadership) = led().await;
         let maps = InlineMaps::new(coordination.clone(), leadership.clone());
-        let (let_encode, may_encode) = sync_channel(1);
-        let maps = Arc::new(SlowEncoding { maps, may_encode: Mutex::new(may_encode) });
+        let (maps, let_encode) = SlowEncoding::new(maps, SHARDS_ON_LOOP + 1);
         let (mut store, ..) = Store::open(coordination.clone(), leadership, maps).await.unwrap();
         let (name, cluster) = ("users".parse().unwrap(), cluster());
         let commit = store.commit(vec![record(&name)], &cluster);
@@ -438,6 +456,22 @@ mod tests {
         sent.unwrap();
         stored.unwrap();
         assert!(!read_all(&*coordination).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_encoded_soon_is_encoded_without_another_thread() {
+        let (coordination, leadership) = led().await;
+        let maps = InlineMaps::new(coordination.clone(), leadership.clone());
+        let (maps, let_encode) = SlowEncoding::new(maps, 0);
+        let (mut store, ..) = Store::open(coordination, leadership, maps.clone()).await.unwrap();
+        for (shards, is_here) in [(0, true), (SHARDS_ON_LOOP, true), (SHARDS_ON_LOOP + 1, false)] {
+            maps.most_shards.store(shards, Ordering::Relaxed);
+            let_encode.send(()).unwrap();
+            let name = KeyspaceName::new(&format!("k{shards}")).unwrap();
+            store.commit(vec![record(&name)], &cluster()).await.unwrap();
+            let encoded_on = maps.encoded_on.lock().unwrap().take().unwrap();
+            assert_eq!(encoded_on == current().id(), is_here, "{shards}");
+        }
     }
 
     #[tokio::test]

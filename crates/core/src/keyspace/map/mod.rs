@@ -356,6 +356,11 @@ impl ShardMap {
         self
     }
 
+    /// Takes the shards away from other copies of the map: they are copied here and now, and the next change copies none.
+    pub fn unshare(&mut self) {
+        Arc::make_mut(&mut self.shards);
+    }
+
     /// The map as one diff from nothing: how a whole map is stored and sent.
     pub fn whole(&self) -> MapDiff {
         let empty = ShardMap::empty(self.keyspace.clone(), self.sharding, self.partition_key);

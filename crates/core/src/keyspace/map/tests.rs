@@ -42,6 +42,21 @@ fn a_copy_stays_as_it_was_when_the_map_changes() {
 }
 
 #[test]
+fn a_map_that_shares_its_shards_no_more_is_the_same_map() {
+    let shared = one_led_shard();
+    let mut map = shared.clone();
+    let is_at = |map: &ShardMap, of: &ShardMap| {
+        std::ptr::eq(map.shard(ShardId(1)).unwrap(), of.shard(ShardId(1)).unwrap())
+    };
+    assert!(is_at(&map, &shared));
+    map.unshare();
+    assert!(map == shared && !is_at(&map, &shared));
+    let before: *const Shard = map.shard(ShardId(1)).unwrap();
+    map.unshare();
+    assert!(std::ptr::eq(before, map.shard(ShardId(1)).unwrap()), "no other copy has them");
+}
+
+#[test]
 fn a_change_of_leader_raises_the_epoch_and_keeps_one_leader() {
     let before = one_led_shard();
     let after = committed(&before, |edit| {

@@ -94,6 +94,23 @@ proptest! {
         prop_assert_eq!(store.0.keys().collect::<Vec<_>>(), ["cluster", "manifest"]);
     }
 
+    #[test]
+    fn no_more_shards_are_encoded_than_was_said_before((keyspace, diffs) in testing::histories(1..80)) {
+        let (mut encoder, mut map) = (StoreEncoder::default(), testing::replay(&keyspace, &[]));
+        for diff in diffs {
+            map.apply(&diff).unwrap();
+            let changed = diff.changed.len() + diff.removed.len();
+            let writes = [Write::Map(diff)];
+            let log = |encoder: &StoreEncoder| encoder.maps.get(&keyspace.name).map(|log| log.log);
+            let (most, before) = (encoder.most_shards(&writes, |_| Some(&map)), log(&encoder));
+            encoder.encode(&writes, |_| Some(&map)).unwrap();
+            let whole = if log(&encoder) == before { 0 } else { map.len() };
+            prop_assert!(most >= changed + whole, "{} of {} and {}", most, changed, whole);
+        }
+        let dropped = [Write::DropKeyspace(keyspace.name.clone()), Write::Map(map.whole())];
+        prop_assert_eq!(encoder.most_shards(&dropped, |_| Some(&map)), 2 * map.len());
+    }
+
     /// A crash at any step leaves the map before or the map after, and a writer goes on from what is read.
     #[test]
     fn a_crash_at_any_step_leaves_one_map_or_the_next(
@@ -252,7 +269,9 @@ fn a_large_map_is_written_in_chunks_before_its_head() {
         .unwrap();
     let diff = edit.commit(TransactionId([8; 20]));
     map.apply(&diff).unwrap();
-    let batch = encoder.encode(&[Write::Map(diff)], |_| Some(&map)).unwrap();
+    let writes = [Write::Map(diff)];
+    assert_eq!(encoder.most_shards(&writes, |_| Some(&map)), 1, "its log becomes longer");
+    let batch = encoder.encode(&writes, |_| Some(&map)).unwrap();
     let [StoreOp::Put(..), StoreOp::Put(key, value)] = &batch.commit[..] else {
         panic!("two puts: {batch:?}")
     };
