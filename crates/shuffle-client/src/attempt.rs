@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::nodes::{Connection, LAST_WORDS, Nodes};
 use crate::settings::Settings;
 use crate::shuffle::Shuffle;
-use crate::{AttemptId, ShuffleId};
+use crate::{AttemptId, ShuffleId, Terms};
 use partage_core::limits::{SHUFFLE_KEY_BYTES, SHUFFLE_RECORD_BYTES};
 use partage_shuffle_wire::client::{Answer, Call, Refusal, RefusalWord, Request};
 use partage_shuffle_wire::records::{PackedRecords, put_record};
@@ -51,21 +51,40 @@ impl Drop for Listening {
     }
 }
 
+/// The connection of an attempt, and what its node has said on it.
+#[derive(Debug)]
+struct Link {
+    at: usize,
+    /// The number of the call of the attempt.
+    call: u64,
+    calls: ClientCalls,
+    over: watch::Receiver<Option<Over>>,
+    /// The last frame that the node says it has taken, 0 before the first one. None: it has said nothing.
+    taken: watch::Receiver<Option<u64>>,
+    listening: Listening,
+    /// The connection was kept from an earlier call, and is not known to be there still.
+    is_kept: bool,
+}
+
+impl Link {
+    fn new(Connection { at, calls, answers, last_call, is_kept }: Connection) -> Link {
+        let call = last_call + 1;
+        let (sender, over) = watch::channel(None);
+        let (told, taken) = watch::channel(None);
+        let listening = Listening(tokio::spawn(listen(call, answers, told, sender)));
+        Link { at, call, calls, over, taken, listening, is_kept }
+    }
+}
+
 /// An attempt that is written. One that is dropped before its end is never read.
 #[derive(Debug)]
 pub struct Attempt {
     nodes: Arc<Nodes>,
-    at: usize,
+    link: Link,
     shuffle: ShuffleId,
+    terms: Terms,
     partition: u32,
     id: AttemptId,
-    /// The number of its call.
-    call: u64,
-    calls: ClientCalls,
-    over: watch::Receiver<Option<Over>>,
-    /// The last frame that the node says it has taken.
-    taken: watch::Receiver<u64>,
-    listening: Listening,
     frame_bytes: usize,
     /// Records that are not sent yet, and how many.
     filled: Vec<u8>,
@@ -82,22 +101,14 @@ impl Attempt {
         shuffle: &Shuffle,
         partition: u32,
     ) -> Result<Attempt, Error> {
-        let Connection { at, calls, answers, last_call } = nodes.connect_to_write().await?;
-        let call = last_call + 1;
-        let (sender, over) = watch::channel(None);
-        let (told, taken) = watch::channel(0);
-        let listening = Listening(tokio::spawn(listen(call, answers, told, sender)));
+        let link = Link::new(nodes.connect_to_write().await?);
         let mut attempt = Attempt {
             nodes: Arc::clone(nodes),
-            at,
+            link,
             shuffle: shuffle.id,
+            terms: shuffle.terms,
             partition,
-            id: AttemptId(u128::from_be_bytes(partage_random::bytes())),
-            call,
-            calls,
-            over,
-            taken,
-            listening,
+            id: draw_id(),
             frame_bytes: settings.frame_bytes.max(1),
             filled: Vec::new(),
             filled_records: 0,
@@ -105,11 +116,47 @@ impl Attempt {
             records: 0,
             bytes: 0,
         };
-        attempt.call(Request::Open(partition, attempt.id, shuffle.terms)).await?;
+        if let Err(over) = attempt.tell(Request::Open(partition, attempt.id, shuffle.terms)).await {
+            attempt.open_again(over).await?;
+        }
         Ok(attempt)
     }
 
-    /// Its id: no other attempt has it.
+    /// Opens the attempt on another connection, if the first one was kept and has ended before its node said anything. The node
+    /// may have heard of the attempt, so it gets another id.
+    async fn open_again(&mut self, over: Over) -> Result<(), Error> {
+        let why = match over {
+            Over::Closed(why) => why,
+            other => return Err(self.failed(other)),
+        };
+        let connection = self.nodes.in_place_of(self.link.at, self.link.is_kept, why).await?;
+        (self.link, self.id) = (Link::new(connection), draw_id());
+        let open = Request::Open(self.partition, self.id, self.terms);
+        self.tell(open).await.map_err(|over| self.failed(over))
+    }
+
+    /// Waits for the first word of the node, if the connection was kept. Nothing but the opening was sent before, which is all
+    /// that is lost when that connection has ended.
+    async fn settle(&mut self) -> Result<(), Error> {
+        if !self.link.is_kept {
+            return Ok(());
+        }
+        let Link { taken, over: outcome, .. } = &mut self.link;
+        let said = async { taken.wait_for(Option::is_some).await.is_ok() };
+        let ended = tokio::select! {
+            biased;
+            is_open = said => if is_open { None } else { Some(over(outcome).await) },
+            ended = over(outcome) => Some(ended),
+        };
+        if let Some(closed @ Over::Closed(_)) = ended {
+            self.open_again(closed).await?;
+        }
+        // What else the node has said, the call finds.
+        self.link.is_kept = false;
+        Ok(())
+    }
+
+    /// Its id: no other attempt has it. It stays the same from the first frame on, or from the end of an attempt without any.
     pub fn id(&self) -> AttemptId {
         self.id
     }
@@ -121,7 +168,7 @@ impl Attempt {
 
     /// The node to which it is written.
     pub fn node(&self) -> Address {
-        self.nodes.address(self.at)
+        self.nodes.address(self.link.at)
     }
 
     /// Records that were written so far.
@@ -179,8 +226,8 @@ impl Attempt {
     pub async fn taken(&mut self) -> Result<(), Error> {
         self.flush().await?;
         let frames = self.frames;
-        let Attempt { taken, over: outcome, .. } = self;
-        let all = async { taken.wait_for(|number| *number >= frames).await.is_ok() };
+        let Link { taken, over: outcome, .. } = &mut self.link;
+        let all = async { frames == 0 || taken.wait_for(|number| *number >= Some(frames)).await.is_ok() };
         let ended = tokio::select! {
             biased;
             is_taken = all => if is_taken { return Ok(()) } else { over(outcome).await },
@@ -196,7 +243,7 @@ impl Attempt {
     pub async fn end(mut self) -> Result<Written, Error> {
         self.flush().await?;
         self.call(Request::End(self.records, self.bytes)).await?;
-        match over(&mut self.over).await {
+        match over(&mut self.link.over).await {
             Over::Whole => {
                 self.give_back().await;
                 Ok(Written { attempt: self.id, records: self.records, bytes: self.bytes })
@@ -207,16 +254,17 @@ impl Attempt {
 
     /// Nothing more comes on the connection for this attempt: it is kept for other calls.
     async fn give_back(&mut self) {
-        if let Ok(Some(answers)) = (&mut self.listening.0).await {
-            let calls = self.calls.clone();
-            self.nodes.give_back(Connection { at: self.at, calls, answers, last_call: self.call });
+        let Link { at, call: last_call, calls, listening, .. } = &mut self.link;
+        if let Ok(Some(answers)) = (&mut listening.0).await {
+            let (at, calls, last_call) = (*at, calls.clone(), *last_call);
+            self.nodes.give_back(Connection { at, calls, answers, last_call, is_kept: false });
         }
     }
 
     /// Gives the attempt up: it never was. To drop it does the same, a little later.
     pub async fn abort(mut self) {
         // A node that is gone has given it up.
-        let _ = self.call(Request::Abort).await;
+        let _ = self.tell(Request::Abort).await;
     }
 
     async fn send(&mut self, records: PackedRecords) -> Result<(), Error> {
@@ -231,23 +279,28 @@ impl Attempt {
         Ok(())
     }
 
-    /// Sends a call, and waits until the node takes it, or the attempt is over. What was sent of it is then of no use any more.
+    /// Sends a call of an attempt that is open.
     async fn call(&mut self, what: Request) -> Result<(), Error> {
+        self.settle().await?;
         let is_end = matches!(what, Request::End(..));
-        let call = Call { number: self.call, shuffle: self.shuffle, what };
-        let Attempt { calls, over: outcome, .. } = self;
-        let ended = tokio::select! {
+        match self.tell(what).await {
+            Err(Over::Whole) if is_end => Ok(()),
+            told => told.map_err(|over| self.failed(over)),
+        }
+    }
+
+    /// Sends a call, and waits until the node takes it, or the attempt is over. What was sent of it is then of no use any more.
+    async fn tell(&mut self, what: Request) -> Result<(), Over> {
+        let Link { call: number, calls, over: outcome, .. } = &mut self.link;
+        let call = Call { number: *number, shuffle: self.shuffle, what };
+        tokio::select! {
             biased;
-            ended = over(outcome) => ended,
+            ended = over(outcome) => Err(ended),
             sent = calls.send(&call) => match sent {
-                Ok(()) => return Ok(()),
+                Ok(()) => Ok(()),
                 // The node may have said why: the task that listens hears it.
-                Err(why) => timeout(LAST_WORDS, over(outcome)).await.unwrap_or(Over::Closed(why)),
+                Err(why) => Err(timeout(LAST_WORDS, over(outcome)).await.unwrap_or(Over::Closed(why))),
             },
-        };
-        match ended {
-            Over::Whole if is_end => Ok(()),
-            other => Err(self.failed(other)),
         }
     }
 
@@ -256,14 +309,18 @@ impl Attempt {
         match over {
             Over::Refused(refusal) => {
                 if refusal.word == RefusalWord::StoresOnly {
-                    self.nodes.stores_only(self.at);
+                    self.nodes.stores_only(self.link.at);
                 }
                 Error::Refused { node, refusal }
             }
-            Over::Closed(why) => self.nodes.lost(self.at, why),
+            Over::Closed(why) => self.nodes.lost(self.link.at, why),
             Over::Whole | Over::Unexpected => Error::Unexpected { node, asked: "an attempt" },
         }
     }
+}
+
+fn draw_id() -> AttemptId {
+    AttemptId(u128::from_be_bytes(partage_random::bytes()))
 }
 
 /// How the attempt ends.
@@ -280,15 +337,15 @@ async fn over(outcome: &mut watch::Receiver<Option<Over>>) -> Over {
 async fn listen(
     number: u64,
     mut answers: ClientAnswers,
-    taken: watch::Sender<u64>,
+    taken: watch::Sender<Option<u64>>,
     outcome: watch::Sender<Option<Over>>,
 ) -> Option<ClientAnswers> {
     let over = loop {
         match answers.next().await {
             Ok(call) if call.number != number => {}
             Ok(call) => match call.what {
-                Answer::Opened => {}
-                Answer::Taken(frame) => drop(taken.send_replace(frame)),
+                Answer::Opened => drop(taken.send_replace(Some(0))),
+                Answer::Taken(frame) => drop(taken.send_replace(Some(frame))),
                 Answer::Whole => break Over::Whole,
                 Answer::Refused(refusal) => break Over::Refused(refusal),
                 _ => break Over::Unexpected,

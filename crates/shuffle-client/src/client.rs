@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// Numbers that a start draws at once, while nodes say that the owner has as much as it may have: each node has a share of the
-/// quota.
+/// quota. One that a node has named does not count, so that the draws are as many as without it.
 const START_DRAWS: u32 = 16;
 
 /// The answer to a seal.
@@ -82,13 +82,17 @@ impl Client {
     pub async fn start(&self, options: &StartOptions) -> Result<Shuffle, Error> {
         options.check()?;
         let draw = || ShuffleId(u128::from_be_bytes(partage_random::bytes()));
-        let (mut number, mut retry, mut draws) = (None, Retry::new(&self.settings), 1);
+        let (mut number, mut retry, mut draws) = (None, Retry::new(&self.settings), 0);
         let request = Request::Start(options.terms(self.nodes.count()), options.of_shuffle());
         loop {
-            let asked = match self.nodes.connect().await {
+            let asked = match self.nodes.connect_to_start().await {
                 Ok(connection) => {
                     // It stays the same while nodes are asked again: one whose answer was lost may have started the shuffle.
-                    let led = || self.nodes.number_led_by(connection.at).unwrap_or_else(draw);
+                    let drawn = || {
+                        draws += 1;
+                        draw()
+                    };
+                    let led = || self.nodes.number_led_by(connection.at).unwrap_or_else(drawn);
                     let id = *number.get_or_insert_with(led);
                     let answer = self.ask_on(connection, id, &request, self.settings.answer).await;
                     answer.map(|(at, answer)| (id, at, answer))
@@ -346,18 +350,22 @@ impl Client {
         within: Duration,
     ) -> Result<(usize, Answer), Error> {
         let at = connection.at;
-        match timeout(within, connection.ask(shuffle, request.clone())).await {
-            Ok(Ok(answer)) => {
-                self.nodes.give_back(connection);
-                match answer {
-                    Answer::Refused(refusal) => Err(Error::Refused { node: self.nodes.address(at), refusal }),
-                    answer => Ok((at, answer)),
+        loop {
+            match timeout(within, connection.ask(shuffle, request.clone())).await {
+                Ok(Ok(answer)) => {
+                    self.nodes.give_back(connection);
+                    return match answer {
+                        Answer::Refused(refusal) => {
+                            Err(Error::Refused { node: self.nodes.address(at), refusal })
+                        }
+                        answer => Ok((at, answer)),
+                    };
                 }
-            }
-            Ok(Err(why)) => Err(self.nodes.lost(at, why)),
-            Err(_) => {
-                self.nodes.failed(at);
-                Err(Error::Late { node: self.nodes.address(at), within })
+                Ok(Err(why)) => connection = self.nodes.in_place_of(at, connection.is_kept, why).await?,
+                Err(_) => {
+                    self.nodes.failed(at);
+                    return Err(Error::Late { node: self.nodes.address(at), within });
+                }
             }
         }
     }

@@ -2,8 +2,12 @@
 //! all others that have said that they store only.
 //!
 //! A connection on which everything was answered is kept for a while, for the next call to its node: to open one takes two round
-//! trips. Nodes name numbers of which they would lead the shuffles ([`Nodes::number_led_by`]), so that a start, and what is asked
-//! of its shuffle later, goes to the leader without a detour.
+//! trips. Its node may let it go just then: a call that gets no answer for that is made once more on a new one, and says nothing
+//! against the node.
+//!
+//! Nodes name numbers of which they would lead the shuffles ([`Nodes::number_led_by`]), so that a start, and what is asked of its
+//! shuffle later, goes to the leader without a detour. Starts go to each node in turn, so that each leads as many of these
+//! shuffles; a client that knows one node only draws its numbers.
 
 use crate::ShuffleId;
 use crate::error::Error;
@@ -55,6 +59,8 @@ struct Node {
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
     turn: AtomicUsize,
+    /// The turn of starts: what is asked between them does not count, or one node might get all of them.
+    start_turn: AtomicUsize,
     avoided: Duration,
     most_idle: usize,
     idle: Duration,
@@ -72,6 +78,8 @@ pub(crate) struct Connection {
     pub(crate) answers: ClientAnswers,
     /// The number of the last call on it: each has another one.
     pub(crate) last_call: u64,
+    /// It was kept from an earlier call, and nothing was answered on it since: its node may have let it go.
+    pub(crate) is_kept: bool,
 }
 
 impl Connection {
@@ -90,6 +98,7 @@ impl Connection {
         }
         loop {
             let answer = self.answers.next().await?;
+            self.is_kept = false;
             if answer.number == number {
                 return Ok(answer.what);
             }
@@ -108,7 +117,7 @@ impl Nodes {
             return Err(Error::NoAddress);
         }
         // Clients that begin together begin at different nodes.
-        let turn = AtomicUsize::new(partage_random::one_of(addresses.len()));
+        let [turn, start_turn] = [(); 2].map(|()| AtomicUsize::new(partage_random::one_of(addresses.len())));
         let node = |address| {
             let (failed, stores_only, idle, numbers) = Default::default();
             Node { address, failed, stores_only, idle, numbers }
@@ -117,7 +126,7 @@ impl Nodes {
         let Settings { avoided, idle_connections: most_idle, idle, timing, .. } = *settings;
         // A node lets a client go that is silent for long.
         let idle = idle.min(timing.client_silent / 4);
-        Ok(Nodes { nodes, turn, avoided, most_idle, idle, timing, leaders: Mutex::default() })
+        Ok(Nodes { nodes, turn, start_turn, avoided, most_idle, idle, timing, leaders: Mutex::default() })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -153,8 +162,12 @@ impl Nodes {
     /// All nodes, in the order in which they are tried, be it for an attempt or for anything else; one of them may be better than
     /// the others.
     fn order(&self, writes: bool, better: Option<usize>) -> Vec<usize> {
+        self.order_by(&self.turn, writes, better)
+    }
+
+    fn order_by(&self, turn: &AtomicUsize, writes: bool, better: Option<usize>) -> Vec<usize> {
         let (now, count) = (Instant::now(), self.nodes.len());
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let turn = turn.fetch_add(1, Ordering::Relaxed);
         let mut order: Vec<usize> = (0..count).map(|after| turn.wrapping_add(after) % count).collect();
         let stores_only = |at: usize| writes && self.nodes[at].stores_only.load(Ordering::Relaxed);
         order.sort_by_key(|at| (stores_only(*at), self.is_avoided(*at, now), better != Some(*at)));
@@ -164,6 +177,11 @@ impl Nodes {
     /// Connects to the first node that accepts.
     pub(crate) async fn connect(&self) -> Result<Connection, Error> {
         self.connect_in(self.order(false, None)).await
+    }
+
+    /// Connects to a node for a start: each has its turn.
+    pub(crate) async fn connect_to_start(&self) -> Result<Connection, Error> {
+        self.connect_in(self.order_by(&self.start_turn, false, None)).await
     }
 
     /// Connects to the leader of a shuffle, if it is known and accepts; else to another node, which asks it.
@@ -177,8 +195,12 @@ impl Nodes {
         self.connect_in(self.order(true, None)).await
     }
 
-    /// A number of a shuffle that the node would lead. None: it has named none that was not used.
+    /// A number of a shuffle that the node would lead. None: it has named none that was not used, or it would lead all shuffles
+    /// of the client, which knows no other node.
     pub(crate) fn number_led_by(&self, at: usize) -> Option<ShuffleId> {
+        if self.nodes.len() < 2 {
+            return None;
+        }
         let number = lock(&self.nodes[at % self.nodes.len()].numbers).pop()?;
         let mut leaders = lock(&self.leaders);
         if leaders.len() >= LEADERS_KEPT {
@@ -199,13 +221,18 @@ impl Nodes {
     /// All that was called for on a connection was answered: it is kept for the next call.
     pub(crate) fn give_back(self: &Arc<Self>, connection: Connection) {
         let at = connection.at % self.nodes.len();
-        let mut idle = lock(&self.nodes[at].idle);
-        if idle.connections.len() >= self.most_idle {
-            return;
-        }
-        idle.connections.push((Instant::now(), connection));
-        if !std::mem::replace(&mut idle.is_watched, true) {
-            tokio::spawn(close_idle(Arc::downgrade(self), at, self.idle));
+        let is_watched = {
+            let mut idle = lock(&self.nodes[at].idle);
+            if idle.connections.len() >= self.most_idle {
+                return;
+            }
+            idle.connections.push((Instant::now(), connection));
+            std::mem::replace(&mut idle.is_watched, true)
+        };
+        if !is_watched {
+            // A runtime that ends drops the task at once, which takes the lock.
+            let watching = Watching { nodes: Arc::downgrade(self), at };
+            tokio::spawn(close_idle(watching, self.idle));
         }
     }
 
@@ -214,10 +241,33 @@ impl Nodes {
         let mut idle = lock(&self.nodes[at].idle);
         while let Some((since, mut connection)) = idle.connections.pop() {
             if since.elapsed() < self.idle && connection.answers.is_quiet() {
+                connection.is_kept = true;
                 return Some(connection);
             }
         }
         None
+    }
+
+    /// A new connection to a node. If it accepts none, it has failed.
+    async fn open(&self, at: usize) -> Result<Connection, Closed> {
+        let opened = ClientConnection::open(&self.nodes[at % self.nodes.len()].address, self.timing).await;
+        let ClientConnection { calls, answers, .. } = opened.inspect_err(|_| self.failed(at))?;
+        Ok(Connection { at, calls, answers, last_call: 0, is_kept: false })
+    }
+
+    /// A new connection to a node in place of one that has ended, if that was kept and nothing was answered on it. It happens
+    /// once for a call, as the new one was not kept. Else the node has failed.
+    pub(crate) async fn in_place_of(
+        &self,
+        at: usize,
+        is_kept: bool,
+        why: Closed,
+    ) -> Result<Connection, Error> {
+        if !is_kept || !is_let_go(&why) {
+            return Err(self.lost(at, why));
+        }
+        tracing::debug!(node = %self.address(at), %why, "a connection that was kept has ended");
+        self.open(at).await.map_err(|why| Error::Lost { node: self.address(at), why })
     }
 
     async fn connect_in(&self, order: Vec<usize>) -> Result<Connection, Error> {
@@ -226,15 +276,9 @@ impl Nodes {
             if let Some(connection) = self.take_idle(at) {
                 return Ok(connection);
             }
-            let address = &self.nodes[at].address;
-            match ClientConnection::open(address, self.timing).await {
-                Ok(ClientConnection { calls, answers, .. }) => {
-                    return Ok(Connection { at, calls, answers, last_call: 0 });
-                }
-                Err(why) => {
-                    self.failed(at);
-                    tried.push(format!("{address}: {why}"));
-                }
+            match self.open(at).await {
+                Ok(connection) => return Ok(connection),
+                Err(why) => tried.push(format!("{}: {why}", self.nodes[at].address)),
             }
         }
         Err(Error::NoNode(tried.join("; ")))
@@ -247,18 +291,43 @@ impl Nodes {
     }
 }
 
+/// Whether a node has let a connection go, or the system has: the node may be well, and was not silent.
+fn is_let_go(why: &Closed) -> bool {
+    match why {
+        Closed::Ended | Closed::Refused(_) | Closed::Broken | Closed::Failed(..) => true,
+        Closed::Frame(_) | Closed::Silent(_) | Closed::Late(_) | Closed::Stalled(_) => false,
+    }
+}
+
+/// What the task has that closes idle connections to a node. If it is dropped before it is done, with its runtime, the next
+/// connection that is kept gets another task.
+struct Watching {
+    nodes: Weak<Nodes>,
+    at: usize,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        if let Some(nodes) = self.nodes.upgrade() {
+            lock(&nodes.nodes[self.at].idle).is_watched = false;
+        }
+    }
+}
+
 /// Closes connections to a node that wait for too long, or that the node has ended, until none waits.
-async fn close_idle(nodes: Weak<Nodes>, at: usize, after: Duration) {
+async fn close_idle(mut watching: Watching, after: Duration) {
     loop {
         sleep(after.min(IDLE_LOOK)).await;
-        let Some(nodes) = nodes.upgrade() else { return };
-        let mut idle = lock(&nodes.nodes[at].idle);
+        let Some(nodes) = watching.nodes.upgrade() else { return };
+        let mut idle = lock(&nodes.nodes[watching.at].idle);
         let stays = |(since, connection): &mut (Instant, Connection)| {
             since.elapsed() < after && connection.answers.is_quiet()
         };
         idle.connections.retain_mut(stays);
         if idle.connections.is_empty() {
             idle.is_watched = false;
+            // Another task may watch them from now on.
+            watching.nodes = Weak::new();
             return;
         }
     }
@@ -305,6 +374,45 @@ mod tests {
         [0, 1].into_iter().for_each(|at| nodes.stores_only(at));
         assert!(nodes.all_store_only());
         assert!(matches!(Nodes::new(Vec::new(), &Settings::default()), Err(Error::NoAddress)));
+    }
+
+    #[tokio::test]
+    async fn starts_go_to_each_node_in_turn_whatever_is_asked_between_them() {
+        let address = |port: u16| Address::Tcp(format!("127.0.0.1:{port}"));
+        let nodes = Nodes::new((1..=3).map(address).collect(), &Settings::default()).unwrap();
+        let mut firsts = [0; 3];
+        for _ in 0..9 {
+            firsts[nodes.order_by(&nodes.start_turn, false, None)[0]] += 1;
+            // Three calls with each start: the next one would go to the same node.
+            (0..2).for_each(|_| drop(nodes.order(false, None)));
+        }
+        assert_eq!(firsts, [3; 3]);
+    }
+
+    #[test]
+    fn connections_are_watched_anew_after_the_runtime_of_the_task_has_ended() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let first = runtime();
+        let address = Address::Tcp("127.0.0.1:1".to_owned());
+        let nodes = Arc::new(Nodes::new(vec![address], &Settings::default()).unwrap());
+        lock(&nodes.nodes[0].idle).is_watched = true;
+        let watching = Watching { nodes: Arc::downgrade(&nodes), at: 0 };
+        drop(first.spawn(close_idle(watching, Duration::from_secs(60))));
+        assert!(lock(&nodes.nodes[0].idle).is_watched);
+        drop(first);
+        assert!(!lock(&nodes.nodes[0].idle).is_watched, "the task has gone with its runtime");
+        // A task that finds no connection any more is done.
+        lock(&nodes.nodes[0].idle).is_watched = true;
+        let watching = Watching { nodes: Arc::downgrade(&nodes), at: 0 };
+        runtime().block_on(close_idle(watching, Duration::from_millis(1)));
+        assert!(!lock(&nodes.nodes[0].idle).is_watched);
+    }
+
+    #[test]
+    fn a_client_of_one_node_does_not_have_it_lead_all_shuffles() {
+        let nodes = Nodes::new(vec![Address::Tcp("127.0.0.1:1".to_owned())], &Settings::default()).unwrap();
+        nodes.led_by(0, vec![ShuffleId(1)]);
+        assert_eq!(nodes.number_led_by(0), None);
     }
 
     #[test]

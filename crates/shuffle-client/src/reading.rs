@@ -99,27 +99,36 @@ impl Reading {
     }
 
     /// Asks a node for all of it.
-    async fn begin(&self) -> Result<Stream, Error> {
-        let mut connection = self.nodes.connect().await?;
-        let number = connection.next_call();
-        let call = Call { number, shuffle: self.shuffle, what: self.request.clone() };
-        if let Err(why) = connection.calls.send(&call).await {
+    async fn begin(&self, mut connection: Connection) -> Result<Stream, Error> {
+        loop {
+            let number = connection.next_call();
+            let call = Call { number, shuffle: self.shuffle, what: self.request.clone() };
+            let Err(why) = connection.calls.send(&call).await else {
+                return Ok(Stream { connection, call: number, skipped: 0, said: Instant::now() });
+            };
             let why = last_words(&mut connection.answers, why).await;
-            return Err(self.nodes.lost(connection.at, why));
+            connection = self.nodes.in_place_of(connection.at, connection.is_kept, why).await?;
         }
-        Ok(Stream { connection, call: number, skipped: 0, said: Instant::now() })
     }
 
     /// The next piece of a stream. A stream that fails, or is not waited for, is dropped.
     async fn piece(&mut self) -> Result<Option<PackedRecords>, Error> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => self.begin().await?,
+            None => self.begin(self.nodes.connect().await?).await?,
         };
         loop {
             self.say_alive(&mut stream).await?;
             let at = stream.connection.at;
-            let call = stream.connection.answers.next().await.map_err(|why| self.nodes.lost(at, why))?;
+            let call = match stream.connection.answers.next().await {
+                Ok(call) => call,
+                Err(why) => {
+                    let another = self.nodes.in_place_of(at, stream.connection.is_kept, why).await?;
+                    stream = self.begin(another).await?;
+                    continue;
+                }
+            };
+            stream.connection.is_kept = false;
             if call.number != stream.call {
                 continue;
             }

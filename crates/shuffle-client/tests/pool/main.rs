@@ -4,7 +4,7 @@
 
 mod node;
 
-use node::{Faults, Node, away};
+use node::{Faults, Node, away, timing};
 use partage_shuffle_client::{
     Address, Again, Attempt, Client, Combine, CutBy, Error, PackedRecords, Reading, RefusalWord, Sealed,
     Settings, Shuffle, ShuffleId, Stage, StartOptions, Written,
@@ -22,6 +22,7 @@ fn settings() -> Settings {
         frame_bytes: 200,
         first_rest: Duration::from_millis(1),
         longest_rest: Duration::from_millis(5),
+        timing: timing(),
         ..Settings::default()
     }
 }
@@ -184,7 +185,7 @@ async fn a_start_that_one_leader_has_no_room_for_is_tried_under_another_number()
 }
 
 #[tokio::test]
-async fn one_call_after_the_other_takes_one_connection_and_numbers_that_the_node_has_named() {
+async fn one_call_after_the_other_takes_one_connection() {
     let node = Node::start(&Arc::default()).await;
     let client = client(&[&node]).await;
     let mut named = 0;
@@ -199,7 +200,52 @@ async fn one_call_after_the_other_takes_one_connection_and_numbers_that_the_node
         client.seal(shuffle.id, 0..1).await.unwrap_err();
     }
     assert_eq!(node.connections(), (1, 1));
-    assert_eq!(named, 9, "all but the first one");
+    assert_eq!(named, 0, "the one node that the client knows would lead all of them");
+}
+
+#[tokio::test]
+async fn starts_take_numbers_that_the_nodes_have_named_in_turn() {
+    let faults = Arc::new(Faults::default());
+    let first = Node::start(&faults).await;
+    let second = first.another(&faults).await;
+    let client = client(&[&first, &second]).await;
+    let mut named = [0, 0];
+    for _ in 0..10 {
+        let shuffle = client.start(&StartOptions::default()).await.unwrap();
+        named[0] += u32::from(first.has_named(shuffle.id));
+        named[1] += u32::from(second.has_named(shuffle.id));
+        // Two calls for each start, and two nodes.
+        client.status(shuffle.id).await.unwrap();
+    }
+    assert_eq!(named, [4, 4], "all but the first start at each");
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_ends_at_the_next_call_costs_no_try_and_says_nothing_against_its_node() {
+    let faults = Arc::new(Faults::default());
+    let first = Node::start(&faults).await;
+    let second = first.another(&faults).await;
+    let addresses = [first.at.clone(), second.at.clone()];
+    let client = Client::connect(addresses, Settings { retry_budget: 0, ..settings() }).await.unwrap();
+    faults.kept.store(true, Ordering::Relaxed);
+    for _ in 0..4 {
+        let shuffle = client.start(&StartOptions::default()).await.unwrap();
+        for partition in 0..2 {
+            let mut attempt = client.open(&shuffle, partition).await.unwrap();
+            for (key, value) in records_of(partition, 100) {
+                attempt.write(&key, &value).await.unwrap();
+            }
+            attempt.end().await.unwrap();
+        }
+        // One without records, too.
+        client.open(&shuffle, 2).await.unwrap().end().await.unwrap();
+        client.seal(shuffle.id, 0..3).await.unwrap();
+        let all = all_of(client.read(shuffle.id, 0, 1, CutBy::Records)).await.unwrap();
+        assert_eq!(all, expected(2, 100));
+    }
+    assert!(faults.broken.load(Ordering::Relaxed) > 10, "kept connections are used");
+    let opened = [first.connections().0, second.connections().0];
+    assert!(opened.iter().all(|opened| *opened >= 8), "both are asked in turn: {opened:?}");
 }
 
 #[tokio::test]

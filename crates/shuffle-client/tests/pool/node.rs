@@ -31,6 +31,8 @@ pub struct Faults {
     pub is_full: AtomicBool,
     /// A quarter of all numbers of shuffles is not started, as if its leader had no room for the owner.
     pub is_used_up: AtomicBool,
+    /// A connection ends at the first call that begins on it after another one was begun.
+    pub kept: AtomicBool,
     /// How often something went wrong.
     pub broken: AtomicU64,
     counts: [AtomicU64; 3],
@@ -87,6 +89,12 @@ impl Drop for Node {
     }
 }
 
+/// Longer than anything takes: no pong comes when nothing is waited for any more, which would end a connection that is kept.
+pub fn timing() -> Timing {
+    let long = Duration::from_secs(60);
+    Timing { ping: long, silent: long, client_silent: long, ..Timing::default() }
+}
+
 /// An address at which nobody listens.
 pub async fn away() -> Address {
     let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).await.unwrap();
@@ -111,7 +119,7 @@ impl Node {
         let service =
             InMemory { pool: Arc::clone(&pool), named: Arc::clone(&named), faults: Arc::clone(faults) };
         let ending = CancellationToken::new();
-        let server = Server::new(own, Timing::default(), service);
+        let server = Server::new(own, timing(), service);
         tokio::spawn(Arc::clone(&server).serve(listener, ending.clone()));
         Node { at, pool, named, server, ending }
     }
@@ -144,8 +152,15 @@ impl Service for InMemory {
     async fn received(&self, _: &Peer, _: Received) {}
 
     async fn client(&self, calls: &mut Calls<'_>, answers: Answers) {
-        let mut open: BTreeMap<u64, Open> = BTreeMap::new();
+        let (mut open, mut has_begun) = (BTreeMap::<u64, Open>::new(), false);
         while let Some(Call { number, shuffle, what }) = calls.next().await {
+            if !matches!(what, Request::Records(..) | Request::End(..) | Request::Abort) {
+                if has_begun && self.faults.kept.load(Ordering::Relaxed) {
+                    self.faults.broken.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                has_begun = true;
+            }
             let what = match what {
                 Request::Records(..) if self.faults.is_due(&self.faults.frames, 0) => return,
                 Request::ReadPartition(..) | Request::ReadKeys(..) | Request::ReadRanks(..) => {
