@@ -96,7 +96,8 @@ impl Progress {
 /// Room for long frames that come on all connections of a kind. One that is longer than it is read alone.
 ///
 /// An eighth of it is for frames that find none in the rest: short ones, one of each shuffle. So the frames of a shuffle that
-/// floods a node, which have their room as long as the node has none for their records, do not keep those of others out.
+/// floods a node, which have their room as long as the node has none for their records, do not keep those of others out. With
+/// little room an eighth is of no use, and nothing is kept: frames that had place in it take no room anyway.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
     free: Arc<Semaphore>,
@@ -145,10 +146,13 @@ fn semaphore(permits: u32) -> Arc<Semaphore> {
 impl Room {
     pub(super) fn new(bytes: usize) -> Room {
         let all = u32::try_from(bytes / ROOM_UNIT).unwrap_or(u32::MAX);
-        let kept = all / 8;
+        // An eighth of it again, and the header of a frame: with 16 MiB clients may send frames of 256 KiB.
+        let (kept, most_kept) = match (all / 8, all / 64) {
+            (_, short) if short as usize * ROOM_UNIT <= UNCOUNTED_BYTES => (0, 0),
+            (kept, short) => (kept, short + 1),
+        };
         let most = (all - kept).max(1);
-        let shuffles = Mutex::default();
-        let kept = Arc::new(KeptRoom { free: semaphore(kept), most: kept / 8, shuffles });
+        let kept = Arc::new(KeptRoom { free: semaphore(kept), most: most_kept, shuffles: Mutex::default() });
         Room { free: semaphore(most), most, kept }
     }
 
@@ -441,7 +445,27 @@ mod tests {
         drop(trickle);
         assert!(take(2, 20 << 10).await.is_ok());
         assert!(take(2, UNCOUNTED_BYTES).await.unwrap().is_none(), "this one takes no room");
+        let full = (256 << 10) + HEADER_BYTES;
+        assert!(take(4, full).await.is_ok(), "what clients send by default, and its header");
         flood.clear();
         assert!(take(4, 64 << 20).await.is_ok(), "one that is longer than all is read alone");
+    }
+
+    #[tokio::test]
+    async fn little_room_is_for_all_frames_alike() {
+        for (bytes, takes_all) in [(1 << 20, true), (64 * UNCOUNTED_BYTES + (64 << 10), false)] {
+            let room = Room::new(bytes);
+            let take = |shuffle: u128, bytes: usize| {
+                timeout(Duration::from_millis(20), room.take(Some(ShuffleId(shuffle)), bytes))
+            };
+            let held = take(1, bytes).await.unwrap();
+            assert!(held.is_some());
+            drop(held);
+            let _flood = take(1, bytes - bytes / 8).await.unwrap();
+            // Another frame of the same shuffle finds what is kept, if something is.
+            let longest = UNCOUNTED_BYTES + (1 << 10);
+            let _kept = take(1, longest).await.unwrap();
+            assert_eq!(take(1, longest).await.is_ok(), takes_all, "{bytes}");
+        }
     }
 }
