@@ -2,8 +2,8 @@
 
 use super::layout::Layout;
 use super::lock;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// What one takes besides its layout: its name, and its place among the others.
 const AROUND: u64 = 256;
@@ -22,6 +22,8 @@ struct Kept {
     /// Of all of them.
     bytes: u64,
     uses: u64,
+    /// Counts the paths that were forgotten.
+    ended: u64,
 }
 
 impl Kept {
@@ -37,11 +39,43 @@ impl Kept {
 pub(super) struct Layouts {
     most: u64,
     kept: Mutex<Kept>,
+    /// The folders whose index is being read, each by one thread.
+    read: Mutex<BTreeSet<String>>,
+    changed: Condvar,
+}
+
+/// The turn of a thread to read an index that is not kept.
+#[derive(Debug)]
+pub(super) struct ReadTurn<'a> {
+    layouts: &'a Layouts,
+    folder: String,
+}
+
+impl Drop for ReadTurn<'_> {
+    fn drop(&mut self) {
+        lock(&self.layouts.read).remove(&self.folder);
+        self.layouts.changed.notify_all();
+    }
 }
 
 impl Layouts {
     pub(super) fn new(most: u64) -> Layouts {
-        Layouts { most, kept: Mutex::default() }
+        Layouts { most, kept: Mutex::default(), read: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Waits while another thread reads the index of a folder. What that has read is kept then, unless it has failed. Who waits
+    /// has no memory that the other one might wait for.
+    pub(super) fn turn(&self, folder: &str) -> ReadTurn<'_> {
+        let waits = |read: &mut BTreeSet<String>| read.contains(folder);
+        let waited = self.changed.wait_while(lock(&self.read), waits);
+        let mut read = waited.unwrap_or_else(PoisonError::into_inner);
+        read.insert(folder.to_owned());
+        ReadTurn { layouts: self, folder: folder.to_owned() }
+    }
+
+    /// How often something has ended: what is read meanwhile may be of that, and is not kept.
+    pub(super) fn ended(&self) -> u64 {
+        lock(&self.kept).ended
     }
 
     pub(super) fn get(&self, folder: &str) -> Option<Arc<Layout>> {
@@ -53,11 +87,14 @@ impl Layouts {
         Some(Arc::clone(&entry.layout))
     }
 
-    /// Keeps an index. Those that were not used for longest are removed for it.
-    pub(super) fn keep(&self, folder: &str, layout: &Arc<Layout>) {
+    /// Keeps an index, which the caller read after it asked for `ended`. Those that were not used for longest are removed for it.
+    pub(super) fn keep(&self, folder: &str, layout: &Arc<Layout>, ended: u64) {
         let bytes = AROUND + folder.len() as u64 + layout.memory();
         let mut kept = lock(&self.kept);
         kept.remove(folder);
+        if kept.ended != ended {
+            return;
+        }
         kept.uses += 1;
         kept.bytes += bytes;
         let entry = Entry { layout: Arc::clone(layout), bytes, used: kept.uses };
@@ -75,6 +112,7 @@ impl Layouts {
     /// Forgets all folders below a path.
     pub(super) fn forget_below(&self, path: &str) {
         let mut kept = lock(&self.kept);
+        kept.ended += 1;
         let below = format!("{path}/");
         let folders = kept.of.range(below.clone()..).map(|(folder, _)| folder);
         let gone: Vec<String> = folders.take_while(|folder| folder.starts_with(&below)).cloned().collect();
@@ -108,16 +146,16 @@ mod tests {
     fn r1_what_is_kept_is_counted_and_bounded_and_what_was_used_last_stays() {
         let layouts = Layouts::new(4_000);
         for at in 0..100 {
-            layouts.keep(&format!("a/{at}"), &layout(10));
+            layouts.keep(&format!("a/{at}"), &layout(10), 0);
             assert!(layouts.get("a/0").is_some(), "it is used again and again");
             assert!(layouts.bytes() <= 4_000 && layouts.bytes() == sum(&layouts));
         }
         assert!(layouts.get("a/99").is_some() && layouts.get("a/50").is_none());
-        layouts.keep("large", &layout(10_000));
+        layouts.keep("large", &layout(10_000), 0);
         assert!(layouts.get("large").is_some() && layouts.get("a/0").is_none(), "one is always kept");
         assert_eq!(lock(&layouts.kept).of.len(), 1);
         // The same folder counts once.
-        layouts.keep("large", &layout(1));
+        layouts.keep("large", &layout(1), 0);
         assert!(layouts.bytes() < 4_000 && layouts.bytes() == sum(&layouts));
     }
 
@@ -125,11 +163,43 @@ mod tests {
     fn what_is_below_a_path_is_forgotten_and_nothing_else() {
         let layouts = Layouts::new(u64::MAX);
         let all = ["1/2", "1/2/n", "1/2/m", "1/20/n", "1/3/n"];
-        all.iter().for_each(|folder| layouts.keep(folder, &layout(1)));
+        all.iter().for_each(|folder| layouts.keep(folder, &layout(1), 0));
         layouts.forget_below("1/2");
         let left: Vec<&str> = all.into_iter().filter(|folder| layouts.get(folder).is_some()).collect();
         assert_eq!(left, ["1/2", "1/20/n", "1/3/n"]);
         left.iter().for_each(|folder| layouts.forget(folder));
         assert_eq!((layouts.bytes(), sum(&layouts)), (0, 0));
+    }
+
+    #[test]
+    fn what_was_read_while_something_ended_is_not_kept() {
+        let layouts = Layouts::new(u64::MAX);
+        let before = layouts.ended();
+        layouts.forget_below("1/2");
+        layouts.keep("1/2/n", &layout(1), before);
+        assert!(layouts.get("1/2/n").is_none());
+        layouts.keep("1/2/n", &layout(1), layouts.ended());
+        assert!(layouts.get("1/2/n").is_some());
+        // One of before is not kept either.
+        layouts.keep("1/2/n", &layout(1), before);
+        assert!(layouts.get("1/2/n").is_none() && layouts.bytes() == 0);
+    }
+
+    #[test]
+    fn one_thread_reads_an_index_and_others_those_of_other_folders() {
+        let layouts = Layouts::new(u64::MAX);
+        let (first, other) = (layouts.turn("a"), layouts.turn("b"));
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let _turn = layouts.turn("a");
+                layouts.get("a").is_some()
+            });
+            layouts.keep("a", &layout(1), 0);
+            assert!(!second.is_finished());
+            drop(first);
+            assert!(second.join().unwrap(), "it finds what the first one has kept");
+        });
+        drop(other);
+        assert!(lock(&layouts.read).is_empty());
     }
 }

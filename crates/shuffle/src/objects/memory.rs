@@ -3,7 +3,7 @@
 //! A read takes its bytes before it asks the store, and has them until its caller has used what came. Reads have their turns in
 //! the order in which they ask; one of more bytes than the budget has is let through when no other one has any. A thread that
 //! waits for memory has none that other threads wait for: one that reads ahead takes it in the order in which its reads are
-//! wanted (`ahead.rs`).
+//! wanted (`ahead.rs`). A look at what another node has put is counted, and waits for none: its thread has more to do.
 
 use super::lock;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -47,6 +47,12 @@ impl ReadMemory {
         drop(taken);
         // The next one may have room, too.
         self.changed.notify_all();
+        TakenBytes { memory: self, bytes }
+    }
+
+    /// Counts so much, and waits for nothing: others wait for it.
+    pub(super) fn count(&self, bytes: u64) -> TakenBytes<'_> {
+        lock(&self.taken).add(bytes);
         TakenBytes { memory: self, bytes }
     }
 
@@ -125,6 +131,24 @@ mod tests {
         assert_eq!(all.pop(), Some(500), "it waits until it is alone");
         all.sort_unstable();
         assert_eq!((all, memory.bytes(), memory.peak()), (vec![30, 70], 0, 500));
+    }
+
+    #[test]
+    fn what_is_only_counted_waits_for_none_and_others_wait_for_it() {
+        let memory = ReadMemory::new(100);
+        let (taken, counted) = (memory.take(100), memory.count(50));
+        assert_eq!((memory.bytes(), memory.peak()), (150, 150));
+        drop(taken);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| memory.take(60).bytes);
+            while lock(&memory.taken).asks < 2 {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            assert!(!waits.is_finished());
+            drop(counted);
+            assert_eq!(waits.join().unwrap(), 60);
+        });
+        assert_eq!(memory.bytes(), 0);
     }
 
     #[test]

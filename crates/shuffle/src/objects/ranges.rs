@@ -2,6 +2,7 @@
 
 use super::ahead::in_order;
 use super::layout::{Layout, Run, next_piece};
+use super::memory::TakenBytes;
 use super::packing::Packing;
 use super::{ObjectError, Objects, lock};
 use crate::limits::{AHEAD_READS, INDEX_BYTES, SEEN_INDEX_BYTES};
@@ -47,26 +48,38 @@ impl Objects {
             let bytes = self.get(&Objects::object(folder, run.object), run.from, u64::from(run.bytes))?;
             Ok::<_, ObjectError>((taken, bytes))
         };
-        // Before the trial has its answer all other reads are refused, also those of this range.
-        let reads = if lock(&self.rest).waits_for_trial() { 1 } else { AHEAD_READS };
         // Pieces follow each other through all runs, also those that were taken before.
         let mut last: Option<BatchKey> = None;
-        in_order((runs.len(), reads), begin, get, |at, (_taken, mut bytes)| {
-            for _ in 0..run_of(at)?.pieces {
-                let piece =
-                    next_piece(&mut bytes).filter(|piece| is_next(piece, (plan, range), last.as_ref()));
-                let piece = piece.ok_or_else(differs)?;
-                last = Some(piece.key.clone());
-                if after.as_ref().is_some_and(|after| piece.key <= *after) {
-                    continue;
+        let mut hand_out =
+            |at: usize, (_taken, mut bytes): (TakenBytes<'_>, Bytes)| -> Result<bool, ObjectError> {
+                for _ in 0..run_of(at)?.pieces {
+                    let piece =
+                        next_piece(&mut bytes).filter(|piece| is_next(piece, (plan, range), last.as_ref()));
+                    let piece = piece.ok_or_else(differs)?;
+                    last = Some(piece.key.clone());
+                    if after.as_ref().is_some_and(|after| piece.key <= *after) {
+                        continue;
+                    }
+                    *after = Some(piece.key.clone());
+                    if !take(&Arc::new(piece)) {
+                        return Ok(false);
+                    }
                 }
-                *after = Some(piece.key.clone());
-                if !take(&Arc::new(piece)) {
-                    return Ok(false);
-                }
-            }
-            if bytes.is_empty() { Ok(true) } else { Err(differs()) }
-        })
+                if bytes.is_empty() { Ok(true) } else { Err(differs()) }
+            };
+        // Before the trial has its answer all other reads are refused, also those of this range: the first run is read alone.
+        let alone = usize::from(lock(&self.rest).waits_for_trial()).min(runs.len());
+        let mut goes_on = true;
+        in_order((alone, 1), begin, get, |at, got| {
+            goes_on = hand_out(at, got)?;
+            Ok(goes_on)
+        })?;
+        if !goes_on {
+            return Ok(());
+        }
+        let begin = |at: usize| begin(alone + at);
+        let get = |at: usize, taken| get(alone + at, taken);
+        in_order((runs.len() - alone, AHEAD_READS), begin, get, |at, got| hand_out(alone + at, got))
     }
 
     /// Where what is needed of a range lies in a folder.
@@ -76,7 +89,7 @@ impl Objects {
             Some(layout) => layout,
             None => {
                 let about = Packing::new(plan, range.slot).most_index_bytes(needed().count());
-                self.read_layout(folder, about)?
+                self.missing_layout(folder, about)?
             }
         };
         match layout.has(needed()) {
@@ -115,13 +128,22 @@ impl Objects {
 
     /// Whether a folder has an index, as the store says now.
     pub(super) fn has_index(&self, folder: &str) -> Result<(), ObjectError> {
-        self.read_layout(folder, SEEN_INDEX_BYTES).map(drop)
+        // The thread that looks deletes, too, and does not wait for reads.
+        self.read_layout(folder, self.memory.count(SEEN_INDEX_BYTES)).map(drop)
     }
 
-    /// Where ranges lie in a folder, whose index has about so many bytes. It is kept.
-    fn read_layout(&self, folder: &str, about: u64) -> Result<Arc<Layout>, ObjectError> {
-        let path = Objects::index(folder);
-        let mut taken = self.memory.take(about.min(INDEX_BYTES));
+    /// Where ranges lie in a folder, whose index was not kept and has about so many bytes. Of several that miss it one reads it.
+    fn missing_layout(&self, folder: &str, about: u64) -> Result<Arc<Layout>, ObjectError> {
+        let _turn = self.layouts.turn(folder);
+        if let Some(layout) = self.layouts.get(folder) {
+            return Ok(layout);
+        }
+        self.read_layout(folder, self.memory.take(about.min(INDEX_BYTES)))
+    }
+
+    /// Where ranges lie in a folder. It is kept.
+    fn read_layout(&self, folder: &str, mut taken: TakenBytes<'_>) -> Result<Arc<Layout>, ObjectError> {
+        let (path, ended) = (Objects::index(folder), self.layouts.ended());
         let read = self.read(|place| place.get_all(&path, INDEX_BYTES)).and_then(|form| {
             taken.grow_to(form.len() as u64);
             let layout = Layout::decode(&form);
@@ -130,7 +152,7 @@ impl Objects {
             Ok(Arc::new(layout))
         });
         match &read {
-            Ok(layout) => self.layouts.keep(folder, layout),
+            Ok(layout) => self.layouts.keep(folder, layout, ended),
             Err(error) if error.is_lost => self.layouts.forget(folder),
             Err(_) => {}
         }

@@ -22,6 +22,10 @@ pub(crate) struct InMemory {
     hangs: AtomicBool,
     /// What each read takes.
     read_ms: AtomicU64,
+    /// Indexes that were read, reads that are under way, and the most that were at a time.
+    indexes: AtomicU64,
+    reads: AtomicU64,
+    most_reads: AtomicU64,
 }
 
 impl InMemory {
@@ -63,13 +67,16 @@ impl ObjectPlace for InMemory {
     }
 
     fn get(&self, path: &str, from: u64, bytes: u64) -> Result<Bytes, ObjectError> {
+        self.most_reads.fetch_max(self.reads.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         self.answer();
+        self.reads.fetch_sub(1, Ordering::SeqCst);
         let all = lock(&self.objects).get(path).cloned().ok_or_else(|| none(path))?;
         let (from, to) = (from as usize, (from + bytes) as usize);
         if to <= all.len() { Ok(all.slice(from..to)) } else { Err(none(path)) }
     }
 
     fn get_all(&self, path: &str, _: u64) -> Result<Bytes, ObjectError> {
+        self.indexes.fetch_add(1, Ordering::SeqCst);
         self.answer();
         lock(&self.objects).get(path).cloned().ok_or_else(|| none(path))
     }
@@ -459,7 +466,7 @@ fn r1_of_a_shuffle_that_has_ended_no_index_is_kept() {
 }
 
 #[test]
-fn r3_the_first_read_after_a_rest_reads_all_runs_of_its_range() {
+fn r3_the_first_read_after_a_rest_is_alone_and_the_others_of_its_range_are_not() {
     let place = Arc::new(InMemory::default());
     let objects = objects(&place);
     let plan = plan(vec![range(1, 0)], 6);
@@ -467,18 +474,54 @@ fn r3_the_first_read_after_a_rest_reads_all_runs_of_its_range() {
     let folder = put_by(&objects, &plan, &all, 1);
     objects.has_index(&folder).unwrap();
     // Each read takes long enough that others would begin meanwhile.
-    place.read_ms.store(20, Ordering::Relaxed);
+    place.read_ms.store(200, Ordering::Relaxed);
     for _ in 0..2 {
         *lock(&objects.rest) = ReadRest::over();
-        let mut numbers = Vec::new();
+        place.most_reads.store(0, Ordering::SeqCst);
+        let (mut numbers, mut most_before) = (Vec::new(), u64::MAX);
         let read = objects.read_range((&plan, &plan.ranges[0]), &buffer(), &mut None, |batch| {
+            most_before = most_before.min(place.most_reads.load(Ordering::SeqCst));
             numbers.push(batch.key.number);
             true
         });
+        assert_eq!(
+            (most_before, place.most_reads.load(Ordering::SeqCst)),
+            (1, 2),
+            "two runs behind the first one"
+        );
         // Attempts 4 to 6 have not won.
         assert_eq!(read.map(|()| numbers), Ok(vec![1, 2, 3]));
         assert!(!lock(&objects.rest).waits_for_trial());
     }
+}
+
+#[test]
+fn an_index_that_several_readers_miss_is_read_once() {
+    let place = Arc::new(InMemory::default());
+    let objects = objects(&place);
+    let plan = plan(vec![range(1, 0)], 3);
+    let all: Vec<Arc<Batch>> = (1..=3).map(|number| batch(1, 1, number, 40)).collect();
+    put_by(&objects, &plan, &all, 1);
+    place.read_ms.store(50, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                objects.read_range((&plan, &plan.ranges[0]), &buffer(), &mut None, |_| true).unwrap();
+            });
+        }
+    });
+    assert_eq!(place.indexes.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn r1_a_look_at_what_another_node_has_put_waits_for_no_reads() {
+    let place = Arc::new(InMemory::default());
+    let objects = objects(&place);
+    put(&objects, &[batch(1, 1, 1, 10)]);
+    let all = objects.memory.take(u64::MAX / 2);
+    assert!(objects.sees(ShuffleId(1), PoolSlot(1), &buffer()));
+    assert_eq!(objects.memory.bytes(), u64::MAX / 2);
+    drop(all);
 }
 
 #[test]
