@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The copy goes from its first byte to its last, so its memory is not cleared first; records of a range that come one after the
-//! other are copied as one. A frame whose records are all in one range is not copied.
+//! other are copied as one. A frame whose records are all in one range is not copied by [`Divider`], as it has its memory alone.
+//! [`divide`] copies such a segment, too: it may be a small part of a batch, all of which it would keep in memory.
 
 use super::PoolSlot;
 use super::bounds::{Finder, Tag};
@@ -19,7 +20,8 @@ use std::collections::BTreeMap;
 /// records come seldom.
 const KEPT_RUNS: usize = 16 << 10;
 
-/// Divides segments by bounds, and by the slots that the ranges have. A segment that is divided keeps its order in every part.
+/// Divides segments by bounds, and by the slots that the ranges have. A segment that is divided keeps its order in every part. No
+/// part shares memory with what was divided.
 pub fn divide(
     segments: impl IntoIterator<Item = Segment>,
     bounds: &Finder,
@@ -27,16 +29,27 @@ pub fn divide(
 ) -> BTreeMap<PoolSlot, Tagged> {
     let (mut divided, mut divider) = (BTreeMap::<PoolSlot, Tagged>::new(), Divider::default());
     for segment in segments {
+        let source = segment.records.bytes().as_ptr();
         divider.divide(
             segment,
             bounds,
             |_| (),
             |tag, part| {
+                let is_whole = part.records.bytes().as_ptr() == source;
+                let part = if is_whole { copied(part) } else { part };
                 divided.entry(slot_of(tag)).or_default().entry(tag).or_default().push(part);
             },
         );
     }
     divided
+}
+
+/// The segment with records that have their memory alone.
+fn copied(segment: Segment) -> Segment {
+    let records = &segment.records;
+    let bytes = Bytes::copy_from_slice(records.bytes());
+    let records = PackedRecords::part(records.count(), records.content_bytes(), bytes);
+    Segment { records, ..segment }
 }
 
 /// What of a frame is in one range.
@@ -229,6 +242,26 @@ mod tests {
         found.clear();
         divider.divide(whole, &bounds(&[10, 30]), |_| (), |_, part| found.push(part));
         assert_eq!((found.len(), divider.runs.len()), (3, 3));
+    }
+
+    #[test]
+    fn r1_a_part_keeps_nothing_of_the_batch_that_it_was_a_part_of() {
+        let record = |key: u8| (vec![key], vec![key; 50]);
+        let wholes = [segment(1, &[record(1), record(2)]), segment(2, &[record(7)]), segment(3, &[])];
+        // As they lie in a batch that was read.
+        let batch: Bytes = wholes.iter().flat_map(|whole| whole.records.bytes().to_vec()).collect();
+        let mut at = 0;
+        let lying = wholes.clone().map(|whole| {
+            let bytes = batch.slice(at..at + whole.records.bytes().len());
+            at += bytes.len();
+            let (count, content) = (whole.records.count(), whole.records.content_bytes());
+            Segment { records: PackedRecords::part(count, content, bytes), ..whole }
+        });
+        let divided = divide(lying, &bounds(&[5]), |_| PoolSlot(1));
+        let parts: Vec<Segment> = divided.into_values().flat_map(BTreeMap::into_values).flatten().collect();
+        assert_eq!(parts.iter().map(|part| part.records.count()).sum::<u64>(), 3);
+        assert!(parts.iter().all(|part| wholes.contains(part)), "{parts:?}");
+        assert!(batch.is_unique(), "a part holds the batch");
     }
 
     #[test]
