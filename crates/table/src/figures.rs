@@ -48,7 +48,7 @@ impl Figures {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// A child's replica has taken something of what its parents had, or has joined a row of several.
+    /// A child's replica has taken something of what its parents had, as a row, has stored it, or has joined a row of several.
     pub(crate) fn step(&self) {
         self.steps.fetch_add(1, Ordering::Relaxed);
     }

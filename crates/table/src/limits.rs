@@ -133,8 +133,9 @@ pub const CLOCK_MS: u64 = 50;
 /// How often a node looks at its read replicas: whether they get on, and whether they are fresh enough.
 pub const READ_REPLICAS_LOOK: Duration = Duration::from_secs(1);
 
-/// How often a node looks whether the replicas of children get on: often against the shortest `load_ms` that keyspaces have.
-pub const CHILDREN_LOOK: Duration = Duration::from_secs(1);
+/// How often a node looks whether the replicas of children get on. The coordinator hears of a step after this, and a beat: with a
+/// `load_ms` of a few seconds nearly all of that is left for the step itself.
+pub const CHILDREN_LOOK: Duration = Duration::from_millis(200);
 
 /// A read replica whose rows are older than this answers nothing any more, as its leader sends it nothing: well above the time in
 /// which another leader begins, with default settings.

@@ -352,7 +352,9 @@ impl LocalBase {
                     Some(joined) => joined,
                     None => (generation, joining::join(&shared.engine, &parts, &folder, position)?),
                 };
+                queue.figures.step();
                 store.flush()?;
+                queue.figures.step();
                 Ok((generation, StoredRows::open(store, feed)?))
             };
             let result = store();

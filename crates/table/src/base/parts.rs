@@ -157,7 +157,11 @@ impl LocalBase {
                 };
                 // A parent that has applied nothing has no rows, and its part no position.
                 if position.index > 0 {
-                    rows.iter().cloned().try_for_each(|row| filling.add(position, row))?;
+                    // On a slow disk a chunk takes a while, and its end as well.
+                    for row in rows.iter().cloned() {
+                        filling.add(position, row)?;
+                        queue.figures.step();
+                    }
                     if is_last {
                         filling.end(position)?;
                     }

@@ -49,6 +49,15 @@ impl Medians {
     }
 }
 
+/// Which replicas have taken steps since they were seen. One that was not seen before had taken none.
+fn got_on<'a>(
+    seen: &'a BTreeMap<ReplicaKey, u64>,
+    now: &'a BTreeMap<ReplicaKey, u64>,
+) -> impl Iterator<Item = &'a ReplicaKey> {
+    let has_got_on = move |(replica, steps): &(&ReplicaKey, &u64)| seen.get(*replica).unwrap_or(&0) != *steps;
+    now.iter().filter(has_got_on).map(|(replica, _)| replica)
+}
+
 impl Tables {
     /// Whether the replica of that order, which is not open, takes what the parents of its shard have.
     pub(super) fn takes_base(&self, order: &Order) -> bool {
@@ -82,11 +91,7 @@ impl Tables {
         loop {
             looks.tick().await;
             let now: BTreeMap<ReplicaKey, u64> = self.node().forming_steps().into_iter().collect();
-            // One that is seen for the first time begins.
-            let has_got_on = |(replica, steps): &(&ReplicaKey, &u64)| {
-                seen.get(*replica).is_some_and(|before| before != *steps)
-            };
-            now.iter().filter(has_got_on).for_each(|(replica, _)| worker.load_progressed(replica));
+            got_on(&seen, &now).for_each(|replica| worker.load_progressed(replica));
             seen = now;
         }
     }
@@ -125,5 +130,27 @@ impl Tables {
         let median = self.node().median(replica).await;
         self.0.medians.learn(replica, bytes, median.clone());
         median
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_core::base::id::{PlacementId, ShardId};
+
+    #[test]
+    fn a_replica_that_has_taken_a_step_gets_on_also_when_it_is_seen_for_the_first_time() {
+        let steps = |steps: &[(u64, u64)]| -> BTreeMap<ReplicaKey, u64> {
+            let key = |placement| ReplicaKey {
+                keyspace: "stock".parse().unwrap(),
+                shard: ShardId(1),
+                placement: PlacementId(placement),
+            };
+            steps.iter().map(|(placement, steps)| (key(*placement), *steps)).collect()
+        };
+        let (seen, now) =
+            (steps(&[(1, 3), (2, 3), (5, 9)]), steps(&[(1, 3), (2, 4), (3, 0), (4, 1), (5, 0)]));
+        let on: Vec<u64> = got_on(&seen, &now).map(|replica| replica.placement.0).collect();
+        assert_eq!(on, [2, 4, 5], "the last one has begun anew");
     }
 }
