@@ -31,7 +31,7 @@
 //! | `Live`        | replicated; it leads, neither its followers nor the coordinator hear it, a follower serves | `Load`, out of the in-sync set; the follower leads |
 //! | `Live`        | it leads and is `Failed`, silent or overdue, a follower serves | a follower; the other one leads |
 //! | `Live`        | it leads, its node takes no writes, a follower serves on a node that does | a follower; the other one leads |
-//! | `Live`        | it leads and is overdue, its followers wait for it ([`stored`]) | a follower; one of the others leads |
+//! | `Live`        | it leads and is overdue, its followers wait for it ([`parents`]) | a follower; one of the others leads |
 //! | `Unload`      | `Unloaded`; the leader serves and is heard, or no replica ever led; replicated: enough members of the in-sync set live | `UnloadFinal` |
 //! | `UnloadFinal` | `Dropped`, or overdue                   | removed                                         |
 //!
@@ -40,16 +40,19 @@
 //! counts as `Unloaded`; in exclusive mode never, as no successor may begin before (O1).
 //!
 //! In a durable keyspace a replica whose incarnation has ended stays in the map, and a child begins only with its parents' last
-//! writes: see [`stored`].
+//! writes: see [`stored`], [`parents`] and, after a restore, [`restored`].
 //!
 //! In a split or merge the children prepare in stage *forming* ([`reconcile_children`]), and after the switch the parents hand
 //! over in stage *closing* (`reconcile_closing`). A partition that a person unregistered only unloads (`unload_all`).
 
+mod parents;
 mod replicated;
+mod restored;
 mod stored;
 
+pub(crate) use parents::handing_over;
 pub(crate) use replicated::{lacks_member, newcomer_to_lead};
-pub(crate) use stored::{handing_over, is_reported_lost};
+pub(crate) use stored::is_reported_lost;
 
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId};
 use crate::base::name::NodeId;
@@ -179,7 +182,7 @@ pub trait ReplicaView {
 
 /// Whether the leader of `shard` may begin under its epoch: no other replica can still own any of its keys.
 pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool {
-    if view.awaits_comparison(shard) || view.is_durable() && !stored::last_writes_are_there(shard, map, view)
+    if view.awaits_comparison(shard) || view.is_durable() && !parents::last_writes_are_there(shard, map, view)
     {
         return false;
     }
@@ -287,7 +290,7 @@ fn reconcile_replica(
             }
         }
         (ReplicaState::Live, phase) if replica.role == Role::Leader && cannot_lead(replica, phase, view) => {
-            let other = || stored::other_beginner(edit, shard, replica, view);
+            let other = || parents::other_beginner(edit, shard, replica, view);
             if let Some(next) = successor(shard, placement, view).or_else(other) {
                 edit.lead(id, next)?;
             }
@@ -480,7 +483,7 @@ fn reconcile_children(
     if parents.iter().any(|parent| edit.has_begun_anew(*parent)) {
         return Ok(());
     }
-    if !(all_ready && parents_lead && stored::are_whole(edit, &parents, view)) {
+    if !(all_ready && parents_lead && parents::are_whole(edit, &parents, view)) {
         return Ok(());
     }
     if view.ownership() == Ownership::Replicated {
@@ -524,7 +527,7 @@ fn unload_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Resul
 fn children_have_all(edit: &Edit<'_>, children: &[ShardId], view: &dyn ReplicaView) -> bool {
     let has_all = |child: &Shard| {
         let is_forgone = planted::is(Planted::LastWrites) || planted::is(Planted::DroppedBase);
-        let is_whole = || stored::is_whole(child, view) || is_forgone;
+        let is_whole = || parents::is_whole(child, view) || is_forgone;
         leader_serves(child, view) && (!view.is_durable() || is_whole())
     };
     // A child that is gone was itself split or merged after it had served: its data has moved on.
@@ -543,7 +546,7 @@ fn reconcile_closing(
         |child: &ShardId| edit.shard(*child).map_or(true, |c| !c.is_serving() || is_known_to_serve(c, view));
     let may_delete = handed_over && children.iter().all(is_heard);
     if view.is_durable() {
-        stored::reconcile_parent(edit, id, handed_over, view)?;
+        parents::reconcile_parent(edit, id, handed_over, view)?;
         if view.ownership() == Ownership::Replicated
             && !handed_over
             && replicated::reconcile_closer(edit, id, view)?

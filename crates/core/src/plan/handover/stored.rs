@@ -4,59 +4,41 @@
 //! write, as a leader acknowledges a write only when all copies have stored it. So any copy may lead when no other one lives. If
 //! the others go on without a copy, it is none any more: it goes to `Load`, and catches up before it serves again.
 //!
-//! | a replica, its process ended | the shard                           | its node                         | becomes                          |
-//! |------------------------------|-------------------------------------|----------------------------------|----------------------------------|
-//! | `Live`                       | another copy acts without it        | is away, or has it stored        | `Load`, as a follower            |
-//! | `Live`                       | another copy acts without it        | is back without its data, or the data is damaged | removed |
-//! | `Live`, its process lives and has no data of it | another copy acts | any                           | `Load`, as a follower            |
-//! | `Live`, a follower, its process lives and cannot open it | another copy acts | any                  | `Load`, so that writes no longer wait for it |
-//! | `Live`                       | another copy may live and serve     | any                              | waits until that is known        |
-//! | `Live`                       | the one other copy that acts was not heard since | any                 | waits for that copy's next heartbeat: it may be gone, too |
-//! | `Live`                       | no copy acts or has opened its data | is back and has it stored        | `Live` under the new incarnation; one copy leads, at a higher epoch |
-//! | `Live`, older than a restore | no copy acts, another may be a later one | is back and has it stored   | waits: a person may choose it    |
-//! | `Live`                       | no copy acts; one lives and cannot follow, all others are gone or damaged | is back | waits; the one that lives leads |
-//! | `Live`                       | no copy acts                        | any other                        | waits: the last copy is never removed (D10) |
-//! | `Load`, older than a restore | no replica has led since            | is away                          | waits: it may be a later copy    |
-//! | `Load`, replaces another one, or no replica ever led | any           | any                              | removed                          |
-//! | `Load`                       | the leader serves                   | is back and has it stored        | `Load` under the new incarnation |
-//! | `Load`                       | has enough copies                   | any                              | removed                          |
-//! | `Load`                       | any                                 | is back without its data         | removed                          |
-//! | `Unload`                     | the leader serves                   | any                              | removed                          |
-//! | `UnloadFinal`                | any                                 | any                              | removed                          |
-//! | a read replica, in `Load` or `Live` | any                          | any, not older than a restore    | removed: it is no copy           |
+//! A copy is *out* if its process has ended, or lives and has no data of it (`Dropped`), or is a follower's and cannot open it.
+//! A copy *acts* if its process is heard, has the data open, and may acknowledge writes or lead.
+//!
+//! [`reconcile_all`] takes these steps for a serving shard; within a function the first row that matches counts:
+//!
+//! | function, replica                  | if                                                   | then                            |
+//! |------------------------------------|------------------------------------------------------|---------------------------------|
+//! | `reconcile_all`, any, ended        | no replica ever led                                  | removed                         |
+//! | `reconcile_copies`, each copy that is out | one copy acts, and was not heard since           | waits for its next heartbeat: it may be gone, too |
+//! |                                    | a copy acts; the data is damaged, or not on the node that is back | removed; the rest goes on under a later epoch |
+//! |                                    | a copy acts                                          | `Load`, as a follower; the same |
+//! |                                    | a copy may act, as far as the coordinator knows      | waits until that is known       |
+//! | `begin_from_stored`, the same      | back and stored whole, and no later copy is possible ([`restored`]) | `Live` under the new incarnation; one copy leads |
+//! |                                    | all others are gone or damaged, one lives and follows | the one that lives leads       |
+//! |                                    | any other                                            | waits: the last copy is never removed (D10) |
+//! | `remove_read_replicas`, in `Load` or `Live`, cannot act | may be later than a restore ([`restored`]) | waits              |
+//! |                                    | any other                                            | removed: it is no copy          |
+//! | `reconcile_load`, in `Load`, ended | may be later than a restore ([`restored`])           | waits                           |
+//! |                                    | replaces another one, or the shard has enough copies | removed                         |
+//! |                                    | its node is back without its data, or that is damaged | removed                        |
+//! |                                    | back and stored, and the leader serves               | `Load` under the new incarnation |
+//! | `reconcile_all`, in `Unload`, ended | the leader serves                                   | removed                         |
+//! | `reconcile_all`, in `UnloadFinal`, ended | any                                            | removed                         |
 //!
 //! The other copies go on without one under a later epoch, which each of them stores before the leader acknowledges a write.
 //!
-//! A restored map may name a copy without which others went on after the backup. Each node reports the epoch under which its copy
-//! served last. When every node that the map names is back, only the copies with the latest epoch begin.
-//!
-//! If the backup is older than the removal of a copy, its process reports `Dropped`: the replica is no copy until it has loaded.
-//!
-//! In a split or merge no replica has everything at the switch: a child copies from its parents, which do not send it their
-//! writes, and is `Live` from the switch on. So until all replicas of a child serve, an acknowledged write may be only on the
-//! parents' copies, which are in `Unload`:
-//!
-//! | a closing parent's replica           | the children                     | its node                         | becomes |
-//! |--------------------------------------|----------------------------------|----------------------------------|---------|
-//! | its process ended                    | every copy of each serves        | any                              | removed |
-//! | `Unload`, its process ended          | one does not                     | is back and has it stored        | `Unload` under the new incarnation: children fetch from it |
-//! | `Unload`, its process ended          | one does not                     | is back without its data, or that is damaged | removed, if another replica of the parent lives |
-//! | `Unload`, its process ended          | one does not                     | any other                        | waits |
-//! | `UnloadFinal`, its process ended     | any                              | any                              | removed |
-//!
-//! The switch waits until every copy of the parents serves, so that each of them has everything
-//! ([`are_whole`]). The child's leader begins when a replica of each closing parent lives ([`last_writes_are_there`]), and
-//! fetches from it what the child's copies lack; then its followers begin, and fetch from the leader. So a follower that serves
-//! can lead without a parent.
-//!
-//! The data of a removed replica stays on its disk until `cluster/kept.rs` permits to delete it (D7).
+//! Replicas of a closing parent have a table of their own: [`super::parents`]. The data of a removed replica stays on its disk
+//! until `cluster/kept.rs` permits to delete it (D7).
 
-use super::{DiskState, ReplicaView, closing_parents, leader_serves, successor};
+use super::{DiskState, ReplicaView, leader_serves, restored, successor};
 use crate::base::id::{PlacementId, ShardId};
 use crate::base::planted::{self, Planted};
 use crate::keyspace::Ownership;
 use crate::keyspace::lifecycle::ReplicaState;
-use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard, ShardMap, Stage};
+use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard};
 use crate::node::exchange::Phase;
 
 /// Takes the steps of the table for the replicas of a serving shard. Returns whether there were any.
@@ -101,18 +83,21 @@ fn reconcile_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Re
 fn remove_read_replicas(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     let is_out = |r: &&Replica| {
-        r.is_read_replica() && r.state.is_staying() && cannot_act(r, view) && !view.may_be_later(shard, r)
+        r.is_read_replica()
+            && r.state.is_staying()
+            && cannot_act(r, view)
+            && !restored::is_kept_back(shard, r, view)
     };
     let out: Vec<_> = shard.replicas.iter().filter(is_out).map(|r| r.placement).collect();
     out.into_iter().try_for_each(|placement| edit.remove_replica(id, placement))
 }
 
-fn has_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
+pub(super) fn has_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
     view.has_ended(&replica.node, replica.incarnation)
 }
 
 /// Whether a process that has not ended reports that it serves a replica.
-fn serves(replica: &Replica, view: &dyn ReplicaView) -> bool {
+pub(super) fn serves(replica: &Replica, view: &dyn ReplicaView) -> bool {
     view.phase(replica.placement) == Some(&Phase::Serving) && !has_ended(replica, view)
 }
 
@@ -123,7 +108,7 @@ pub(crate) fn is_reported_lost(replica: &Replica, reported: Option<&Phase>) -> b
 }
 
 /// [`is_reported_lost`], by a process that has not ended.
-fn has_lost(replica: &Replica, view: &dyn ReplicaView) -> bool {
+pub(super) fn has_lost(replica: &Replica, view: &dyn ReplicaView) -> bool {
     !has_ended(replica, view) && is_reported_lost(replica, view.phase(replica.placement))
 }
 
@@ -197,7 +182,8 @@ fn begin_from_stored(
         DiskState::Intact(incarnation) => Some((r.placement, incarnation)),
         _ => None,
     };
-    let back: Vec<_> = ended.iter().filter_map(stored).collect();
+    let may_begin = |r: &&Replica| !restored::is_kept_back(shard, r, view);
+    let back: Vec<_> = ended.iter().filter(may_begin).filter_map(stored).collect();
     let is_lost = |r: &Replica| {
         has_ended(r, view) && matches!(view.disk_state(shard, r), DiskState::Gone | DiskState::Damaged)
     };
@@ -238,7 +224,7 @@ fn could_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
 }
 
 /// Whether the service has the data of a replica open; none if the process has not reported it.
-fn has_opened(replica: &Replica, view: &dyn ReplicaView) -> Option<bool> {
+pub(super) fn has_opened(replica: &Replica, view: &dyn ReplicaView) -> Option<bool> {
     if view.is_overdue(replica.placement, ReplicaState::Live) {
         return Some(false);
     }
@@ -249,7 +235,7 @@ fn has_opened(replica: &Replica, view: &dyn ReplicaView) -> Option<bool> {
 }
 
 /// Whether a replica can lead: its process sends heartbeats, others reach it, and it gets a lease.
-fn may_lead(replica: &Replica, view: &dyn ReplicaView) -> bool {
+pub(super) fn may_lead(replica: &Replica, view: &dyn ReplicaView) -> bool {
     view.sends_heartbeats(&replica.node, replica.incarnation)
         && !view.need_not_lead(&replica.node, replica.incarnation)
         && !has_lost(replica, view)
@@ -276,7 +262,7 @@ fn reconcile_load(
     let shard = edit.shard(id)?;
     let is_enough = copies(shard, view) >= view.wanted(id);
     match view.disk_state(shard, replica) {
-        _ if view.may_be_later(shard, replica) => Ok(()),
+        _ if restored::is_kept_back(shard, replica, view) => Ok(()),
         _ if replica.replaces().is_some() || is_enough => edit.remove_replica(id, replica.placement),
         DiskState::Damaged | DiskState::Gone => edit.remove_replica(id, replica.placement),
         DiskState::Intact(incarnation) if planted::is(Planted::OvertakenCopy) => {
@@ -292,90 +278,4 @@ fn reconcile_load(
 /// How many copies have a process that lives and has the data.
 fn copies(shard: &Shard, view: &dyn ReplicaView) -> usize {
     shard.copies().filter(|r| !cannot_act(r, view)).count()
-}
-
-/// Whether the leader of a shard can fetch the last writes of its parents: a replica of each closing parent lives. A leader that
-/// serves has them already.
-pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool {
-    if planted::is(Planted::LastWrites) {
-        return true;
-    }
-    if shard.leader().is_some_and(|leader| serves(leader, view)) {
-        return true;
-    }
-    let lives = |r: &Replica| view.sends_heartbeats(&r.node, r.incarnation) && !has_lost(r, view);
-    closing_parents(shard, map).filter(|parent| has_last_writes(parent)).all(|p| handing_over(p).any(lives))
-}
-
-/// The follower to make the leader of a child if the present leader never begins, as followers wait for their leader. It
-/// fetches the last writes from the parents.
-pub(super) fn other_beginner(
-    edit: &Edit<'_>,
-    shard: &Shard,
-    leader: &Replica,
-    view: &dyn ReplicaView,
-) -> Option<PlacementId> {
-    let never_begins = |r: &Replica| view.is_overdue(r.placement, ReplicaState::Live);
-    let mut parents = shard.parents().iter().filter_map(|id| edit.shard(*id).ok());
-    let inherits = view.is_durable() && parents.any(has_last_writes);
-    if !inherits || !never_begins(leader) || leader_serves(shard, view) {
-        return None;
-    }
-    let can_begin = |r: &&Replica| {
-        r.placement != leader.placement && may_lead(r, view) && !has_ended(r, view) && !never_begins(r)
-    };
-    // First those that have opened their data; then in turn, as earlier ones may fail again.
-    let rank =
-        |r: &&Replica| (has_opened(r, view) != Some(true), r.placement <= leader.placement, r.placement);
-    shard.copies().filter(can_begin).min_by_key(rank).map(|r| r.placement)
-}
-
-/// Whether a closing parent may still have writes that its children lack.
-pub(super) fn has_last_writes(parent: &Shard) -> bool {
-    handing_over(parent).next().is_some()
-}
-
-/// The replicas of a closing parent that have every write acknowledged before the switch.
-pub(crate) fn handing_over(parent: &Shard) -> impl Iterator<Item = &Replica> {
-    let closes = matches!(parent.stage(), Stage::Closing(_));
-    parent.replicas.iter().filter(move |r| closes && r.state == ReplicaState::Unload && !r.is_read_replica())
-}
-
-/// Whether every copy of a shard serves, and so has fetched what it lacked.
-pub(super) fn is_whole(shard: &Shard, view: &dyn ReplicaView) -> bool {
-    shard.live().all(|r| serves(r, view))
-}
-
-/// [`is_whole`] of all `parents`, in a durable keyspace.
-pub(super) fn are_whole(edit: &Edit<'_>, parents: &[ShardId], view: &dyn ReplicaView) -> bool {
-    !view.is_durable() || parents.iter().all(|id| edit.shard(*id).is_ok_and(|parent| is_whole(parent, view)))
-}
-
-/// Takes the steps of the table for the replicas of a closing parent.
-pub(super) fn reconcile_parent(
-    edit: &mut Edit<'_>,
-    id: ShardId,
-    handed_over: bool,
-    view: &dyn ReplicaView,
-) -> Result<(), EditError> {
-    let parent = edit.shard(id)?.clone();
-    let lives = handing_over(&parent).any(|r| !cannot_act(r, view));
-    for replica in parent.replicas.iter().filter(|r| has_ended(r, view)) {
-        if handed_over || replica.state != ReplicaState::Unload {
-            edit.remove_replica(id, replica.placement)?;
-            continue;
-        }
-        match view.disk_state(&parent, replica) {
-            DiskState::Intact(incarnation) => {
-                edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Unload)?;
-            }
-            DiskState::Damaged | DiskState::Gone if lives => edit.remove_replica(id, replica.placement)?,
-            DiskState::Damaged
-            | DiskState::Gone
-            | DiskState::Unproven
-            | DiskState::Overtaken
-            | DiskState::Away => {}
-        }
-    }
-    Ok(())
 }
