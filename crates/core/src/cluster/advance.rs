@@ -339,7 +339,7 @@ impl KeyspaceState {
             self.never_led.remove(&leader.placement);
         }
         if failed {
-            self.set_unloadable_aside(at, id, (&members.nodes, settings), outbox);
+            self.set_unloadable_aside(at, id, members.view(at.now, settings), outbox);
             self.brake_if_loads_fail(at, settings, outbox);
         }
     }
@@ -373,8 +373,8 @@ impl KeyspaceState {
         members: &mut Members,
         outbox: &mut Outbox,
     ) {
-        let nodes = &members.nodes;
-        let view = self.view((nodes, at.now, settings));
+        let seen = members.view(at.now, settings);
+        let view = self.view(seen);
         // Each order is refreshed once: a worker cannot confirm orders that change all the time.
         let ready = |waiting: &BTreeSet<ShardId>, is_ready: &dyn Fn(&Shard) -> bool| {
             let waiting = queued.iter().filter(|id| waiting.contains(id));
@@ -382,11 +382,11 @@ impl KeyspaceState {
             waiting.filter(|shard| is_ready(shard)).map(|shard| shard.id).collect::<BTreeSet<_>>()
         };
         let granted = ready(&self.queue.ungranted, &|shard| {
-            let may_begin = |leader: &Replica| !self.is_unheard(nodes, leader) && !self.has_lost(leader);
+            let may_begin = |leader: &Replica| !self.is_unheard(seen.nodes, leader) && !self.has_lost(leader);
             shard.leader().is_some_and(may_begin) && handover::is_granted(shard, &self.map, &view)
         });
-        let announced = ready(&self.queue.unannounced, &|shard| self.is_announced(shard, (nodes, settings)));
-        let followed = ready(&self.queue.unfollowed, &|shard| !self.follows_later(shard, (nodes, settings)));
+        let announced = ready(&self.queue.unannounced, &|shard| self.is_announced(shard, seen));
+        let followed = ready(&self.queue.unfollowed, &|shard| !self.follows_later(shard, seen));
         granted.iter().for_each(|id| _ = self.queue.ungranted.remove(id));
         announced.iter().for_each(|id| _ = self.queue.unannounced.remove(id));
         followed.iter().for_each(|id| _ = self.queue.unfollowed.remove(id));

@@ -4,8 +4,7 @@
 use super::decide::Transition;
 use super::guard::PlannerGuard;
 use super::keyspaces::Keyspaces;
-use super::members::Members;
-use super::stored::Nodes;
+use super::members::NodesView;
 use super::{Cluster, ClusterRecord, KeyspaceState, Moment, NodeState, Outbox, ShardRule, Write};
 use crate::base::id::{PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -39,7 +38,11 @@ pub(super) struct Suspicion {
 }
 
 /// What a death is judged by, beside the guard and the keyspaces.
-pub(super) type StrikeContext<'a> = (&'a Members, &'a Settings, &'a ClusterRecord);
+#[derive(Clone, Copy)]
+pub(super) struct StrikeContext<'a> {
+    pub(super) seen: NodesView<'a>,
+    pub(super) record: &'a ClusterRecord,
+}
 
 /// The nodes that count as witnesses, and those that are silent and not given up.
 #[derive(Debug, Default)]
@@ -62,9 +65,9 @@ impl Transition for SuspectedShards {
         for (name, keyspace) in &cluster.keyspaces.by_name {
             let due = keyspace.suspicion.held_back.iter().filter(|(_, held)| held.until <= at.now);
             for (shard, held) in due {
-                let census = Census::of((&cluster.members, &cluster.settings), at, None);
-                let known = (&cluster.keyspaces, &cluster.settings);
-                if cluster.guard.is_still_suspected(known, &census, &(name.clone(), *shard)) {
+                let (census, suspect) = (Census::of(cluster.nodes_at(at.now), None), (name.clone(), *shard));
+                let Cluster { guard, keyspaces, settings, .. } = cluster;
+                if guard.is_still_suspected(keyspaces, settings, &census, &suspect) {
                     found.guilty.push((name.clone(), *shard, held.why.clone()));
                 } else {
                     found.cleared.push((name.clone(), *shard));
@@ -92,12 +95,10 @@ impl Transition for SuspectedShards {
 
 impl Census {
     /// The nodes that live and those that are silent; `dying` is no witness any more.
-    fn of((members, settings): (&Members, &Settings), at: Moment, dying: Option<&NodeId>) -> Census {
+    fn of(seen: NodesView<'_>, dying: Option<&NodeId>) -> Census {
         let mut census = Census::default();
-        for (id, node) in
-            members.nodes.iter().filter(|(_, node)| !node.record.ended && !node.has_never_held())
-        {
-            match node.signs.health(at.now, settings) {
+        for (id, node) in seen.nodes.iter().filter(|(_, node)| !node.record.ended && !node.has_never_held()) {
+            match node.signs.health(seen.now, seen.settings) {
                 Health::Up if Some(id) != dying => drop(census.up.insert(id.clone())),
                 // The brake is on, so it is not given up; it has probably died as well.
                 Health::Down => census.silent.push(id.clone()),
@@ -113,17 +114,19 @@ impl PlannerGuard {
     pub(super) fn strike(
         &mut self,
         at: Moment,
-        (node, suspects): (&NodeId, &Suspects),
-        (members, settings, record): StrikeContext<'_>,
+        node: &NodeId,
+        suspects: &Suspects,
+        StrikeContext { seen, record }: StrikeContext<'_>,
         keyspaces: &mut Keyspaces,
         outbox: &mut Outbox,
     ) {
+        let settings = seen.settings;
         self.deaths.add(node.clone(), at.now, suspects.keys().cloned().collect(), settings);
-        self.drop_suspicions(at, (members, settings), keyspaces, outbox);
+        self.drop_suspicions(at, seen, keyspaces, outbox);
         if record.brake.is_some() {
             return;
         }
-        let (census, mut struck) = (Census::of((members, settings), at, Some(node)), BTreeMap::new());
+        let (census, mut struck) = (Census::of(seen, Some(node)), BTreeMap::new());
         for suspect in suspects.keys() {
             let strikes = keyspaces.strikes(suspect) + 1;
             if !self.evidence(keyspaces, &census, suspect, strikes).points_to_the_shard() {
@@ -155,14 +158,15 @@ impl PlannerGuard {
         &mut self,
         at: Moment,
         node: &NodeId,
-        known @ (members, settings, _): StrikeContext<'_>,
+        known: StrikeContext<'_>,
         keyspaces: &mut Keyspaces,
         outbox: &mut Outbox,
     ) {
         let died = |old: &NodeState| !old.record.ended && !old.revoked && !old.has_never_held();
-        let Some(old) = members.get(node).filter(|old| died(old)) else { return };
+        let NodesView { nodes, settings, .. } = known.seen;
+        let Some(old) = nodes.get(node).filter(|old| died(old)) else { return };
         let suspects = keyspaces.suspects(old, settings);
-        self.strike(at, (node, &suspects), known, keyspaces, outbox);
+        self.strike(at, node, &suspects, known, keyspaces, outbox);
         let until = at.now + settings.poison_window_ms;
         for suspect in
             suspects.into_keys().filter(|suspect| keyspaces.strikes(suspect) > 0).collect::<Vec<_>>()
@@ -195,14 +199,14 @@ impl PlannerGuard {
     fn drop_suspicions(
         &self,
         at: Moment,
-        (members, settings): (&Members, &Settings),
+        seen: NodesView<'_>,
         keyspaces: &mut Keyspaces,
         outbox: &mut Outbox,
     ) {
         let mut cleared = Vec::new();
         for (name, keyspace) in &keyspaces.by_name {
             let rules = keyspace.record.rules.iter();
-            let aside = rules.filter(|(_, rule)| rule.is_aside_for_deaths(settings));
+            let aside = rules.filter(|(_, rule)| rule.is_aside_for_deaths(seen.settings));
             let suspected: BTreeSet<ShardId> =
                 keyspace.suspicion.held_back.keys().copied().chain(aside.map(|(shard, _)| *shard)).collect();
             cleared.extend(suspected.into_iter().map(|shard| (name.clone(), shard)));
@@ -210,11 +214,11 @@ impl PlannerGuard {
         if cleared.is_empty() {
             return;
         }
-        let census = Census::of((members, settings), at, None);
-        cleared.retain(|shard| !self.is_still_suspected((&*keyspaces, settings), &census, shard));
+        let census = Census::of(seen, None);
+        cleared.retain(|shard| !self.is_still_suspected(keyspaces, seen.settings, &census, shard));
         for (name, shard) in cleared {
             let Some(keyspace) = keyspaces.get_mut(&name) else { continue };
-            keyspace.clear_suspicion(at, shard, settings, outbox);
+            keyspace.clear_suspicion(at, shard, seen.settings, outbox);
         }
     }
 
@@ -222,7 +226,8 @@ impl PlannerGuard {
     /// can be known.
     fn is_still_suspected(
         &self,
-        (keyspaces, settings): (&Keyspaces, &Settings),
+        keyspaces: &Keyspaces,
+        settings: &Settings,
         census: &Census,
         shard: &ShardName,
     ) -> bool {
@@ -255,7 +260,7 @@ impl Cluster {
     /// Of shards that went through so many lost nodes, the one to which the evidence points; none while it points to
     /// several.
     pub(super) fn to_blame(&self, at: Moment, shards: Vec<ShardName>, deaths: usize) -> Option<ShardName> {
-        let census = Census::of((&self.members, &self.settings), at, None);
+        let census = Census::of(self.nodes_at(at.now), None);
         let strikes = u32::try_from(deaths).unwrap_or(u32::MAX);
         let points = |shard: &ShardName| {
             self.guard.evidence(&self.keyspaces, &census, shard, strikes).points_to_the_shard()
@@ -344,15 +349,15 @@ impl KeyspaceState {
         &mut self,
         at: Moment,
         shard: ShardId,
-        (known, settings): (&Nodes, &Settings),
+        seen: NodesView<'_>,
         outbox: &mut Outbox,
     ) {
         let nodes: Vec<&NodeId> =
             self.overdue.avoid.keys().filter(|(of, _)| *of == shard).map(|(_, node)| node).collect();
-        if nodes.len() < settings.poison_deaths as usize {
+        if nodes.len() < seen.settings.poison_deaths as usize {
             return;
         }
-        let serves = |node: &&&NodeId| known.get(**node).is_some_and(|node| self.serves_any(node));
+        let serves = |node: &&&NodeId| seen.nodes.get(**node).is_some_and(|node| self.serves_any(node));
         let serving = nodes.iter().filter(serves).count();
         let others_fail = self.overdue.avoid.keys().any(|(of, node)| *of != shard && nodes.contains(&node));
         if others_fail && 2 * serving < nodes.len() {
@@ -361,7 +366,7 @@ impl KeyspaceState {
         let of_it = self.overdue.avoid.iter().filter(|((of, _), _)| *of == shard);
         let latest = of_it.max_by_key(|(_, avoided)| avoided.until);
         let why = latest.map_or("nothing", |(_, avoided)| avoided.why.as_str());
-        if let Some(why) = poison::after_failures(&nodes, why, settings) {
+        if let Some(why) = poison::after_failures(&nodes, why, seen.settings) {
             self.set_aside(at, shard, why, outbox);
         }
     }

@@ -195,7 +195,7 @@ impl Cluster {
         };
         if keyspace.record.keyspace.durable {
             let loading = keyspace.queue.under_way.loading.iter().filter_map(|id| keyspace.map.shard(*id));
-            let seen = (&self.members.nodes, at.now, &self.settings);
+            let seen = self.nodes_at(at.now);
             let waiting = loading.filter(|shard| !keyspace.has_source(seen, shard));
             waiting.for_each(|shard| counts.count(shard, -1));
         }
@@ -302,7 +302,7 @@ impl Cluster {
             // The edit is refused, and the error says why.
             return Ok(edit.lead(shard, heir)?);
         }
-        let seen = (&self.members.nodes, at.now, &self.settings);
+        let seen = self.nodes_at(at.now);
         match keyspace.transfer_step(current, heir, seen) {
             // A coordinator that has just begun to lead knows nothing of the leader yet.
             TransferStep::Done if self.awaits_leader(keyspace, current, at) => {}

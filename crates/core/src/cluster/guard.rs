@@ -3,9 +3,9 @@
 
 use super::decide::Transition;
 use super::keyspaces::Keyspaces;
-use super::members::Members;
+use super::members::NodesView;
 use super::overdue::Avoided;
-use super::{Cluster, ClusterRecord, KeyspaceState, Moment, Outbox, Write};
+use super::{Cluster, ClusterRecord, KeyspaceState, Moment, NodeState, Outbox, Write};
 use crate::base::id::ShardId;
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::settings::Settings;
@@ -54,8 +54,7 @@ impl Transition for LossJudgement {
             return LossJudgement::Wait;
         }
         let (losses, settings) = (&cluster.guard.losses, &cluster.settings);
-        let dying: BTreeSet<NodeId> =
-            cluster.guard.dying(at, (&cluster.members, settings)).into_iter().collect();
+        let dying: BTreeSet<NodeId> = cluster.guard.dying(cluster.nodes_at(at.now)).into_iter().collect();
         let fleet = cluster.fleet(at, &dying);
         let asks = losses.asks_for_suspects(&dying, fleet, at.now, settings);
         let suspects = |id: &NodeId| if asks { cluster.suspects(id) } else { Suspects::new() };
@@ -122,11 +121,11 @@ impl Cluster {
 
     /// Counts of the nodes that are not declared dead; `dying` are those that are down.
     fn fleet(&self, at: Moment, dying: &BTreeSet<NodeId>) -> Fleet {
-        let counts = |node: &&super::NodeState| {
+        let counts = |node: &&NodeState| {
             !node.record.ended && !node.has_never_held() && !self.guard.is_written_off(node)
         };
         let standing = || self.members.nodes.values().filter(counts);
-        let is_silent = |node: &&super::NodeState| {
+        let is_silent = |node: &&NodeState| {
             !matches!(node.signs.health(at.now, &self.settings), Health::Up | Health::Unreachable)
         };
         Fleet {
@@ -141,17 +140,15 @@ impl Cluster {
 
 impl PlannerGuard {
     /// Nodes that are down and not declared dead yet.
-    fn dying(&self, at: Moment, (members, settings): (&Members, &Settings)) -> Vec<NodeId> {
-        let silent = members
-            .nodes
-            .values()
-            .filter(|node| !node.record.ended && node.signs.health(at.now, settings) == Health::Down);
+    fn dying(&self, seen: NodesView<'_>) -> Vec<NodeId> {
+        let is_down = |node: &NodeState| node.signs.health(seen.now, seen.settings) == Health::Down;
+        let silent = seen.nodes.values().filter(|node| !node.record.ended && is_down(node));
         let dead = silent.filter(|node| !node.has_never_held() && !self.is_written_off(node));
         dead.map(|node| node.record.spec.id.clone()).collect()
     }
 
     /// Whether a person has given the node up.
-    fn is_written_off(&self, node: &super::NodeState) -> bool {
+    fn is_written_off(&self, node: &NodeState) -> bool {
         self.written_off.contains(&node.record.spec.id)
     }
 
@@ -160,14 +157,14 @@ impl PlannerGuard {
     pub(super) fn release_brake(
         &mut self,
         at: Moment,
-        (members, settings): (&Members, &Settings),
+        seen: NodesView<'_>,
         record: &mut ClusterRecord,
         keyspaces: &mut Keyspaces,
         outbox: &mut Outbox,
     ) {
         record.brake = None;
         outbox.writes.push(Write::Cluster(record.clone()));
-        let dying = self.dying(at, (members, settings));
+        let dying = self.dying(seen);
         self.written_off.extend(dying);
         for keyspace in keyspaces.by_name.values_mut().filter(|keyspace| keyspace.record.brake.is_some()) {
             keyspace.record.brake = None;
@@ -183,18 +180,18 @@ impl PlannerGuard {
     /// Whether planning waits because too few nodes answer; told when it begins and when it ends.
     pub(super) fn waits_for_nodes(
         &mut self,
-        at: Moment,
-        (members, settings, started): (&Members, &Settings, Millis),
+        seen: NodesView<'_>,
+        started: Millis,
         outbox: &mut Outbox,
     ) -> bool {
-        let wanted = members.nodes.values().filter(|node| !node.record.ended && node.record.drain.is_none());
+        let wanted = seen.nodes.values().filter(|node| !node.record.ended && node.record.drain.is_none());
         let wanted: Vec<_> = wanted
             .filter(|node| !node.leaving && !node.has_never_held() && !self.is_written_off(node))
             .collect();
-        let answering = wanted.iter().filter(|node| node.stays_up(at.now, settings)).count();
+        let answering = wanted.iter().filter(|node| node.stays_up(seen.now, seen.settings)).count();
         let verdict = brake::too_few(answering, wanted.len());
         // A coordinator that has just started has not heard anybody yet: no reason to alarm a person.
-        if verdict.is_some() && at.now < started + settings.dead_after_ms {
+        if verdict.is_some() && seen.now < started + seen.settings.dead_after_ms {
             return true;
         }
         match (self.waiting, &verdict) {

@@ -5,6 +5,7 @@ use super::stored::Nodes;
 use super::{Kept, NodeRecord};
 use crate::base::id::Incarnation;
 use crate::base::name::NodeId;
+use crate::base::settings::Settings;
 use crate::base::time::Millis;
 use crate::node::Health;
 use crate::node::exchange::{DiskHealth, ReplicaKey};
@@ -74,9 +75,21 @@ pub struct NodeState {
     pub(super) is_on_trust: bool,
 }
 
+/// The nodes as they look at one time, by the settings.
+#[derive(Clone, Copy)]
+pub(super) struct NodesView<'a> {
+    pub(super) nodes: &'a Nodes,
+    pub(super) now: Millis,
+    pub(super) settings: &'a Settings,
+}
+
 impl Members {
     pub(super) fn new(now: Millis) -> Members {
         Members { nodes: Nodes::new(), last_join: now, registrations: Registrations::default() }
+    }
+
+    pub(super) fn view<'a>(&'a self, now: Millis, settings: &'a Settings) -> NodesView<'a> {
+        NodesView { nodes: &self.nodes, now, settings }
     }
 
     pub(super) fn get(&self, id: &NodeId) -> Option<&NodeState> {

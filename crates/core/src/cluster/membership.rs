@@ -7,6 +7,7 @@
 //! The coordinator first checks each message, which changes nothing. The check of a registration returns the node's new record,
 //! the check of a heartbeat the length of its lease. Then the coordinator applies the message, and each report in it.
 
+use super::blame::StrikeContext;
 use super::kept::KeptAnswer;
 use super::keyspaces::Keyspaces;
 use super::members::Members;
@@ -171,7 +172,8 @@ impl Cluster {
         members.registrations.registration_limiter.take(at.now, from.as_deref());
         own_record.next_incarnation = incarnation.next();
         outbox.writes.extend([Write::Cluster(own_record.clone()), Write::Node(record)]);
-        guard.strike_for_restart(at, &id, (&*members, &*settings, &*own_record), keyspaces, outbox);
+        let known = StrikeContext { seen: members.view(at.now, settings), record: own_record };
+        guard.strike_for_restart(at, &id, known, keyspaces, outbox);
         if let Some(old) = members.nodes.remove(&id) {
             node.former = old.former;
             if !old.record.ended {
@@ -252,8 +254,8 @@ impl Cluster {
             members.forget_unreported(&id, &beat.reports, keyspaces);
         }
         for report in beat.reports {
-            let known = (recovered.heard, &*settings);
-            members.apply_report(at, (&id, beat.incarnation), report, keyspaces, known);
+            let sender = (&id, beat.incarnation);
+            members.apply_report(at, sender, report, keyspaces, recovered.heard, settings);
         }
         let answer = KeptAnswer::find(self, at, &id);
         let permissions =
@@ -342,7 +344,8 @@ impl Members {
         (node, incarnation): (&NodeId, Incarnation),
         report: Report,
         keyspaces: &mut Keyspaces,
-        (heard, settings): (Heard, &Settings),
+        heard: Heard,
+        settings: &Settings,
     ) {
         let placement = report.replica.placement;
         let keyspace = keyspaces.get_mut(&report.replica.keyspace);
@@ -357,7 +360,7 @@ impl Members {
             return self.take_kept(at, node, report, keyspaces);
         };
         let mut report = report;
-        keyspace.note_live_copy(&mut report, node, (&self.nodes, heard));
+        keyspace.note_live_copy(&mut report, node, &self.nodes, heard);
         let before = keyspace.observed.get(&placement);
         let news = before.is_none_or(|seen| *seen.phase() != report.phase || seen.epoch() != report.epoch);
         let load =
@@ -367,7 +370,8 @@ impl Members {
         {
             node.kept.remove(&report.replica);
         }
-        keyspace.excuse_load((&self.nodes, at.now, settings), report.replica.shard, placement, &report.phase);
+        let seen = self.view(at.now, settings);
+        keyspace.excuse_load(seen, report.replica.shard, placement, &report.phase);
         if report.phase == Phase::Loading {
             keyspace.overdue.pending_steps.progressed(placement, report.progress, at.now);
         }

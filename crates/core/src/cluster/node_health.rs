@@ -1,5 +1,6 @@
 //! The health of nodes: which changes people hear of, and which nodes the coordinator declares dead.
 
+use super::blame::StrikeContext;
 use super::decide::Transition;
 use super::keyspaces::Keyspaces;
 use super::members::Members;
@@ -114,8 +115,8 @@ impl Transition for NodeHealth {
             match death {
                 // Each death is evidence for the next one.
                 Some(Death::Loss(suspects)) => {
-                    let known = (&*members, &*settings, &*record);
-                    guard.strike(at, (&id, &suspects), known, keyspaces, outbox);
+                    let known = StrikeContext { seen: members.view(at.now, settings), record };
+                    guard.strike(at, &id, &suspects, known, keyspaces, outbox);
                     guard.losses.add(id.clone(), at.now, suspects);
                     members.declare_dead(at, &id, keyspaces, outbox);
                 }

@@ -5,13 +5,11 @@
 //! of a million replicas, not a message.
 
 use super::keyspaces::Keyspaces;
-use super::members::Members;
-use super::stored::{Nodes, Seen};
+use super::members::{Members, NodesView};
 use super::{Cluster, KeyspaceState, NodeState, Outbox, PackedMap, Write, stored};
 use crate::base::id::{Configuration, Incarnation, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
-use crate::base::settings::Settings;
 use crate::base::time::Millis;
 use crate::keyspace::Ownership;
 use crate::keyspace::lifecycle::ReplicaState;
@@ -144,9 +142,7 @@ impl OrderIndex {
 /// The coordinator's view of one keyspace, for [`handover`].
 pub(super) struct KeyspaceView<'a> {
     pub(super) keyspace: &'a KeyspaceState,
-    pub(super) nodes: &'a BTreeMap<NodeId, NodeState>,
-    pub(super) settings: &'a Settings,
-    pub(super) now: Millis,
+    pub(super) seen: NodesView<'a>,
 }
 
 impl ReplicaView for KeyspaceView<'_> {
@@ -159,37 +155,36 @@ impl ReplicaView for KeyspaceView<'_> {
     }
 
     fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        self.nodes.get(node).is_none_or(|node| node.lease_is_over(incarnation, self.now))
+        self.seen.nodes.get(node).is_none_or(|node| node.lease_is_over(incarnation, self.seen.now))
     }
 
     fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        self.nodes.get(node).is_none_or(|node| node.has_ended(incarnation))
+        self.seen.nodes.get(node).is_none_or(|node| node.has_ended(incarnation))
     }
 
     fn need_not_lead(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        self.nodes.get(node).is_some_and(|node| {
+        self.seen.nodes.get(node).is_some_and(|node| {
             let exclusive = self.ownership() == Ownership::Exclusive;
-            let gets_no_lease = exclusive && node.gets_no_lease(self.now);
-            let cannot_lead = node.is_silent(self.now) || node.long_unreachable || gets_no_lease;
+            let gets_no_lease = exclusive && node.gets_no_lease(self.seen.now);
+            let cannot_lead = node.is_silent(self.seen.now) || node.long_unreachable || gets_no_lease;
             node.record.incarnation == incarnation && cannot_lead && !node.record.ended
         })
     }
 
     fn takes_no_writes(&self, node: &NodeId) -> bool {
-        self.nodes.get(node).is_some_and(|node| !node.disk.takes_writes())
+        self.seen.nodes.get(node).is_some_and(|node| !node.disk.takes_writes())
     }
 
     fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        self.nodes.get(node).is_some_and(|node| {
-            let is_current = node.record.incarnation == incarnation;
-            let health = node.signs.health(self.now, self.settings);
-            is_current && matches!(health, Health::Up | Health::Unreachable)
+        self.seen.nodes.get(node).is_some_and(|node| {
+            let health = node.signs.health(self.seen.now, self.seen.settings);
+            node.record.incarnation == incarnation && matches!(health, Health::Up | Health::Unreachable)
         })
     }
 
     fn was_heard_since(&self, replica: &Replica, ended: &Replica) -> bool {
-        let heard = self.nodes.get(&replica.node).and_then(|node| node.signs.heard_at);
-        self.nodes.get(&ended.node).is_none_or(|node| heard >= Some(node.end_of(ended.incarnation)))
+        let heard = self.seen.nodes.get(&replica.node).and_then(|node| node.signs.heard_at);
+        self.seen.nodes.get(&ended.node).is_none_or(|node| heard >= Some(node.end_of(ended.incarnation)))
     }
 
     fn is_durable(&self) -> bool {
@@ -197,7 +192,7 @@ impl ReplicaView for KeyspaceView<'_> {
     }
 
     fn disk_state(&self, shard: &Shard, replica: &Replica) -> DiskState {
-        stored::disk_state((self.nodes, self.now, self.settings), self.keyspace, shard, replica)
+        stored::disk_state(self.seen, self.keyspace, shard, replica)
     }
 
     fn wanted(&self, shard: ShardId) -> usize {
@@ -209,7 +204,7 @@ impl ReplicaView for KeyspaceView<'_> {
     }
 
     fn load_attempts(&self) -> u32 {
-        self.settings.load_attempts
+        self.seen.settings.load_attempts
     }
 
     fn wish(&self, leader: PlacementId) -> Option<(Configuration, &[PlacementId])> {
@@ -218,13 +213,13 @@ impl ReplicaView for KeyspaceView<'_> {
     }
 
     fn transfer_step(&self, shard: &Shard, heir: PlacementId) -> TransferStep {
-        self.keyspace.transfer_step(shard, heir, (self.nodes, self.now, self.settings))
+        self.keyspace.transfer_step(shard, heir, self.seen)
     }
 
     fn is_silenced(&self, shard: &Shard, leader: &Replica) -> bool {
-        let is_quiet = self.nodes.get(&leader.node).is_none_or(|node| {
+        let is_quiet = self.seen.nodes.get(&leader.node).is_none_or(|node| {
             let heard_at = node.signs.heard_at.unwrap_or_default();
-            self.now.since(heard_at) > limits::BEATS_MISSED_BY_LEADER * self.settings.heartbeat_ms
+            self.seen.now.since(heard_at) > limits::BEATS_MISSED_BY_LEADER * self.seen.settings.heartbeat_ms
         });
         let misses = |r: &&Replica| {
             let says = self.keyspace.replication.get(&r.placement).is_some_and(|said| said.leader_silent);
@@ -239,9 +234,9 @@ impl ReplicaView for KeyspaceView<'_> {
 
     fn is_expected(&self, member: &Replica) -> bool {
         let replace_after_ms = self.keyspace.record.keyspace.throttle.replace_after_ms;
-        let is_waited_for = |node: &NodeState| self.now < node.ended_at + replace_after_ms;
+        let is_waited_for = |node: &NodeState| self.seen.now < node.ended_at + replace_after_ms;
         !self.has_ended(&member.node, member.incarnation)
-            || self.nodes.get(&member.node).is_some_and(|node| node.record.ended && is_waited_for(node))
+            || self.seen.nodes.get(&member.node).is_some_and(|node| node.record.ended && is_waited_for(node))
     }
 
     fn min_in_sync(&self) -> usize {
@@ -253,7 +248,7 @@ impl ReplicaView for KeyspaceView<'_> {
     }
 
     fn excused_attempts(&self, placement: PlacementId) -> u32 {
-        self.keyspace.overdue.excused_attempts(placement, self.now)
+        self.keyspace.overdue.excused_attempts(placement, self.seen.now)
     }
 
     fn awaits_comparison(&self, shard: &Shard) -> bool {
@@ -261,7 +256,7 @@ impl ReplicaView for KeyspaceView<'_> {
     }
 
     fn may_be_later(&self, shard: &Shard, replica: &Replica) -> bool {
-        self.keyspace.may_be_later((self.nodes, self.now, self.settings), shard, replica)
+        self.keyspace.may_be_later(self.seen, shard, replica)
     }
 
     fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
@@ -270,16 +265,15 @@ impl ReplicaView for KeyspaceView<'_> {
 }
 
 impl KeyspaceState {
-    pub(super) fn view<'a>(&'a self, (nodes, now, settings): Seen<'a>) -> KeyspaceView<'a> {
-        KeyspaceView { keyspace: self, nodes, settings, now }
+    pub(super) fn view<'a>(&'a self, seen: NodesView<'a>) -> KeyspaceView<'a> {
+        KeyspaceView { keyspace: self, seen }
     }
 
     /// Whether followers of a durable shard have to wait: for the leader, which has to fetch their missing writes first, or for
     /// the comparison of copies after a restore.
-    pub(super) fn follows_later(&self, shard: &Shard, (nodes, settings): (&Nodes, &Settings)) -> bool {
-        let view = || self.view((nodes, Millis(0), settings));
+    pub(super) fn follows_later(&self, shard: &Shard, seen: NodesView<'_>) -> bool {
         self.restored.awaits_comparison(shard.id)
-            || self.inherits(shard) && !handover::leader_serves(shard, &view())
+            || self.inherits(shard) && !handover::leader_serves(shard, &self.view(seen))
     }
 }
 
@@ -355,7 +349,11 @@ impl Members {
 
 impl Cluster {
     pub(super) fn view<'a>(&'a self, keyspace: &'a KeyspaceState, now: Millis) -> KeyspaceView<'a> {
-        keyspace.view((&self.members.nodes, now, &self.settings))
+        keyspace.view(self.nodes_at(now))
+    }
+
+    pub(super) fn nodes_at(&self, now: Millis) -> NodesView<'_> {
+        self.members.view(now, &self.settings)
     }
 
     /// The orders to `node`: a difference to the version that it has `applied`, or whole.
@@ -408,7 +406,7 @@ impl Cluster {
                 ReplicaState::Load => !keyspace.queue.unannounced.contains(&shard.id),
                 // What is known to be no copy must not store an epoch that would make it one again for the next coordinator.
                 ReplicaState::Live | ReplicaState::Unload | ReplicaState::UnloadFinal => {
-                    !keyspace.follows_later(shard, (&self.members.nodes, &self.settings))
+                    !keyspace.follows_later(shard, self.nodes_at(Millis(0)))
                         && !keyspace.is_unheard(&self.members.nodes, replica)
                         && !keyspace.has_lost(replica)
                 }

@@ -20,8 +20,9 @@
 
 use super::decide::Transition;
 use super::keyspaces::Keyspaces;
+use super::members::NodesView;
 use super::pending_steps::{PendingStep, PendingSteps};
-use super::stored::{Excuse, Nodes};
+use super::stored::Excuse;
 use super::{Cluster, KeyspaceState, Moment, NodeState, Outbox};
 use crate::base::id::{PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -365,7 +366,7 @@ impl Transition for OverdueSteps {
             (pending.next, pending.due_then) = (next, due_then);
             pending.due = if next.is_some() { Some(at.now) } else { due_then };
             for (shard, replica) in &overdue {
-                keyspace.give_up(at, (*shard, replica), (&members.nodes, &*settings), outbox);
+                keyspace.give_up(at, *shard, replica, members.view(at.now, settings), outbox);
             }
         }
         self.revoked.iter().for_each(|node| members.revoke(at, node, keyspaces, outbox));
@@ -379,8 +380,9 @@ impl KeyspaceState {
     fn give_up(
         &mut self,
         at: Moment,
-        (shard, replica): (ShardId, &Replica),
-        (nodes, settings): (&Nodes, &Settings),
+        shard: ShardId,
+        replica: &Replica,
+        seen: NodesView<'_>,
         outbox: &mut Outbox,
     ) {
         let name = &self.map.keyspace().clone();
@@ -391,9 +393,9 @@ impl KeyspaceState {
         let then = match replica.state {
             ReplicaState::Load => "given up there, and tried elsewhere where there is room".to_owned(),
             ReplicaState::Live => {
-                self.avoid_hung(at, replica, (shard, Vec::new()), settings);
+                self.avoid_hung(at, replica, (shard, Vec::new()), seen.settings);
                 let of = self.map.shard(shard);
-                match of.and_then(|of| self.hung_copy(nodes, at.now, of)) {
+                match of.and_then(|of| self.hung_copy(seen.nodes, at.now, of)) {
                     Some(_) => {
                         "no other replica may lead: mend the service, or restart that process".to_owned()
                     }
@@ -477,7 +479,7 @@ impl Cluster {
         (shard, replica): (&Shard, &Replica),
         step: &PendingStep,
     ) -> bool {
-        let has_source = || keyspace.has_source((&self.members.nodes, at.now, &self.settings), shard);
+        let has_source = || keyspace.has_source(self.nodes_at(at.now), shard);
         match step.state {
             ReplicaState::Load => !has_source(),
             // Followers begin when their leader has what its parents had. One that was to lead before lets go first.

@@ -24,7 +24,8 @@
 //! for overtaken, though both have everything: that one loads anew.
 
 use super::decide::Transition;
-use super::stored::{Nodes, Seen, has_ended, is_away};
+use super::members::NodesView;
+use super::stored::{Nodes, has_ended, is_away};
 use super::{Cluster, Kept, KeyspaceState, LostIds, Moment, NodeState, Observed};
 use crate::base::id::{Epoch, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -150,8 +151,8 @@ impl NodeState {
 }
 
 /// Which nodes are back.
-fn back((nodes, now, settings): Seen<'_>) -> Heard {
-    Heard::of(nodes.values(), |node| node.signs.health(now, settings) == Health::Up)
+fn back(seen: NodesView<'_>) -> Heard {
+    Heard::of(seen.nodes.values(), |node| node.signs.health(seen.now, seen.settings) == Health::Up)
 }
 
 impl KeyspaceState {
@@ -258,8 +259,8 @@ impl KeyspaceState {
     }
 
     /// Whether a replica that is to load by the map may be a later one than the copies, of which none leads since the restore.
-    pub(super) fn may_be_later(&self, seen: Seen<'_>, shard: &Shard, replica: &Replica) -> bool {
-        let leads = || shard.leader().is_some_and(|leader| self.leads(seen.0, leader));
+    pub(super) fn may_be_later(&self, seen: NodesView<'_>, shard: &Shard, replica: &Replica) -> bool {
+        let leads = || shard.leader().is_some_and(|leader| self.leads(seen.nodes, leader));
         self.was_restored() && is_away(seen, self, shard, replica) && !leads()
     }
 
@@ -275,12 +276,7 @@ impl KeyspaceState {
 
     /// Takes in what a process that lives says of a copy, where the coordinator's state was restored. A copy that has not
     /// served since the restore may be one that others went on without, as its process was cut off.
-    pub(super) fn note_live_copy(
-        &mut self,
-        report: &mut Report,
-        node: &NodeId,
-        (nodes, heard): (&Nodes, Heard),
-    ) {
+    pub(super) fn note_live_copy(&mut self, report: &mut Report, node: &NodeId, nodes: &Nodes, heard: Heard) {
         if !self.was_restored() {
             return;
         }
@@ -366,7 +362,7 @@ impl KeyspaceState {
     }
 
     /// Compares the copies of those `shards` that wait for no node any more.
-    fn compare(&mut self, (nodes, heard): (&Nodes, Heard), shards: BTreeSet<ShardId>) {
+    fn compare(&mut self, nodes: &Nodes, heard: Heard, shards: BTreeSet<ShardId>) {
         let waits = |shard: &Shard| {
             !heard.is_enough(self, shard) || self.unheard_copies(nodes, shard).next().is_some()
         };
@@ -400,7 +396,7 @@ impl Transition for ShardsAfterRestore {
         if restored.peek().is_none() {
             return ShardsAfterRestore { back: Heard::NotAll, keyspaces: Vec::new() };
         }
-        let back = back((&cluster.members.nodes, at.now, &cluster.settings));
+        let back = back(cluster.nodes_at(at.now));
         let changed = restored.filter(|(_, keyspace)| keyspace.restored.back != back);
         ShardsAfterRestore { back, keyspaces: changed.map(|(name, _)| name.clone()).collect() }
     }
@@ -453,7 +449,7 @@ impl Transition for ComparedCopies {
             let Some(keyspace) = cluster.keyspaces.get_mut(name) else { continue };
             let changed = std::mem::take(&mut keyspace.restored.to_compare);
             let shards = if has_changed { keyspace.restored.uncompared.clone() } else { changed };
-            keyspace.compare((&cluster.members.nodes, self.heard), shards);
+            keyspace.compare(&cluster.members.nodes, self.heard, shards);
         }
         Millis::NEVER
     }

@@ -14,11 +14,11 @@
 //! gives each node the whole time again.
 
 use super::keyspaces::Keyspaces;
+use super::members::NodesView;
 use super::{Cluster, Kept, KeyspaceState, Moment, NodeState, Observed};
 use crate::base::id::{Incarnation, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
-use crate::base::settings::Settings;
 use crate::base::time::Millis;
 use crate::keyspace::Ownership;
 use crate::keyspace::lifecycle::ReplicaState;
@@ -31,9 +31,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The nodes, by their names.
 pub(super) type Nodes = BTreeMap<NodeId, NodeState>;
-
-/// The nodes as they look now.
-pub(super) type Seen<'a> = (&'a Nodes, Millis, &'a Settings);
 
 /// How much a replica has of its shard's data, by what is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +60,7 @@ pub(super) fn has_ended(nodes: &Nodes, replica: &Replica) -> bool {
 /// What is known of the data of a replica whose process has ended. One that has not served since the coordinator's state was
 /// restored may have been overtaken before: see [`crate::plan::handover`], its table of ended replicas.
 pub(super) fn disk_state(
-    seen: Seen<'_>,
+    seen: NodesView<'_>,
     keyspace: &KeyspaceState,
     shard: &Shard,
     replica: &Replica,
@@ -80,7 +77,7 @@ pub(super) fn disk_state(
     let is_away = |other: &Replica| is_away(seen, keyspace, shard, other);
     // One that has begun since the restore was chosen before this one.
     let has_begun = |other: &Replica| {
-        other.placement != replica.placement && !has_ended(seen.0, other) && !keyspace.has_lost(other)
+        other.placement != replica.placement && !has_ended(seen.nodes, other) && !keyspace.has_lost(other)
     };
     let is_open =
         || shard.staying().any(is_away) || shard.live().any(has_begun) || !keyspace.all_are_back(shard);
@@ -88,26 +85,31 @@ pub(super) fn disk_state(
 }
 
 /// Whether the process of a replica has ended, and its node is not back to say what it has.
-pub(super) fn is_away(seen: Seen<'_>, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> bool {
+pub(super) fn is_away(
+    seen: NodesView<'_>,
+    keyspace: &KeyspaceState,
+    shard: &Shard,
+    replica: &Replica,
+) -> bool {
     let key = keyspace.key_of(shard.id, replica.placement);
-    has_ended(seen.0, replica) && found(seen, &key, shard, replica).0 == DiskState::Away
+    has_ended(seen.nodes, replica) && found(seen, &key, shard, replica).0 == DiskState::Away
 }
 
 /// What a node says of the data of a replica, looked at by itself.
 fn found<'a>(
-    (nodes, now, settings): Seen<'a>,
+    seen: NodesView<'a>,
     key: &ReplicaKey,
     shard: &Shard,
     replica: &Replica,
 ) -> (DiskState, Option<&'a Kept>) {
-    let Some(node) = nodes.get(&replica.node) else { return (DiskState::Gone, None) };
+    let Some(node) = seen.nodes.get(&replica.node) else { return (DiskState::Gone, None) };
     let is_back = node.record.incarnation > replica.incarnation && !node.record.ended;
-    if !is_back || node.signs.health(now, settings) != Health::Up {
+    if !is_back || node.signs.health(seen.now, seen.settings) != Health::Up {
         return (DiskState::Away, None);
     }
     // What lies on the store of another node is no copy of this replica, whatever it is called.
     let kept = match planted::is(Planted::OtherStore) {
-        true => nodes.values().find_map(|node| node.kept.get(key)),
+        true => seen.nodes.values().find_map(|node| node.kept.get(key)),
         false => node.kept.get(key),
     };
     let copy = match kept {
@@ -167,12 +169,12 @@ impl KeyspaceState {
 
     /// Whether a replica of the shard serves, so that others can load from it, or the shard has never had data. A part
     /// of a split or merge that prepares loads from its parents.
-    pub(super) fn has_source(&self, (nodes, now, settings): Seen<'_>, shard: &Shard) -> bool {
+    pub(super) fn has_source(&self, seen: NodesView<'_>, shard: &Shard) -> bool {
         let is_heard = |leader: &Replica| {
-            let health = nodes.get(&leader.node).map(|node| node.signs.health(now, settings));
+            let health = seen.nodes.get(&leader.node).map(|node| node.signs.health(seen.now, seen.settings));
             matches!(health, Some(Health::Up | Health::Unreachable))
         };
-        let leads = |leader: &Replica| self.leads(nodes, leader) && is_heard(leader);
+        let leads = |leader: &Replica| self.leads(seen.nodes, leader) && is_heard(leader);
         let is_led = |shard: &Shard| shard.leader().is_some_and(leads);
         let parents = || shard.parents().iter().filter_map(|parent| self.map.shard(*parent));
         !self.record.keyspace.durable
@@ -239,7 +241,13 @@ impl KeyspaceState {
 
     /// A replica has not loaded. That is held against it when its source is there, and has been there for as long as
     /// its death can stay unnoticed.
-    pub(super) fn excuse_load(&mut self, seen: Seen<'_>, id: ShardId, placement: PlacementId, phase: &Phase) {
+    pub(super) fn excuse_load(
+        &mut self,
+        seen: NodesView<'_>,
+        id: ShardId,
+        placement: PlacementId,
+        phase: &Phase,
+    ) {
         let Phase::Failed(failure) = phase else {
             self.overdue.excused.remove(&placement);
             return;
@@ -248,8 +256,7 @@ impl KeyspaceState {
         if !self.record.keyspace.durable || !shard.had_data() {
             return;
         }
-        let (_, now, settings) = seen;
-        let until = now + settings.dead_after_ms;
+        let until = seen.now + seen.settings.dead_after_ms;
         if !self.has_source(seen, shard) {
             self.overdue.excused.insert(placement, Excuse { attempts: failure.attempts, until });
         } else if failure.damaged {
@@ -325,13 +332,13 @@ impl NodeState {
 impl KeyspaceState {
     /// Whether replicas of a shard wait to load, and may: its leader serves under its epoch, so that no leader
     /// acknowledges writes under an earlier one, and knows of all of them.
-    pub(super) fn is_announced(&self, shard: &Shard, (nodes, settings): (&Nodes, &Settings)) -> bool {
+    pub(super) fn is_announced(&self, shard: &Shard, seen: NodesView<'_>) -> bool {
         let knows = |leader: &Replica| {
-            let node = nodes.get(&leader.node);
+            let node = seen.nodes.get(&leader.node);
             node.is_some_and(|node| node.orders.has_taken_in(self.map.keyspace(), shard.id))
         };
         self.queue.unannounced.contains(&shard.id)
-            && handover::leader_serves(shard, &self.view((nodes, Millis(0), settings)))
+            && handover::leader_serves(shard, &self.view(seen))
             && (shard.leader().is_some_and(knows) || planted::is(Planted::Announced))
     }
 

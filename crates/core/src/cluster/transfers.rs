@@ -22,8 +22,7 @@
 //! orders of the next coordinator take the order back, and it begins the transfer again.
 
 use super::decide::Transition;
-use super::members::Members;
-use super::stored::Seen;
+use super::members::{Members, NodesView};
 use super::{Cluster, KeyspaceState, Moment, Outbox};
 use crate::base::id::{Configuration, Epoch, PlacementId, ShardId};
 use crate::base::name::KeyspaceName;
@@ -65,7 +64,12 @@ impl LeadTransfer {
 
 impl KeyspaceState {
     /// What has to happen before `heir` may lead a shard in the place of its leader.
-    pub(super) fn transfer_step(&self, shard: &Shard, heir: PlacementId, seen: Seen<'_>) -> TransferStep {
+    pub(super) fn transfer_step(
+        &self,
+        shard: &Shard,
+        heir: PlacementId,
+        seen: NodesView<'_>,
+    ) -> TransferStep {
         let leader = shard.leader().filter(|leader| leader.placement != heir);
         let is_replicated = self.record.keyspace.ownership == Ownership::Replicated;
         let (Some(leader), Some(next), true) = (leader, shard.replica(heir), is_replicated) else {
@@ -89,8 +93,8 @@ impl KeyspaceState {
     }
 
     /// Whether the leader serves under the present epoch, on a disk that takes writes.
-    fn can_hand_over(&self, shard: &Shard, leader: &Replica, (nodes, ..): Seen<'_>) -> bool {
-        let takes_writes = nodes.get(&leader.node).is_some_and(|node| node.disk.takes_writes());
+    fn can_hand_over(&self, shard: &Shard, leader: &Replica, seen: NodesView<'_>) -> bool {
+        let takes_writes = seen.nodes.get(&leader.node).is_some_and(|node| node.disk.takes_writes());
         let serves = self
             .observed
             .get(&leader.placement)
@@ -152,9 +156,9 @@ impl KeyspaceState {
 }
 
 /// Whether the process of a replica sends heartbeats, even if its address does not answer yet.
-fn is_heard(replica: &Replica, (nodes, now, settings): Seen<'_>) -> bool {
-    nodes.get(&replica.node).is_some_and(|node| {
-        let health = node.signs.health(now, settings);
+fn is_heard(replica: &Replica, seen: NodesView<'_>) -> bool {
+    seen.nodes.get(&replica.node).is_some_and(|node| {
+        let health = node.signs.health(seen.now, seen.settings);
         node.runs_replica(replica)
             && (matches!(health, Health::Up | Health::Unreachable)
                 || health == Health::Unknown && node.signs.heard_beat)
@@ -162,11 +166,11 @@ fn is_heard(replica: &Replica, (nodes, now, settings): Seen<'_>) -> bool {
 }
 
 /// Whether the coordinator cannot know yet if the process of a replica sends heartbeats.
-fn is_unknown(replica: &Replica, (nodes, now, settings): Seen<'_>) -> bool {
-    nodes.get(&replica.node).is_some_and(|node| {
+fn is_unknown(replica: &Replica, seen: NodesView<'_>) -> bool {
+    seen.nodes.get(&replica.node).is_some_and(|node| {
         node.runs_replica(replica)
             && !node.signs.heard_beat
-            && node.signs.health(now, settings) == Health::Unknown
+            && node.signs.health(seen.now, seen.settings) == Health::Unknown
     })
 }
 
@@ -183,7 +187,7 @@ impl Cluster {
             return Vec::new();
         }
         let view = self.view(keyspace, at.now);
-        let seen = (&self.members.nodes, at.now, &self.settings);
+        let seen = self.nodes_at(at.now);
         let due = |id: &ShardId| {
             let shard = edit.shard(*id).ok().filter(|shard| shard.is_serving())?;
             if view.awaits_comparison(shard) {
@@ -231,7 +235,7 @@ enum Ending {
 impl Transition for EndedTransfers {
     fn find(cluster: &Cluster, at: Moment) -> EndedTransfers {
         let mut ended = Vec::new();
-        let seen = (&cluster.members.nodes, at.now, &cluster.settings);
+        let seen = cluster.nodes_at(at.now);
         for (name, keyspace) in &cluster.keyspaces.by_name {
             for (id, transfer) in &keyspace.transfers {
                 let shard = keyspace.map.shard(*id).filter(|shard| transfer.is_current(shard));

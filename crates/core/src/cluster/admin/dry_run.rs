@@ -44,8 +44,8 @@ impl Cluster {
             self.members.declare_dead(at, &id, &mut self.keyspaces, &mut self.outbox);
         }
         if !touched.is_empty() {
-            let known = (&self.members, &self.settings, self.times.started);
-            let waits_for_nodes = self.guard.waits_for_nodes(at, known, &mut self.outbox);
+            let seen = self.members.view(at.now, &self.settings);
+            let waits_for_nodes = self.guard.waits_for_nodes(seen, self.times.started, &mut self.outbox);
             answer.warnings.extend(self.obstacles(waits_for_nodes));
             let next = self.record.next_plan;
             touched.iter().for_each(|name| self.keyspaces.count_footprint((&self.plans, next), name));

@@ -248,7 +248,7 @@ impl Cluster {
             }
             Effect::DropNode(id) => members.remove(at, &id, keyspaces, guard, outbox),
             Effect::ReleaseBrake => {
-                guard.release_brake(at, (&*members, &*settings), own_record, keyspaces, outbox);
+                guard.release_brake(at, members.view(at.now, settings), own_record, keyspaces, outbox);
             }
             Effect::Submit(name, changes) => {
                 let plan = self.plan_of(at, &name, Origin::Person(by.to_owned()), changes);

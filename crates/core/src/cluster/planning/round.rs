@@ -272,7 +272,7 @@ impl Cluster {
         if record.brake.is_some() || !keyspace.may_be_planned(at, settled_at, settings, outbox) {
             return None;
         }
-        if guard.waits_for_nodes(at, (&*members, &*settings, times.started), outbox) {
+        if guard.waits_for_nodes(members.view(at.now, settings), times.started, outbox) {
             return None;
         }
         let step = self.first_step(at, self.keyspaces.get(&name)?);

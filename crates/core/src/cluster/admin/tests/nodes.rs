@@ -1,4 +1,5 @@
 use super::*;
+use crate::cluster::blame::StrikeContext;
 use crate::cluster::drains::SafeToStopNodes;
 use crate::node::Health;
 use crate::plan::brake::Suspects;
@@ -312,8 +313,8 @@ fn l5_deaths_without_it_release_no_shard_that_could_not_be_loaded() {
         cluster.guard.deaths.add(node("a"), test.at.now, taken, &settings);
         for id in ["b", "c", "d"] {
             let Cluster { record, members, keyspaces, guard, outbox, .. } = &mut cluster;
-            let known = (&*members, &settings, &*record);
-            guard.strike(test.at, (&node(id), &Suspects::new()), known, keyspaces, outbox);
+            let known = StrikeContext { seen: members.view(test.at.now, &settings), record };
+            guard.strike(test.at, &node(id), &Suspects::new(), known, keyspaces, outbox);
         }
         let rules = &cluster.keyspaces.by_name[&name("users")].record.rules;
         let is_aside = rules.get(&ShardId(1)).is_some_and(|rule| rule.set_aside.is_some());
