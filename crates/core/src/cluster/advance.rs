@@ -4,7 +4,7 @@
 use super::change_queue::ChangeQueue;
 use super::execute::BegunChanges;
 use super::members::Members;
-use super::overdue::Avoided;
+use super::shard_change::ShardChange;
 use super::{Cluster, KeyspaceState, Moment, Outbox, Write};
 use crate::base::id::{PlacementId, PlanId, ShardId, TransactionId};
 use crate::base::name::{KeyspaceName, NodeId};
@@ -12,14 +12,22 @@ use crate::base::planted::{self, Planted};
 use crate::base::settings::Settings;
 use crate::base::time::Millis;
 use crate::cluster::event::{About, EventKind, begins_empty, first_of_shards, of_change, of_shard};
-use crate::keyspace::lifecycle::ReplicaState;
-use crate::keyspace::map::{Edit, EditError, MapDiff, Replica, Role, Shard, Stage};
+use crate::keyspace::map::{Edit, EditError, MapDiff, Replica, Shard, Stage};
 use crate::limits;
-use crate::node::exchange::Phase;
 use crate::plan::check::{self, Finding};
 use crate::plan::handover;
 use crate::plan::{Origin, Plan, Progress, Status};
 use std::collections::BTreeSet;
+
+/// What a keyspace has to do in one decision.
+pub(super) struct KeyspaceWork {
+    /// The shards to reconcile.
+    pub(super) queued: BTreeSet<ShardId>,
+    /// Approved plans, the most urgent first.
+    pub(super) plans: Vec<PlanId>,
+    /// The changes of plans that have not begun.
+    pub(super) change_queue: ChangeQueue,
+}
 
 /// The next map of a keyspace, and what else follows from making it.
 struct NextMap {
@@ -72,27 +80,28 @@ impl Cluster {
         }
         let queued = keyspace.queue.take_queued(most);
         let more = !keyspace.queue.queued.is_empty();
-        let changes = std::mem::take(&mut keyspace.execution.change_queue);
-        let Some(next) = self.next_map(at, transaction, name, (queued, plans, changes)) else { return false };
+        let change_queue = std::mem::take(&mut keyspace.execution.change_queue);
+        let work = KeyspaceWork { queued, plans, change_queue };
+        let Some(next) = self.next_map(at, transaction, name, work) else { return false };
         next.apply(self, at, name) || more
     }
 
-    /// Reads what is ready: steps of the queued shards first, then changes of these plans.
+    /// Reads what is ready: steps of the queued shards first, then changes of the plans.
     fn next_map(
         &self,
         at: Moment,
         transaction: TransactionId,
         name: &KeyspaceName,
-        (queued, plans, mut change_queue): (BTreeSet<ShardId>, Vec<PlanId>, ChangeQueue),
+        mut work: KeyspaceWork,
     ) -> Option<NextMap> {
         let keyspace = self.keyspaces.get(name)?;
         let mut edit = keyspace.map.edit();
-        let refusals = self.reconcile_queued(keyspace, &mut edit, &queued, at);
-        let mut transfers = self.transfers_to_newcomers(keyspace, &edit, &queued, at);
-        let mut begun_changes =
-            self.begin_changes(keyspace, &mut edit, (&plans, &mut change_queue, !queued.is_empty()), at);
+        let refusals = self.reconcile_queued(keyspace, &mut edit, &work.queued, at);
+        let mut transfers = self.transfers_to_newcomers(keyspace, &edit, &work.queued, at);
+        let mut begun_changes = self.begin_changes(keyspace, &mut edit, &mut work, at);
         transfers.append(&mut begun_changes.transfers);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
+        let KeyspaceWork { queued, change_queue, .. } = work;
         Some(NextMap { queued, change_queue, refusals, begun_changes, transfers, diff })
     }
 
@@ -104,12 +113,14 @@ impl Cluster {
         at: Moment,
     ) -> Vec<EditError> {
         let view = self.view(keyspace, at.now);
-        // The step of another shard may have removed this one: that is no refusal.
-        let there = |edit: &Edit<'_>, id| edit.shard(id).is_ok();
-        queued
-            .iter()
-            .filter_map(|id| there(edit, *id).then(|| handover::reconcile(edit, *id, &view).err()).flatten())
-            .collect()
+        let mut refusals = Vec::new();
+        for id in queued {
+            // The step of another shard may have removed this one: that is no refusal.
+            if edit.shard(*id).is_ok() {
+                refusals.extend(handover::reconcile(edit, *id, &view).err());
+            }
+        }
+        refusals
     }
 
     /// Approved plans, the most urgent first, then by age. While the brake is on, automatic plans wait; in unrest, rebalances.
@@ -201,7 +212,7 @@ impl NextMap {
         // Events on plans come before those on shards, as the first are the reason for the second.
         outbox.events.splice(events_before..events_before, first_of_shards(name, begun));
         let has_news = applied || has_begun || !queued.is_empty();
-        let untracked = plans.track(at, (keyspace, has_news), settings, outbox);
+        let untracked = plans.track(at, keyspace, has_news, settings, outbox);
         applied || is_cut_short || untracked
     }
 }
@@ -253,8 +264,9 @@ impl KeyspaceState {
         };
         let shards = before.iter().filter(began_empty).count();
         self.note_begun_empty(at, shards);
-        for (id, old) in before {
-            self.note_shard_changed(at, (id, old.as_ref()), settings, members, outbox);
+        for (id, old) in &before {
+            let change = ShardChange::of(*id, old.as_ref(), self.map.shard(*id));
+            self.note_shard_changed(at, &change, settings, members, outbox);
         }
         outbox.writes.extend(self.inherit_rules(&ids));
         outbox.writes.extend(self.take_slots_from_map());
@@ -270,78 +282,6 @@ impl KeyspaceState {
         let differs = self.record.keyspace.sharding != sharding;
         self.record.keyspace.sharding = sharding;
         differs.then(|| Write::Keyspace(self.record.clone()))
-    }
-
-    /// Updates what is kept beside the map for one shard, which was `old`, and for its replicas.
-    fn note_shard_changed(
-        &mut self,
-        at: Moment,
-        (id, old): (ShardId, Option<&Shard>),
-        settings: &Settings,
-        members: &mut Members,
-        outbox: &mut Outbox,
-    ) {
-        self.queue.note_child(id, old, self.map.shard(id));
-        self.restored.compare_again(id);
-        self.note_steps(at, id, old);
-        let new = self.map.shard(id);
-        self.hosted.note(id, old, new);
-        let gone: Vec<&Replica> = old
-            .into_iter()
-            .flat_map(|shard| &shard.replicas)
-            .filter(|r| new.is_none_or(|shard| shard.replica(r.placement).is_none()))
-            .collect();
-        let now = |r: &Replica| new.and_then(|shard| shard.replica(r.placement));
-        let anew: Vec<(&Replica, ReplicaState)> = old
-            .into_iter()
-            .flat_map(|shard| &shard.replicas)
-            .filter_map(|r| now(r).filter(|now| begins_anew(r, now)).map(|now| (r, now)))
-            .map(|(before, now)| (before, now.state))
-            .collect();
-        if let Some(old) = old.filter(|_| self.queue.unsettled.remove(&id)) {
-            self.queue.under_way.count(old, -1);
-        }
-        self.note_resting(&members.nodes, [id]);
-        self.note_waiting(id);
-        self.note_epoch(at, id, old);
-        let failed = old.is_some_and(|old| self.note_failed_loads(at, old, settings));
-        if self.record.keyspace.durable {
-            let is_new = |r: &&Replica| old.is_none_or(|old| old.replica(r.placement).is_none());
-            let replicas = self.map.shard(id).into_iter().flat_map(|shard| &shard.replicas);
-            self.never_led.extend(replicas.filter(is_new).map(|r| r.placement));
-        }
-        let fresh = taken_on(old, self.map.shard(id));
-        self.suspicion.taken.extend(fresh.into_iter().map(|placement| (placement, (id, at.now))));
-        if !self.queue.unsettled.contains(&id) && self.planning.blocked.remove(&id) {
-            self.plan_again(at);
-        }
-        for replica in &gone {
-            self.observed.remove(&replica.placement);
-            self.replication.remove(&replica.placement);
-            self.suspicion.taken.remove(&replica.placement);
-            self.overdue.excused.remove(&replica.placement);
-            self.never_led.remove(&replica.placement);
-            self.overdue.pending_steps.forget(replica.placement);
-        }
-        self.note_pending_steps(at, id, settings);
-        for replica in gone {
-            let key = self.key_of(id, replica.placement);
-            members.withdraw_order(key, replica, self.map.shard(id), outbox);
-        }
-        for (replica, state) in anew {
-            self.note_begun_anew(replica.placement, state);
-            // A replica in `Live` serves its data; one in `Load` still only keeps it.
-            if let Some(node) = members.get_mut(&replica.node).filter(|_| state == ReplicaState::Live) {
-                node.kept.remove(&self.key_of(id, replica.placement));
-            }
-        }
-        if let Some(leader) = self.map.shard(id).and_then(Shard::leader) {
-            self.never_led.remove(&leader.placement);
-        }
-        if failed {
-            self.set_unloadable_aside(at, id, members.view(at.now, settings), outbox);
-            self.brake_if_loads_fail(at, settings, outbox);
-        }
     }
 
     /// Gives children the rules of their parents, and deletes the rules of shards that are gone.
@@ -414,51 +354,6 @@ impl KeyspaceState {
         }
     }
 
-    /// Notes on which nodes the shard could not be loaded, so that the planner tries others. Returns whether there was one.
-    fn note_failed_loads(&mut self, at: Moment, old: &Shard, settings: &Settings) -> bool {
-        let state = |r: &Replica| self.map.shard(old.id)?.replica(r.placement).map(|r| r.state);
-        let is_given_up =
-            |r: &&Replica| r.state == ReplicaState::Load && state(r).is_some_and(|state| !state.is_staying());
-        let given_up: Vec<&Replica> = old.replicas.iter().filter(is_given_up).collect();
-        let mut failed = false;
-        for replica in given_up {
-            let parents = old.parents().to_vec();
-            if self.overdue.pending_steps.is_overdue(replica.placement, ReplicaState::Load) {
-                self.avoid_hung(at, replica, (old.id, parents), settings);
-                failed = true;
-            } else if let Some(Phase::Failed(failure)) =
-                self.observed.get(&replica.placement).map(|seen| seen.phase())
-                && failure.attempts > self.overdue.excused_attempts(replica.placement, at.now)
-            {
-                // The worker deletes what was damaged, and the next replica there begins with nothing.
-                let avoid_ms = if failure.damaged { limits::AVOID_DAMAGED_MS } else { limits::AVOID_MS };
-                let (until, why) = (at.now + avoid_ms, failure.reason.clone());
-                let avoided = Avoided { until, why, hung: false, parents };
-                self.overdue.avoid.insert((old.id, replica.node.clone()), avoided);
-                self.plan_again(at);
-                failed = true;
-            }
-        }
-        failed
-    }
-
-    /// After a change of a shard that was `old`: under a new epoch its leader needs a new grant.
-    fn note_epoch(&mut self, at: Moment, id: ShardId, old: Option<&Shard>) {
-        match self.map.shard(id) {
-            Some(shard) if old.is_none_or(|old| old.epoch != shard.epoch) => {
-                self.since.insert(id, at.wall_ms);
-                self.queue.ungranted.insert(id);
-            }
-            Some(_) => {}
-            None => {
-                self.since.remove(id);
-                self.queue.ungranted.remove(&id);
-                // Its parents no longer wait for it: a person has put another shard in its place (seed 402228).
-                old.into_iter().flat_map(|old| old.parents()).for_each(|parent| self.queue.enqueue(*parent));
-            }
-        }
-    }
-
     /// What a shard is being split or merged into: the children that prepare, or that have just opened.
     pub(super) fn children_under_way(&self, id: ShardId) -> Vec<ShardId> {
         let forming = self.queue.children(id);
@@ -472,20 +367,6 @@ impl KeyspaceState {
     pub fn unsettled(&self) -> &BTreeSet<ShardId> {
         &self.queue.unsettled
     }
-}
-
-/// Whether a stored replica goes on with another process, or went from `Live` back to `Load`.
-fn begins_anew(before: &Replica, now: &Replica) -> bool {
-    let is_set_back = before.state == ReplicaState::Live && now.state == ReplicaState::Load;
-    is_set_back || before.incarnation != now.incarnation
-}
-
-/// Replicas that are new, or lead now.
-fn taken_on(old: Option<&Shard>, new: Option<&Shard>) -> Vec<PlacementId> {
-    let before = |r: &Replica| old.and_then(|old| old.replica(r.placement)).map(|old| old.role);
-    let takes_on = |r: &&Replica| before(r).is_none_or(|role| role != r.role && r.role == Role::Leader);
-    let replicas = new.into_iter().flat_map(|shard| &shard.replicas);
-    replicas.filter(takes_on).map(|r| r.placement).collect()
 }
 
 #[cfg(test)]
@@ -509,8 +390,8 @@ mod tests {
         cluster.take_outbox();
         let plans = cluster.plans_in_turn(&name());
         let plan = plans[0];
-        let ready = (BTreeSet::new(), plans, ChangeQueue::default());
-        let mut next = cluster.next_map(at, transaction, &name(), ready).unwrap();
+        let work = KeyspaceWork { queued: BTreeSet::new(), plans, change_queue: ChangeQueue::default() };
+        let mut next = cluster.next_map(at, transaction, &name(), work).unwrap();
         assert_eq!(next.begun_changes.progress, [(plan, 0, Progress::Started)]);
         next.begun_changes.meter.take(1_000);
         next.diff.as_mut().unwrap().next_placement = PlacementId(0);

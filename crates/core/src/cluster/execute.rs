@@ -3,6 +3,7 @@
 //! [`super::change_queue`] says which changes a decision tries. How far a change has got follows from the map; so a new
 //! coordinator goes on where the last one stopped.
 
+use super::advance::KeyspaceWork;
 use super::change_queue::{ChangeQueue, Due, Until};
 use super::counts::Counts;
 use super::keyspaces::Keyspaces;
@@ -103,24 +104,26 @@ impl From<EditError> for NotNow {
 }
 
 impl Cluster {
-    /// Begins the changes of `plans` that can begin, in their order. `has_news` if something has happened in the keyspace.
+    /// Begins the changes of the plans that can begin, in their order.
     pub(super) fn begin_changes(
         &self,
         keyspace: &KeyspaceState,
         edit: &mut Edit<'_>,
-        (plans, queue, has_news): (&[PlanId], &mut ChangeQueue, bool),
+        work: &mut KeyspaceWork,
         at: Moment,
     ) -> BegunChanges {
+        // A queued shard is one in which something has happened.
+        let (queue, has_news) = (&mut work.change_queue, !work.queued.is_empty());
         let mut under_way = ThrottleCounts {
             counts: self.counts_without_stalled(keyspace, at),
             meter: keyspace.execution.meter.clone(),
             ..ThrottleCounts::default()
         };
         let (mut progress, most) = (Vec::new(), self.share_beside_planning(limits::CHANGES_BEGUN));
-        let plans: Vec<&Plan> = plans.iter().filter_map(|id| self.plans.get(id)).collect();
+        let plans: Vec<&Plan> = work.plans.iter().filter_map(|id| self.plans.get(id)).collect();
         let may_copy =
             queue.has(&Until::Bytes) && under_way.may_copy(&keyspace.record.keyspace.throttle, at).is_ok();
-        let room = |until: &Until| self.room_for(keyspace, &under_way.counts, (until, may_copy), at);
+        let room = |until: &Until| self.room_for(keyspace, &under_way.counts, until, may_copy, at);
         let Due { changes, mut is_cut_short } = queue.due(&plans, has_news, room);
         let plans: BTreeMap<PlanId, &Plan> = plans.into_iter().map(|plan| (plan.id, plan)).collect();
         for (change, before) in changes {
@@ -160,7 +163,8 @@ impl Cluster {
         &self,
         keyspace: &KeyspaceState,
         counts: &Counts,
-        (until, may_copy): (&Until, bool),
+        until: &Until,
+        may_copy: bool,
         at: Moment,
     ) -> usize {
         let throttle = &keyspace.record.keyspace.throttle;
@@ -492,7 +496,8 @@ impl Plans {
     pub(super) fn track(
         &mut self,
         at: Moment,
-        (keyspace, has_news): (&mut KeyspaceState, bool),
+        keyspace: &mut KeyspaceState,
+        has_news: bool,
         settings: &Settings,
         outbox: &mut Outbox,
     ) -> bool {

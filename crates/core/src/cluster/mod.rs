@@ -39,6 +39,7 @@
 //! | which workers know later maps than are stored  | `later_maps.rs`     |
 //! | which heartbeats it answers during a commit    | `during_commit.rs` |
 //! | next step of moves, splits, merges under way   | `advance.rs`; for which shards: `shard_queue.rs` |
+//! | what is kept beside the map, when a shard changes | `shard_change.rs` |
 //! | which changes of a plan begin now              | `execute.rs`; which of them it tries: `change_queue/`; how many are under way: `counts.rs`; how far they are: `progress.rs` |
 //! | which leaders hand over before another leads   | `transfers.rs`  |
 //! | when the brake goes on                         | `guard.rs`; when it goes off by itself, and unrest: `brake_release.rs` |
@@ -119,6 +120,7 @@ mod revoked_leases;
 mod runs;
 pub mod serving;
 mod session;
+mod shard_change;
 mod shard_queue;
 pub mod status;
 mod stored;
