@@ -12,9 +12,8 @@ use partage_core::cluster::{
     Cluster, KeyspaceRecord, LaterMap, Moment, NodeState, Records, StoredFaults, note_later,
 };
 use partage_core::keyspace::hash::HashFunction;
-use partage_core::keyspace::key::HashRange;
 use partage_core::keyspace::lifecycle::ReplicaState;
-use partage_core::keyspace::map::{Edit, EditError, Shard, ShardMap};
+use partage_core::keyspace::map::{Shard, ShardMap};
 use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
 use partage_core::keyspace::{Keyspace, Mode, Ownership, Throttle};
 use partage_core::node::NodeSpec;
@@ -22,7 +21,6 @@ use partage_core::node::exchange::Registration;
 use partage_core::node::exchange::{
     Beat, KeyspaceBrief, Known, Order, Permission, Phase, ReplicaKey, Report, Served, Stored,
 };
-use partage_core::plan::handover::{self, ReplicaView};
 use partage_core::plan::{Change, Progress};
 use partage_core::routing::table::RouteTable;
 
@@ -414,66 +412,6 @@ pub fn those_that_go_on_do_so_under_a_later_epoch() -> Outcome {
     let shard = alone.shard(ShardId(1)).ok_or("it is served")?;
     fails_if(shard.leader().map(|r| r.placement) != Some(leader), "the leader was changed for nothing")?;
     fails_if(shard.epoch <= epoch, "D10: nothing tells the copy that was given up from the others")
-}
-
-/// What is seen of a child and its parents: everything is well, but perhaps that no process of the parent's node is heard.
-struct Parents {
-    are_heard: bool,
-}
-
-impl ReplicaView for Parents {
-    fn phase(&self, _: PlacementId) -> Option<&Phase> {
-        None
-    }
-    fn epoch(&self, _: PlacementId) -> Option<Epoch> {
-        Some(LATER)
-    }
-    fn lease_is_over(&self, _: &NodeId, _: Incarnation) -> bool {
-        true
-    }
-    fn has_ended(&self, _: &NodeId, _: Incarnation) -> bool {
-        !self.are_heard
-    }
-    fn ownership(&self) -> Ownership {
-        Ownership::Exclusive
-    }
-    fn load_attempts(&self) -> u32 {
-        3
-    }
-    fn is_durable(&self) -> bool {
-        true
-    }
-}
-
-/// A shard was split, and no process of the copies that have its last writes lives: no child begins without them (D10).
-pub fn a_child_waits_for_the_last_writes_of_its_parents() -> Outcome {
-    let why = |error: EditError| error.to_string();
-    let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
-    let mut map = ShardMap::empty(name()?, sharding, PartitionKey::default());
-    let mut edit = map.edit();
-    let node = NodeId::new("n0").map_err(|error| error.to_string())?;
-    let serves = |edit: &mut Edit<'_>, shard: ShardId| -> Outcome {
-        let placement = edit.add_replica(shard, &node, Incarnation(1), None).map_err(why)?;
-        edit.step(shard, placement, ReplicaState::Live).map_err(why)?;
-        edit.lead(shard, placement).map_err(why)
-    };
-    let parent = edit.create_shard(Bounds::Hashes(HashRange::ALL)).map_err(why)?;
-    serves(&mut edit, parent)?;
-    let diff = edit.commit(TransactionId([1; 20]));
-    map.apply(&diff).map_err(|error| error.to_string())?;
-    let mut edit = map.edit();
-    let middle = u64::MAX / 2;
-    let halves = [(0, middle), (middle + 1, u64::MAX)];
-    let halves = halves.map(|(first, last)| Bounds::Hashes(HashRange { first, last })).to_vec();
-    let children = edit.form_shards(halves, &[parent]).map_err(why)?;
-    edit.switch(&[parent], &children).map_err(why)?;
-    children.iter().try_for_each(|child| serves(&mut edit, *child))?;
-    let diff = edit.commit(TransactionId([2; 20]));
-    map.apply(&diff).map_err(|error| error.to_string())?;
-    let child = children.first().and_then(|child| map.shard(*child)).ok_or("it was split")?;
-    let is_granted = |are_heard| handover::is_granted(child, &map, &Parents { are_heard });
-    fails_if(!is_granted(true), "a child never begins though its parent is there")?;
-    fails_if(is_granted(false), "D10: a child begins without the last writes of its parent")
 }
 
 /// A node has data of a later epoch than the one under which its shard is served: it may be the only copy (D7).

@@ -18,6 +18,7 @@ pub mod feeds;
 pub mod fleet;
 pub mod heat;
 pub mod interrupt;
+pub mod last_writes;
 pub mod leading;
 pub mod lists;
 pub mod message;

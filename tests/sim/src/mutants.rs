@@ -6,6 +6,7 @@
 
 use crate::alone;
 use crate::dataset;
+use crate::last_writes;
 use crate::metadata;
 use crate::replication;
 use crate::report::Verdict;
@@ -144,7 +145,7 @@ fn hunt_of(bug: Planted) -> Hunt {
 fn scenario_of_stored(bug: Planted) -> Option<fn() -> Result<(), String>> {
     Some(match bug {
         // The services of the runs ask their parents themselves, whatever a coordinator grants.
-        Planted::LastWrites => alone::a_child_waits_for_the_last_writes_of_its_parents,
+        Planted::LastWrites => last_writes::a_child_waits_for_the_last_writes_of_its_parents,
         Planted::NotIntact => alone::what_is_not_whole_is_no_copy,
         Planted::OtherStore => alone::what_lies_on_another_nodes_store_is_no_copy,
         Planted::UnheardCopy => alone::the_last_copy_is_heard_before_it_goes_on_alone,

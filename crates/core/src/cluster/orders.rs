@@ -11,9 +11,9 @@ use crate::base::id::{Configuration, Incarnation, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
-use crate::keyspace::Ownership;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Replica, Role, Shard, Stage};
+use crate::keyspace::{Keyspace, Ownership};
 use crate::limits;
 use crate::node::Health;
 use crate::node::exchange::{
@@ -146,6 +146,10 @@ pub(super) struct KeyspaceView<'a> {
 }
 
 impl ReplicaView for KeyspaceView<'_> {
+    fn keyspace(&self) -> &Keyspace {
+        &self.keyspace.record.keyspace
+    }
+
     fn phase(&self, placement: PlacementId) -> Option<&Phase> {
         self.keyspace.observed.get(&placement).map(super::Observed::phase)
     }
@@ -164,7 +168,7 @@ impl ReplicaView for KeyspaceView<'_> {
 
     fn need_not_lead(&self, node: &NodeId, incarnation: Incarnation) -> bool {
         self.seen.nodes.get(node).is_some_and(|node| {
-            let exclusive = self.ownership() == Ownership::Exclusive;
+            let exclusive = self.keyspace().ownership == Ownership::Exclusive;
             let gets_no_lease = exclusive && node.gets_no_lease(self.seen.now);
             let cannot_lead = node.is_silent(self.seen.now) || node.long_unreachable || gets_no_lease;
             node.record.incarnation == incarnation && cannot_lead && !node.record.ended
@@ -187,20 +191,12 @@ impl ReplicaView for KeyspaceView<'_> {
         self.seen.nodes.get(&ended.node).is_none_or(|node| heard >= Some(node.end_of(ended.incarnation)))
     }
 
-    fn is_durable(&self) -> bool {
-        self.keyspace.record.keyspace.durable
-    }
-
     fn disk_state(&self, shard: &Shard, replica: &Replica) -> DiskState {
         stored::disk_state(self.seen, self.keyspace, shard, replica)
     }
 
     fn wanted(&self, shard: ShardId) -> usize {
         self.keyspace.wanted_replicas(shard) as usize
-    }
-
-    fn ownership(&self) -> Ownership {
-        self.keyspace.record.keyspace.ownership
     }
 
     fn load_attempts(&self) -> u32 {
@@ -237,10 +233,6 @@ impl ReplicaView for KeyspaceView<'_> {
         let is_waited_for = |node: &NodeState| self.seen.now < node.ended_at + replace_after_ms;
         !self.has_ended(&member.node, member.incarnation)
             || self.seen.nodes.get(&member.node).is_some_and(|node| node.record.ended && is_waited_for(node))
-    }
-
-    fn min_in_sync(&self) -> usize {
-        self.keyspace.record.keyspace.min_in_sync as usize
     }
 
     fn has_never_led(&self, placement: PlacementId) -> bool {

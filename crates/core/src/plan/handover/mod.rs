@@ -57,9 +57,9 @@ pub(crate) use stored::is_reported_lost;
 use crate::base::id::{Configuration, Epoch, Incarnation, PlacementId, ShardId};
 use crate::base::name::NodeId;
 use crate::base::planted::{self, Planted};
-use crate::keyspace::Ownership;
 use crate::keyspace::lifecycle::ReplicaState;
 use crate::keyspace::map::{Edit, EditError, Replica, Role, Shard, ShardMap, Stage};
+use crate::keyspace::{Keyspace, Ownership};
 use crate::node::exchange::Phase;
 
 /// What has become of the data of a replica whose process has ended.
@@ -93,8 +93,10 @@ pub enum TransferStep {
     HeirSilent,
 }
 
-/// What the coordinator sees of a keyspace's replicas. Reports of one incarnation only, the one in the map.
+/// What the coordinator sees of a keyspace and its replicas. Reports of one incarnation only, the one in the map.
 pub trait ReplicaView {
+    /// The settings of the keyspace.
+    fn keyspace(&self) -> &Keyspace;
     /// What the worker last said it has done about a replica.
     fn phase(&self, placement: PlacementId) -> Option<&Phase>;
     /// The epoch of the last order that the worker has carried out for it.
@@ -106,88 +108,49 @@ pub trait ReplicaView {
     /// Whether that incarnation stays in the map, but need not lead: it is silent beyond its lease and has not been
     /// declared dead, as the brake is on; or its address has not answered for long; or it gets no lease, where leases
     /// matter.
-    fn need_not_lead(&self, _node: &NodeId, _incarnation: Incarnation) -> bool {
-        false
-    }
+    fn need_not_lead(&self, node: &NodeId, incarnation: Incarnation) -> bool;
     /// Whether that node takes no writes, as its disk has no room or stores nothing.
-    fn takes_no_writes(&self, _node: &NodeId) -> bool {
-        false
-    }
-    /// What a worker may believe.
-    fn ownership(&self) -> Ownership;
+    fn takes_no_writes(&self, node: &NodeId) -> bool;
+    /// Whether that incarnation sends heartbeats; its address may not answer.
+    fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool;
+    /// Whether the process of one replica was heard after that of another had ended.
+    fn was_heard_since(&self, replica: &Replica, ended: &Replica) -> bool;
+    /// What is known of the data of a replica whose process has ended.
+    fn disk_state(&self, shard: &Shard, replica: &Replica) -> DiskState;
+    /// The in-sync set that the leader of a replicated shard asks for, and the configuration that it is to replace.
+    fn wish(&self, leader: PlacementId) -> Option<(Configuration, &[PlacementId])>;
+    /// See [`TransferStep`].
+    fn transfer_step(&self, shard: &Shard, heir: PlacementId) -> TransferStep;
+    /// Whether the followers of a replicated shard do not hear its leader, and the coordinator does not, either.
+    fn is_silenced(&self, shard: &Shard, leader: &Replica) -> bool;
+    /// Whether the process of a member lives, or is waited for.
+    fn is_expected(&self, member: &Replica) -> bool;
+    /// Replicas that a shard is to have.
+    fn wanted(&self, shard: ShardId) -> usize;
+    /// Whether its present process is known never to have led it: it has nothing to release.
+    fn has_never_led(&self, placement: PlacementId) -> bool;
     /// Failed loads after which a replica is given up.
     fn load_attempts(&self) -> u32;
-    /// Whether that incarnation sends heartbeats; its address may not answer.
-    fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        !self.has_ended(node, incarnation)
-    }
-    /// Whether the process of one replica was heard after that of another had ended.
-    fn was_heard_since(&self, _replica: &Replica, _ended: &Replica) -> bool {
-        true
-    }
-    /// Whether data outlives the processes: then so do replicas.
-    fn is_durable(&self) -> bool {
-        false
-    }
-    /// What is known of the data of a replica whose process has ended.
-    fn disk_state(&self, _shard: &Shard, _replica: &Replica) -> DiskState {
-        DiskState::Gone
-    }
-    /// The in-sync set that the leader of a replicated shard asks for, and the configuration that it is to replace.
-    fn wish(&self, _leader: PlacementId) -> Option<(Configuration, &[PlacementId])> {
-        None
-    }
-    /// See [`TransferStep`].
-    fn transfer_step(&self, _shard: &Shard, _heir: PlacementId) -> TransferStep {
-        TransferStep::Done
-    }
-    /// Whether the followers of a replicated shard do not hear its leader, and the coordinator does not, either.
-    fn is_silenced(&self, _shard: &Shard, _leader: &Replica) -> bool {
-        false
-    }
-    /// Whether the process of a member lives, or is waited for.
-    fn is_expected(&self, member: &Replica) -> bool {
-        !self.has_ended(&member.node, member.incarnation)
-    }
-    /// How many replicas of a replicated shard must have a write before it is acknowledged.
-    fn min_in_sync(&self) -> usize {
-        0
-    }
-    /// Replicas that a shard is to have.
-    fn wanted(&self, _shard: ShardId) -> usize {
-        1
-    }
-    /// Whether its present process is known never to have led it: it has nothing to release.
-    fn has_never_led(&self, _placement: PlacementId) -> bool {
-        false
-    }
     /// Failed loads that do not count, as the replica had no source to load from.
-    fn excused_attempts(&self, _placement: PlacementId) -> u32 {
-        0
-    }
+    fn excused_attempts(&self, placement: PlacementId) -> u32;
     /// Whether the coordinator's state was restored, and it is not known yet which copies of the shard are the latest.
-    fn awaits_comparison(&self, _shard: &Shard) -> bool {
-        false
-    }
+    fn awaits_comparison(&self, shard: &Shard) -> bool;
     /// Whether the coordinator's state was restored, and a replica that is away may be a later copy than those which the map
     /// names.
-    fn may_be_later(&self, _shard: &Shard, _replica: &Replica) -> bool {
-        false
-    }
+    fn may_be_later(&self, shard: &Shard, replica: &Replica) -> bool;
     /// Whether its worker has not taken the step out of that state within its time limit.
-    fn is_overdue(&self, _placement: PlacementId, _state: ReplicaState) -> bool {
-        false
-    }
+    fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool;
 }
 
 /// Whether the leader of `shard` may begin under its epoch: no other replica can still own any of its keys.
 pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool {
-    if view.awaits_comparison(shard) || view.is_durable() && !parents::last_writes_are_there(shard, map, view)
+    if view.awaits_comparison(shard)
+        || view.keyspace().durable && !parents::last_writes_are_there(shard, map, view)
     {
         return false;
     }
     // The members of a replicated shard decide it themselves, also while no coordinator is there.
-    if view.ownership() != Ownership::Exclusive || planted::is(Planted::O5) {
+    if view.keyspace().ownership != Ownership::Exclusive || planted::is(Planted::O5) {
         return true;
     }
     // A replica in `Load` has not served; one in `UnloadFinal` has stopped. Neither can own keys.
@@ -216,8 +179,10 @@ pub fn reconcile(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Re
         _ if planted::is(Planted::LastCopy) => remove_ended(edit, id, view)?,
         Stage::Serving if view.awaits_comparison(edit.shard(id)?) => return Ok(()),
         // A replica that goes on with another process takes its next step in the next map.
-        Stage::Serving if view.is_durable() && stored::reconcile_ended(edit, id, view)? => return Ok(()),
-        Stage::Serving | Stage::Closing(_) if view.is_durable() => {}
+        Stage::Serving if view.keyspace().durable && stored::reconcile_ended(edit, id, view)? => {
+            return Ok(());
+        }
+        Stage::Serving | Stage::Closing(_) if view.keyspace().durable => {}
         _ => remove_ended(edit, id, view)?,
     }
     match stage {
@@ -235,7 +200,7 @@ fn remove_ended(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Res
 }
 
 fn reconcile_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
-    let is_replicated = view.ownership() == Ownership::Replicated;
+    let is_replicated = view.keyspace().ownership == Ownership::Replicated;
     if is_replicated {
         if replicated::reconcile_wish(edit, id, view)? {
             return Ok(());
@@ -245,7 +210,7 @@ fn reconcile_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -
     let placements: Vec<_> = edit.shard(id)?.replicas.iter().map(|r| r.placement).collect();
     for placement in placements {
         let Some(replica) = edit.shard(id)?.replica(placement).cloned() else { continue };
-        if view.has_ended(&replica.node, replica.incarnation) && view.is_durable() {
+        if view.has_ended(&replica.node, replica.incarnation) && view.keyspace().durable {
             continue;
         }
         if !replicated::reconcile_read_replica(edit, id, &replica, view)? {
@@ -269,7 +234,7 @@ fn reconcile_replica(
     replica: &Replica,
     view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
-    let is_replicated = view.ownership() == Ownership::Replicated;
+    let is_replicated = view.keyspace().ownership == Ownership::Replicated;
     let placement = replica.placement;
     let (shard, phase) = (edit.shard(id)?, view.phase(placement));
     match (replica.state, phase) {
@@ -350,7 +315,7 @@ fn has_failed_too_often(replica: &Replica, view: &dyn ReplicaView) -> bool {
 
 /// Whether replicas of a shard have a source to load from. In a durable keyspace they wait for one, as the data exists.
 fn has_source(shard: &Shard, view: &dyn ReplicaView) -> bool {
-    !view.is_durable() || !shard.had_data() || leader_serves(shard, view)
+    !view.keyspace().durable || !shard.had_data() || leader_serves(shard, view)
 }
 
 /// Whether nothing of the replica runs any more, or the coordinator no longer waits for that.
@@ -358,7 +323,7 @@ fn is_unloaded(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let overdue = || view.is_overdue(replica.placement, ReplicaState::Unload);
     // In exclusive mode the successor must not begin before.
     matches!(view.phase(replica.placement), Some(Phase::Unloaded | Phase::Kept | Phase::Dropped))
-        || (view.ownership() != Ownership::Exclusive && overdue())
+        || (view.keyspace().ownership != Ownership::Exclusive && overdue())
 }
 
 /// Whether the data of the replica is deleted, or the coordinator no longer waits for that.
@@ -436,7 +401,7 @@ fn promote(
         edit.lead(id, ready.placement)?;
     }
     let was_copy = replaced.is_some_and(|old| old.state == ReplicaState::Live);
-    if view.is_durable() && was_copy { edit.go_on_without(id) } else { Ok(()) }
+    if view.keyspace().durable && was_copy { edit.go_on_without(id) } else { Ok(()) }
 }
 
 fn replaced_has_failed(replaced: Option<&Replica>, view: &dyn ReplicaView) -> bool {
@@ -470,7 +435,7 @@ fn reconcile_children(
     };
     let parents_serve = parents.iter().all(|p| edit.shard(*p).is_ok_and(serves));
     let parents_lead = parents.iter().all(|p| edit.shard(*p).is_ok_and(|shard| leader_serves(shard, view)));
-    let had_source = parents_lead || !view.is_durable();
+    let had_source = parents_lead || !view.keyspace().durable;
     let has_hope =
         |child: &Shard| may_serve(child, had_source, view) && replicated::is_enough(edit, child, view);
     let hopeful = siblings.iter().all(|s| edit.shard(*s).is_ok_and(has_hope));
@@ -486,7 +451,7 @@ fn reconcile_children(
     if !(all_ready && parents_lead && parents::are_whole(edit, &parents, view)) {
         return Ok(());
     }
-    if view.ownership() == Ownership::Replicated {
+    if view.keyspace().ownership == Ownership::Replicated {
         return replicated::switch(edit, &parents, siblings, view);
     }
     edit.switch(&parents, siblings)?;
@@ -528,7 +493,7 @@ fn children_have_all(edit: &Edit<'_>, children: &[ShardId], view: &dyn ReplicaVi
     let has_all = |child: &Shard| {
         let is_forgone = planted::is(Planted::LastWrites) || planted::is(Planted::DroppedBase);
         let is_whole = || parents::is_whole(child, view) || is_forgone;
-        leader_serves(child, view) && (!view.is_durable() || is_whole())
+        leader_serves(child, view) && (!view.keyspace().durable || is_whole())
     };
     // A child that is gone was itself split or merged after it had served: its data has moved on.
     children.iter().all(|child| edit.shard(*child).map_or(true, |c| !c.is_serving() || has_all(c)))
@@ -545,9 +510,9 @@ fn reconcile_closing(
     let is_heard =
         |child: &ShardId| edit.shard(*child).map_or(true, |c| !c.is_serving() || is_known_to_serve(c, view));
     let may_delete = handed_over && children.iter().all(is_heard);
-    if view.is_durable() {
+    if view.keyspace().durable {
         parents::reconcile_parent(edit, id, handed_over, view)?;
-        if view.ownership() == Ownership::Replicated
+        if view.keyspace().ownership == Ownership::Replicated
             && !handed_over
             && replicated::reconcile_closer(edit, id, view)?
         {
@@ -556,7 +521,7 @@ fn reconcile_closing(
     }
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
-        if view.is_durable() && view.has_ended(&replica.node, replica.incarnation) {
+        if view.keyspace().durable && view.has_ended(&replica.node, replica.incarnation) {
             continue;
         }
         match replica.state {

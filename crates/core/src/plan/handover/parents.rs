@@ -46,7 +46,7 @@ pub(super) fn other_beginner(
 ) -> Option<PlacementId> {
     let never_begins = |r: &Replica| view.is_overdue(r.placement, ReplicaState::Live);
     let mut parents = shard.parents().iter().filter_map(|id| edit.shard(*id).ok());
-    let inherits = view.is_durable() && parents.any(has_last_writes);
+    let inherits = view.keyspace().durable && parents.any(has_last_writes);
     if !inherits || !never_begins(leader) || leader_serves(shard, view) {
         return None;
     }
@@ -77,7 +77,8 @@ pub(super) fn is_whole(shard: &Shard, view: &dyn ReplicaView) -> bool {
 
 /// [`is_whole`] of all `parents`, in a durable keyspace.
 pub(super) fn are_whole(edit: &Edit<'_>, parents: &[ShardId], view: &dyn ReplicaView) -> bool {
-    !view.is_durable() || parents.iter().all(|id| edit.shard(*id).is_ok_and(|parent| is_whole(parent, view)))
+    !view.keyspace().durable
+        || parents.iter().all(|id| edit.shard(*id).is_ok_and(|parent| is_whole(parent, view)))
 }
 
 /// Takes the steps of the table for the replicas of a closing parent.

@@ -216,7 +216,7 @@ fn open_to_reads(
 /// Whether a replicated shard has fewer members than it should.
 pub(crate) fn lacks_member(shard: &Shard, view: &dyn ReplicaView) -> bool {
     let members = shard.members().filter(|r| view.is_expected(r)).count();
-    view.ownership() == Ownership::Replicated && members < view.wanted(shard.id)
+    view.keyspace().ownership == Ownership::Replicated && members < view.wanted(shard.id)
 }
 
 /// Makes a read replica a member if one is missing, as it has nearly all data.
@@ -254,17 +254,17 @@ pub(super) fn targets_have_all(shard: &Shard, view: &dyn ReplicaView) -> bool {
     let lives = |r: &&Replica| {
         !view.has_ended(&r.node, r.incarnation) && view.disk_state(shard, r) != DiskState::Damaged
     };
-    shard.in_sync().filter(lives).count() >= view.min_in_sync()
+    shard.in_sync().filter(lives).count() >= view.keyspace().min_in_sync as usize
 }
 
 /// Whether a child that prepares can get an in-sync set: enough of its replicas are on nodes of its parents.
 pub(super) fn is_enough(edit: &Edit<'_>, child: &Shard, view: &dyn ReplicaView) -> bool {
-    if view.ownership() != Ownership::Replicated {
+    if view.keyspace().ownership != Ownership::Replicated {
         return true;
     }
     let parents = || child.parents().iter().filter_map(|id| edit.shard(*id).ok());
     let stays = |node: &NodeId| parents().any(|parent| parent.members().any(|r| r.node == *node));
-    child.replicas.iter().filter(|r| stays(&r.node)).count() >= view.min_in_sync()
+    child.replicas.iter().filter(|r| stays(&r.node)).count() >= view.keyspace().min_in_sync as usize
 }
 
 /// Switches from parents to children, unless too few replicas of a child are on nodes of the parents' in-sync sets.
@@ -283,7 +283,7 @@ pub(super) fn switch(
         let there = edit.shard(*sibling)?.replicas.iter().filter(|r| homes.contains(&r.node));
         members.push((*sibling, there.map(|r| r.placement).collect()));
     }
-    let least = view.min_in_sync().max(1);
+    let least = view.keyspace().min_in_sync.max(1) as usize;
     if members.iter().any(|(_, of_it)| of_it.len() < least) {
         return Ok(());
     }

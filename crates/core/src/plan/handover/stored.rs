@@ -218,7 +218,7 @@ fn may_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
 fn could_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let sends_heartbeats = view.sends_heartbeats(&replica.node, replica.incarnation);
     let may_acknowledge = replica.role == Role::Leader
-        && (view.ownership() != Ownership::Exclusive
+        && (view.keyspace().ownership != Ownership::Exclusive
             || !view.lease_is_over(&replica.node, replica.incarnation));
     sends_heartbeats && (may_acknowledge || may_lead(replica, view))
 }

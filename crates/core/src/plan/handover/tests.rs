@@ -25,11 +25,28 @@ struct Seen {
     phases: BTreeMap<PlacementId, Option<Phase>>,
     /// Was to serve, and has not begun.
     overdue: Option<PlacementId>,
-    ownership: Option<Ownership>,
+    keyspace: DurableKeyspace,
     /// What the leader of a replicated shard asks for, in place of which configuration, under which epoch.
     wish: Option<(Epoch, Configuration, Vec<PlacementId>)>,
     /// Of replicated shards: the leader is heard neither by its followers nor by the coordinator.
     silenced: bool,
+}
+
+/// Exclusive, if not said otherwise.
+struct DurableKeyspace(Keyspace);
+
+impl DurableKeyspace {
+    fn of(ownership: Ownership) -> DurableKeyspace {
+        let sharding = Sharding::HashRange { hash: HashFunction::Xxh3_64 };
+        let keyspace = Keyspace::new(KeyspaceName::new("ks").unwrap(), sharding);
+        DurableKeyspace(Keyspace { ownership, durable: true, ..keyspace })
+    }
+}
+
+impl Default for DurableKeyspace {
+    fn default() -> DurableKeyspace {
+        DurableKeyspace::of(Ownership::Exclusive)
+    }
 }
 
 impl Seen {
@@ -39,6 +56,10 @@ impl Seen {
 }
 
 impl ReplicaView for Seen {
+    fn keyspace(&self) -> &Keyspace {
+        &self.keyspace.0
+    }
+
     fn phase(&self, placement: PlacementId) -> Option<&Phase> {
         self.phases.get(&placement).map_or(Some(&Phase::Serving), Option::as_ref)
     }
@@ -75,16 +96,8 @@ impl ReplicaView for Seen {
         state == Live && self.overdue == Some(placement)
     }
 
-    fn ownership(&self) -> Ownership {
-        self.ownership.unwrap_or(Ownership::Exclusive)
-    }
-
     fn load_attempts(&self) -> u32 {
         3
-    }
-
-    fn is_durable(&self) -> bool {
-        true
     }
 
     fn disk_state(&self, _: &Shard, replica: &Replica) -> DiskState {
@@ -97,6 +110,38 @@ impl ReplicaView for Seen {
 
     fn wanted(&self, _: ShardId) -> usize {
         2
+    }
+
+    fn takes_no_writes(&self, _: &NodeId) -> bool {
+        false
+    }
+
+    fn was_heard_since(&self, _: &Replica, _: &Replica) -> bool {
+        true
+    }
+
+    fn transfer_step(&self, _: &Shard, _: PlacementId) -> TransferStep {
+        TransferStep::Done
+    }
+
+    fn is_expected(&self, member: &Replica) -> bool {
+        !self.has_ended(&member.node, member.incarnation)
+    }
+
+    fn has_never_led(&self, _: PlacementId) -> bool {
+        false
+    }
+
+    fn excused_attempts(&self, _: PlacementId) -> u32 {
+        0
+    }
+
+    fn awaits_comparison(&self, _: &Shard) -> bool {
+        false
+    }
+
+    fn may_be_later(&self, _: &Shard, _: &Replica) -> bool {
+        false
     }
 }
 
@@ -144,7 +189,12 @@ fn d1_a_follower_that_a_leader_may_go_on_without_is_no_copy_when_it_is_back() {
     let leaders = [
         Seen::default(),
         Seen { silent: a.clone(), ..Seen::default() },
-        Seen { silent: a.clone(), lease_over: a, ownership: Some(Ownership::Eventual), ..Seen::default() },
+        Seen {
+            silent: a.clone(),
+            lease_over: a,
+            keyspace: DurableKeyspace::of(Ownership::Eventual),
+            ..Seen::default()
+        },
     ];
     for leader in leaders {
         let seen = Seen { ended: b.clone(), back: b.clone(), ..leader };
@@ -266,7 +316,7 @@ fn asks(members: &[u64]) -> Seen {
     let ready = [3, 4].map(|placement| (PlacementId(placement), Some(Phase::Ready)));
     Seen {
         wish: Some((shard.epoch, shard.configuration, members)),
-        ownership: Some(Ownership::Replicated),
+        keyspace: DurableKeyspace::of(Ownership::Replicated),
         phases: ready.into(),
         ..Seen::default()
     }
@@ -299,7 +349,7 @@ fn with_read_replicas(replaced: PlacementId) -> ShardMap {
 #[test]
 fn d1_no_member_leaves_for_a_read_replica() {
     let ready = Seen {
-        ownership: Some(Ownership::Replicated),
+        keyspace: DurableKeyspace::of(Ownership::Replicated),
         phases: [(PlacementId(6), Some(Phase::Ready))].into(),
         wish: Some((in_sync().shard(ShardId(1)).unwrap().epoch, Configuration(0), vec![])),
         ..Seen::default()
