@@ -3,8 +3,8 @@
 //! Without the feature `planted-bugs`, which nothing but the simulators ask for, [`is`] is a constant `false` and nothing
 //! can be planted. With it, nothing is until a test plants a bug for its own thread.
 
-/// An invariant that is switched off: what it stands on is left out. Those of which core knows nothing are left
-/// out of the simulator's own service, store and driver.
+/// An invariant that a simulator switches off. `planted::is(Planted::X)` in a condition is always false outside the simulators:
+/// read the condition without it. Bugs of which core knows nothing are planted in the simulator's own service, store and driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Planted {
     /// O2: a leader that is to leave goes on writing under its old epoch while it drains.
@@ -417,7 +417,7 @@ mod switch {
         PLANTED.set(bug);
     }
 
-    /// Whether `bug` is planted.
+    /// Whether `bug` is planted on this thread. Without the feature `planted-bugs`, so outside the simulators, always false.
     pub fn is(bug: Planted) -> bool {
         PLANTED.get() == Some(bug)
     }
@@ -426,7 +426,7 @@ mod switch {
 #[cfg(feature = "planted-bugs")]
 pub use switch::{is, plant};
 
-/// Whether `bug` is planted: never, in a product.
+/// Whether `bug` is planted: always false outside the simulators, so the compiler leaves the condition out.
 #[cfg(not(feature = "planted-bugs"))]
 pub const fn is(_bug: Planted) -> bool {
     false
