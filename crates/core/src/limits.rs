@@ -191,11 +191,11 @@ pub const SLOW_MS: u64 = 10_000;
 /// fault.
 pub const HUNG_SHARDS: usize = 2;
 
-/// For so long the map of a keyspace must have been as it is before leads are spread, in milliseconds: longer than the steps of a
+/// For so long the map of a keyspace must have been as it is before leadership is spread, in milliseconds: longer than steps of a
 /// restart are apart, so that one spread follows it and not several.
 pub const LEADS_CALM_MS: u64 = 2_000;
 
-/// How many replicas are looked at for chains when leads are spread: tens of milliseconds.
+/// How many replicas are looked at for chains when leadership is spread: tens of milliseconds.
 pub const LEADS_SEARCHED: usize = 2_000_000;
 
 /// Least time between two runs of the planner over one keyspace that follow from its own plans, in

@@ -366,7 +366,7 @@ impl Worker {
     }
 
     /// Says whether the disk of this node has little room: while it is so, the coordinator places nothing new here. The node
-    /// keeps what it has, and its leads. The next beat says it.
+    /// keeps what it has, and leads on. The next beat says it.
     pub fn set_disk_nearly_full(&self, disk_nearly_full: bool) {
         self.shared.disk_nearly_full.store(disk_nearly_full, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The disk of one node is full: it refuses writes, gives its leads up, goes on reading, says why, and takes part again by itself
+//! The disk of one node is full: it refuses writes, lets others lead, goes on reading, says why, and takes part again by itself
 //! when there is room.
 
 use crate::cluster::{Cluster, ask, coded, eventually};

@@ -11,7 +11,7 @@
 //! | another replica in sync leads whose node takes writes, and where there is none, it leads on, refuses writes and reads | [`crate::plan::handover`] |
 //! | status and `explain` name it | here |
 //!
-//! A node whose disk is nearly full takes writes and keeps its leads, gets nothing new, and is named: so there is time to make
+//! A node whose disk is nearly full takes writes and leads on, gets nothing new, and is named: so there is time to make
 //! room before it is full.
 //!
 //! When it takes writes again and has caught up, it gets leads as any node that leads too little (`planning/leaders.rs`). Nothing

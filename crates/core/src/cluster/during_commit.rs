@@ -176,7 +176,7 @@ impl NodeState {
     /// Whether a heartbeat comes from a process whose lease is not over and may be renewed.
     fn keeps_its_lease(&self, at: Moment, beat: &Beat) -> bool {
         let current = self.record.incarnation == beat.incarnation && !self.record.ended;
-        let is_its = current && self.registered && self.is_session(beat.session);
-        is_its && !self.revoked && !self.signs.lease.is_over(at.now)
+        let is_senders = current && self.registered && self.is_session(beat.session);
+        is_senders && !self.revoked && !self.signs.lease.is_over(at.now)
     }
 }

@@ -362,8 +362,8 @@ impl Cluster {
             return Err(NotNow::Waits(Until::AnyChange));
         }
         let leads = current.leader().is_some_and(|leader| leader.placement == placement);
-        let is_it = |r: &Replica| r.placement == placement;
-        let is_last_copy = current.live().any(is_it) && current.live().all(is_it);
+        let is_this = |r: &Replica| r.placement == placement;
+        let is_last_copy = current.live().any(is_this) && current.live().all(is_this);
         let others = current.live().filter(|r| r.placement != placement && r.role == Role::Follower);
         let others: Vec<_> = others.map(|r| r.placement).collect();
         let is_heard = |other: &PlacementId| {
@@ -502,8 +502,8 @@ impl Plans {
         outbox: &mut Outbox,
     ) -> bool {
         let name = keyspace.map.keyspace().clone();
-        let is_its = |plan: &Plan| plan.keyspace == name && plan.status == Status::Approved;
-        let approved = self.by_id.values().filter(|plan| is_its(plan)).map(|plan| plan.id);
+        let is_approved = |plan: &Plan| plan.keyspace == name && plan.status == Status::Approved;
+        let approved = self.by_id.values().filter(|plan| is_approved(plan)).map(|plan| plan.id);
         let (before, from): (Vec<PlanId>, Vec<PlanId>) =
             approved.partition(|id| *id < keyspace.execution.tracked_until);
         let all = before.len() + from.len();

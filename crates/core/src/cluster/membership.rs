@@ -352,8 +352,8 @@ impl Members {
         let is_here = |keyspace: &&mut KeyspaceState| {
             let shard = keyspace.map.shard(report.replica.shard);
             let replica = shard.and_then(|shard| shard.replica(placement));
-            let is_its = |r: &Replica| r.node == *node && r.incarnation == incarnation;
-            replica.is_some_and(|r| is_its(r) || planted::is(Planted::AnyReporter))
+            let is_senders = |r: &Replica| r.node == *node && r.incarnation == incarnation;
+            replica.is_some_and(|r| is_senders(r) || planted::is(Planted::AnyReporter))
         };
         // The map does not name it: the answer withdraws it, and the worker keeps its data until it may delete that.
         let Some(keyspace) = keyspace.filter(is_here) else {

@@ -188,8 +188,8 @@ impl KeyspaceState {
             stored.flat_map(|(id, copies)| copies.iter().map(move |(copy, named)| (*id, copy, named)));
         named.filter_map(move |(id, (node, placement), named)| {
             let overlaps = |bounds: &Bounds| geometry::overlap(bounds, &shard.bounds);
-            let is_its = id == shard.id || named.bounds.as_ref().is_none_or(overlaps);
-            (is_its && named.epoch > epoch).then(|| (node, self.key_of(id, *placement)))
+            let is_related = id == shard.id || named.bounds.as_ref().is_none_or(overlaps);
+            (is_related && named.epoch > epoch).then(|| (node, self.key_of(id, *placement)))
         })
     }
 

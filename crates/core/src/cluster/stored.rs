@@ -267,18 +267,18 @@ impl KeyspaceState {
         }
     }
 
-    /// Those of `waiting` with a replica on a node of which `is_its` holds. A beat looks through what the node has, not
-    /// through all that waits in the cluster.
+    /// Those of `waiting` for which `condition` holds, which needs a replica on the node. A beat looks through what the node
+    /// has, not through all that waits in the cluster.
     fn waiting_on(
         &self,
         node: &NodeId,
         waiting: &BTreeSet<ShardId>,
-        is_its: impl Fn(&Shard) -> bool,
+        condition: impl Fn(&Shard) -> bool,
     ) -> Vec<ShardId> {
-        let is_its = |id: &ShardId| self.map.shard(*id).is_some_and(&is_its);
+        let matches = |id: &ShardId| self.map.shard(*id).is_some_and(&condition);
         match self.hosted.count(node) < waiting.len() {
-            true => self.hosted.on(node).filter(|id| waiting.contains(id)).filter(is_its).collect(),
-            false => waiting.iter().copied().filter(is_its).collect(),
+            true => self.hosted.on(node).filter(|id| waiting.contains(id)).filter(matches).collect(),
+            false => waiting.iter().copied().filter(matches).collect(),
         }
     }
 
@@ -363,8 +363,8 @@ impl Keyspaces {
         let waiting = self.by_name.values_mut().filter(|keyspace| !keyspace.queue.unannounced.is_empty());
         for keyspace in waiting {
             let leads = |shard: &Shard| shard.leader().is_some_and(|leader| leader.node == *node);
-            let its = keyspace.waiting_on(node, &keyspace.queue.unannounced, leads);
-            its.into_iter().for_each(|id| keyspace.queue.enqueue(id));
+            let shards = keyspace.waiting_on(node, &keyspace.queue.unannounced, leads);
+            shards.into_iter().for_each(|id| keyspace.queue.enqueue(id));
         }
     }
 
@@ -377,8 +377,8 @@ impl Keyspaces {
         for keyspace in self.by_name.values_mut().filter(|keyspace| !keyspace.queue.half_ended.is_empty()) {
             let is_left =
                 |shard: &Shard| shard.live().any(|r| r.node == *id) && shard.live().any(has_ended_since);
-            let its = keyspace.waiting_on(id, &keyspace.queue.half_ended, is_left);
-            its.into_iter().for_each(|id| keyspace.queue.enqueue(id));
+            let shards = keyspace.waiting_on(id, &keyspace.queue.half_ended, is_left);
+            shards.into_iter().for_each(|id| keyspace.queue.enqueue(id));
         }
     }
 
@@ -551,13 +551,13 @@ impl Cluster {
         let mut unheard = self.unheard_for(keyspace, shard);
         let names: Vec<&str> = unheard.by_ref().take(limits::NAMES_SHOWN).map(NodeId::as_str).collect();
         let more = if unheard.next().is_some() { " and others" } else { "" };
-        let told = || {
+        let sentence = || {
             format!(
                 "{}{more} may have a later copy, not heard since the cluster's state was restored",
                 names.join(", ")
             )
         };
-        (!names.is_empty()).then(told)
+        (!names.is_empty()).then(sentence)
     }
 
     /// Which of its parents' replicas a shard waits for, one sentence each.

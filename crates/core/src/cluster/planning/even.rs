@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 /// How far from its share a node's leads may be, as a part of the share, where that is more than one lead.
 const SLACK: f64 = 0.1;
 
-/// How many times its share a node may lead, and one more, where leads matter less.
+/// How many times its share a node may lead, and one more, where leadership matters less.
 const FAR: f64 = 1.3;
 
 /// Shares are divided, so that they are whole numbers to this precision.
@@ -29,7 +29,7 @@ const PRECISION: f64 = 1e-9;
 /// A node that may lead.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Node {
-    /// Its share of leads, relative to other nodes; above 0.
+    /// Its share of led shards, relative to other nodes; above 0.
     pub(super) capacity: f64,
     /// How many shards of the keyspace it leads.
     pub(super) own: u64,
@@ -59,7 +59,7 @@ fn compare(a: &Cost, b: &Cost) -> Ordering {
     a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
 }
 
-/// The leads of a keyspace. Nodes go by their numbers.
+/// Which node leads which shard of a keyspace. Nodes go by their numbers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Leads {
     pub(super) nodes: Vec<Node>,
@@ -104,7 +104,7 @@ impl Leads {
         self.shares(leads).any(|(leads, share)| (leads - share).abs() + PRECISION >= far(share))
     }
 
-    /// The leads of each node, and its share.
+    /// How many shards each node leads, and its share.
     fn shares(&self, leads: impl Fn(&Node) -> u64) -> impl Iterator<Item = (f64, f64)> {
         let all: u64 = self.nodes.iter().map(&leads).sum();
         let whole: f64 = self.nodes.iter().map(|node| node.capacity).sum();
@@ -260,7 +260,7 @@ mod tests {
         leads.nodes.iter().map(|node| node.own).collect()
     }
 
-    /// What all leads cost, in the keyspace and in all. Capacities are powers of two, so sums are exact.
+    /// What leadership costs, in the keyspace and in all. Capacities are powers of two, so sums are exact.
     fn sum(leads: &Leads) -> Cost {
         let costs = leads.nodes.iter().flat_map(|node| (1..=node.own).map(|n| node.cost(n)));
         costs.fold((0.0, 0.0), |sum, cost| (sum.0 + cost.0, sum.1 + cost.1))

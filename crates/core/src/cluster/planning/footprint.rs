@@ -1,6 +1,6 @@
 //! What each keyspace puts on each node: so that the planner of one sees what the others leave room for.
 //!
-//! Measured loads are counted, and the leads of replicated keyspaces, as if everything under way had arrived; numbers of
+//! Measured loads are counted, and led shards of replicated keyspaces, as if everything under way had arrived; numbers of
 //! replicas are not. Each keyspace's part is counted anew whenever its planner runs, which is after every change of its own
 //! and every `rebalance_ms`; in between it is as old as that.
 //!
@@ -17,7 +17,7 @@ use crate::keyspace::Ownership;
 use crate::node::load::METRICS;
 use std::collections::BTreeMap;
 
-/// The place of leads behind the loads.
+/// The place of led shards behind the loads.
 const LEADS: usize = METRICS.len();
 
 /// Loads in thousandths, in the order of [`METRICS`]; then how many shards of replicated keyspaces are led.

@@ -7,7 +7,7 @@
 //!
 //! | hysteresis | |
 //! |---|---|
-//! | it begins | when the leads of a node, in the keyspace or in all replicated ones, differ from its share by one or more and by a tenth of it or more; in keyspaces that are not replicated, when one leads far too much ([`super::even`]) |
+//! | it begins | when the number of shards that a node leads, in the keyspace or in all replicated ones, differs from its share by one or more and by a tenth of it or more; in keyspaces that are not replicated, when one leads far too much ([`super::even`]) |
 //! | it waits | while a shard settles; in replicated keyspaces also until the map has not changed for [`limits::LEADS_CALM_MS`], and every node was heard |
 //! | no lead goes | to a node that is closed to what is new, or where shards hang; to a replica that is not in sync, or, of a replicated keyspace, does not serve |
 //! | a shard keeps its leader | while a member of it is not in sync; while its leader is one that a person has chosen, as long as the plan of that is kept |
@@ -106,7 +106,7 @@ impl Cluster {
         others.filter(move |r| (!is_replicated || keyspace.serves(r.placement)) && runs(r))
     }
 
-    /// From when on leads are spread, if the map stays as it is.
+    /// From when on leadership is spread, if the map stays as it is.
     pub(super) fn leads_rest_from(&self, keyspace: &KeyspaceState) -> Millis {
         keyspace.planning.changed_at.max(self.times.started) + limits::LEADS_CALM_MS
     }
@@ -127,8 +127,8 @@ impl Cluster {
 }
 
 impl KeyspaceState {
-    /// A run of the planner has found whether leads wait. It looks again at `rest_from`, when the map has been as it is for
-    /// long enough.
+    /// A run of the planner has found whether changes of leaders wait. It looks again at `rest_from`, when the map has been as
+    /// it is for long enough.
     pub(super) fn note_leads(&mut self, at: Moment, leads_wait: bool, rest_from: Millis) {
         self.planning.leads_wait = leads_wait;
         if leads_wait && at.now < rest_from {
@@ -136,7 +136,7 @@ impl KeyspaceState {
         }
     }
 
-    /// The map has changed, so leads that are to be spread wait for a while, and for what settles.
+    /// The map has changed, so changes of leaders wait for a while, and for what settles.
     pub(in crate::cluster) fn note_map_changed(&mut self, at: Moment) {
         self.planning.changed_at = at.now;
         if self.planning.leads_wait && self.queue.unsettled.is_empty() {

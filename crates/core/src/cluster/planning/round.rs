@@ -123,7 +123,7 @@ struct Written {
     /// What could not be placed, in sentences.
     unplaced: Vec<String>,
     leads_wait: bool,
-    /// When leads are spread, if the map stays as it is.
+    /// When leadership is spread, if the map stays as it is.
     rest_from: Millis,
     /// Shards that the planner looks at again when they have settled.
     blocked: BTreeSet<ShardId>,

@@ -1,4 +1,4 @@
-//! Nodes whose disks have no room, little room, or store nothing: what goes there, who leads, and how leads come back.
+//! Nodes whose disks have no room, little room, or store nothing: what goes there, who leads, and how it comes to lead again.
 
 use super::durable::{cluster_of, durable};
 use super::test_cluster::{BEAT_MS, TestCluster, node, settings};
@@ -144,7 +144,7 @@ fn l1_a_node_whose_disk_is_stalled_leads_nothing_and_is_named() {
     assert!(test.events.iter().any(|event| event.text.contains("the disk of node n0 stores again")));
 }
 
-/// Nothing is remembered: the next coordinator hears from beats how the disks are, and gives leads back.
+/// Nothing is remembered: the next coordinator hears from beats how the disks are, and lets nodes lead again.
 #[test]
 fn leads_come_back_also_under_another_coordinator() {
     let mut test = cluster_of(3, table(3));
@@ -190,7 +190,7 @@ fn m7_a_node_whose_disk_is_nearly_full_keeps_its_leads_gets_nothing_new_and_is_n
     assert!(test.events.iter().any(|event| event.text.contains("n0 has room for new replicas again")));
 }
 
-/// A disk that fills is nearly full first, and so it is again when a little is removed: the leads come back then.
+/// A disk that fills is nearly full first, and so it is again when a little is removed: it leads again then.
 #[test]
 fn l1_a_disk_that_is_nearly_full_again_takes_writes_again() {
     let mut test = cluster_of(3, table(3));

@@ -13,7 +13,7 @@ fn table(shards: u32) -> Keyspace {
     Keyspace { ownership: Ownership::Replicated, ..durable(shards, 3) }
 }
 
-/// Longer than leads rest, and the steps of a hand-over.
+/// Longer than leaders stay, and the steps of a hand-over.
 const SPREAD_MS: u64 = 5_000;
 
 fn leaders(map: &ShardMap) -> BTreeMap<ShardId, String> {
