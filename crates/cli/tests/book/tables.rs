@@ -6,10 +6,13 @@ use super::shell::Shell;
 use std::path::Path;
 
 const TABLES: &str = include_str!("../../../../docs/src/tables.md");
+const REFERENCE: &str = include_str!("../../../../docs/src/table-reference.md");
+const SHARDS: &str = include_str!("../../../../docs/src/table-shards.md");
+const FAILURES: &str = include_str!("../../../../docs/src/table-failures.md");
 const BACKUP: &str = include_str!("../../../../docs/src/table-backup.md");
 const REDIS: &str = include_str!("../../../../docs/src/tables-redis.md");
 
-/// The part of the page that has a cluster of its own.
+/// The part of the first page that has a cluster of its own.
 const ONE_PROCESS: &str = "\n### In one process\n";
 
 /// That part, and all others.
@@ -52,6 +55,6 @@ fn what_one_process_with_a_table_prints_is_what_is_printed() {
 #[test]
 fn what_the_pages_on_tables_print_is_what_is_printed() {
     let (_, others) = parts();
-    let count = typed(&[&others, BACKUP, REDIS], hundreds(1));
+    let count = typed(&[&others, REFERENCE, SHARDS, FAILURES, BACKUP, REDIS], hundreds(1));
     assert!(count >= 80, "only {count} commands were found");
 }
