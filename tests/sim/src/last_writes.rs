@@ -27,19 +27,19 @@ impl ReplicaView for Parents {
     fn epoch(&self, _: PlacementId) -> Option<Epoch> {
         Some(Epoch(1_000))
     }
-    fn lease_is_over(&self, _: &NodeId, _: Incarnation) -> bool {
+    fn lease_is_over(&self, _: &Replica) -> bool {
         true
     }
-    fn has_ended(&self, _: &NodeId, _: Incarnation) -> bool {
+    fn has_ended(&self, _: &Replica) -> bool {
         !self.are_heard
     }
-    fn need_not_lead(&self, _: &NodeId, _: Incarnation) -> bool {
+    fn need_not_lead(&self, _: &Replica) -> bool {
         false
     }
     fn takes_no_writes(&self, _: &NodeId) -> bool {
         false
     }
-    fn sends_heartbeats(&self, _: &NodeId, _: Incarnation) -> bool {
+    fn sends_heartbeats(&self, _: &Replica) -> bool {
         self.are_heard
     }
     fn was_heard_since(&self, _: &Replica, _: &Replica) -> bool {

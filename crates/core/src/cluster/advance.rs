@@ -31,10 +31,8 @@ pub(super) struct KeyspaceWork {
 
 /// The next map of a keyspace, and what else follows from making it.
 struct NextMap {
-    /// The shards that were reconciled.
-    queued: BTreeSet<ShardId>,
-    /// The changes of plans that still wait.
-    change_queue: ChangeQueue,
+    /// The shards that were reconciled, and the changes of plans that still wait.
+    work: KeyspaceWork,
     /// Steps that the map refused.
     refusals: Vec<EditError>,
     /// The changes of plans that begin with this map.
@@ -101,8 +99,7 @@ impl Cluster {
         let mut begun_changes = self.begin_changes(keyspace, &mut edit, &mut work, at);
         transfers.append(&mut begun_changes.transfers);
         let diff = (!edit.is_empty()).then(|| edit.commit(transaction));
-        let KeyspaceWork { queued, change_queue, .. } = work;
-        Some(NextMap { queued, change_queue, refusals, begun_changes, transfers, diff })
+        Some(NextMap { work, refusals, begun_changes, transfers, diff })
     }
 
     fn reconcile_queued(
@@ -158,19 +155,16 @@ impl Cluster {
 
     /// When the throttle lets the next change begin that waits only for bytes.
     pub(super) fn next_copy_due(&self) -> Millis {
-        self.keyspaces
-            .by_name
-            .values()
-            .map(|keyspace| keyspace.execution.copies_due)
-            .min()
-            .unwrap_or(Millis::NEVER)
+        let due = self.keyspaces.by_name.values().map(|keyspace| keyspace.execution.copies_due);
+        due.min().unwrap_or(Millis::NEVER)
     }
 }
 
 impl NextMap {
     /// Puts the map into its keyspace, and everything that follows from it into the cluster. Returns whether more is ready.
     fn apply(self, cluster: &mut Cluster, at: Moment, name: &KeyspaceName) -> bool {
-        let NextMap { queued, change_queue, refusals, begun_changes, mut transfers, diff } = self;
+        let NextMap { work, refusals, begun_changes, mut transfers, diff } = self;
+        let KeyspaceWork { queued, change_queue, .. } = work;
         let BegunChanges { progress, meter, due, is_cut_short, .. } = begun_changes;
         let Cluster { settings, members, keyspaces, plans, budget, outbox, .. } = cluster;
         let Some(keyspace) = keyspaces.get_mut(name) else { return false };
@@ -229,35 +223,33 @@ impl KeyspaceState {
         outbox: &mut Outbox,
     ) -> bool {
         let name = &self.map.keyspace().clone();
+        let refuse = |outbox: &mut Outbox, why: String| {
+            outbox.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {why}"));
+            false
+        };
         let mut findings = check::diff(&self.map, &diff);
         if self.record.keyspace.durable && !planted::is(Planted::LastCopy) {
             let lost = check::keeps_data(&self.map, &diff).into_iter();
             findings.extend(lost.filter(|finding| given_up.map(Finding::LastCopy).as_ref() != Some(finding)));
         }
         if let Some(finding) = findings.into_iter().next() {
-            outbox.tell(
-                EventKind::Alarm,
-                About::keyspace(name),
-                true,
-                format!(
-                    "keyspace {name}: the next map was refused by the check, the last one stays: {finding}"
-                ),
+            return refuse(
+                outbox,
+                format!("the next map was refused by the check, the last one stays: {finding}"),
             );
-            return false;
         }
         let before: Vec<(ShardId, Option<Shard>)> = {
             let touched = diff.changed.iter().map(|shard| shard.id).chain(diff.removed.iter().copied());
             touched.map(|id| (id, self.map.shard(id).cloned())).collect()
         };
         if let Err(error) = self.map.apply(&diff) {
-            outbox.tell(EventKind::Alarm, About::keyspace(name), true, format!("keyspace {name}: {error}"));
-            return false;
+            return refuse(outbox, error.to_string());
         }
         outbox.writes.push(Write::Map(diff.clone()));
         outbox.maps.push(diff);
         let ids: Vec<ShardId> = before.iter().map(|(id, _)| *id).collect();
-        let seen = before.iter();
-        let seen = seen.filter_map(|(id, old)| of_shard(name, *id, old.as_ref(), self.map.shard(*id)));
+        let seen =
+            before.iter().filter_map(|(id, old)| of_shard(name, *id, old.as_ref(), self.map.shard(*id)));
         outbox.events.extend(first_of_shards(name, seen.collect()));
         let began_empty = |(id, old): &&(ShardId, Option<Shard>)| {
             self.map.shard(*id).is_some_and(|new| begins_empty(old.as_ref(), new))

@@ -370,8 +370,7 @@ impl Members {
         {
             node.kept.remove(&report.replica);
         }
-        let seen = self.view(at.now, settings);
-        keyspace.excuse_load(seen, report.replica.shard, placement, &report.phase);
+        keyspace.excuse_load(self.view(at.now, settings), &report.replica, &report.phase);
         if report.phase == Phase::Loading {
             keyspace.overdue.pending_steps.progressed(placement, report.progress, at.now);
         }

@@ -7,7 +7,7 @@
 use super::keyspaces::Keyspaces;
 use super::members::{Members, NodesView};
 use super::{Cluster, KeyspaceState, NodeState, Outbox, PackedMap, Write, stored};
-use crate::base::id::{Configuration, Incarnation, PlacementId, ShardId};
+use crate::base::id::{Configuration, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
@@ -158,20 +158,21 @@ impl ReplicaView for KeyspaceView<'_> {
         self.keyspace.observed.get(&placement).map(super::Observed::epoch)
     }
 
-    fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        self.seen.nodes.get(node).is_none_or(|node| node.lease_is_over(incarnation, self.seen.now))
+    fn lease_is_over(&self, replica: &Replica) -> bool {
+        let node = self.seen.nodes.get(&replica.node);
+        node.is_none_or(|node| node.lease_is_over(replica.incarnation, self.seen.now))
     }
 
-    fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        self.seen.nodes.get(node).is_none_or(|node| node.has_ended(incarnation))
+    fn has_ended(&self, replica: &Replica) -> bool {
+        stored::has_ended(self.seen.nodes, replica)
     }
 
-    fn need_not_lead(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        self.seen.nodes.get(node).is_some_and(|node| {
+    fn need_not_lead(&self, replica: &Replica) -> bool {
+        self.seen.nodes.get(&replica.node).is_some_and(|node| {
             let exclusive = self.keyspace().ownership == Ownership::Exclusive;
             let gets_no_lease = exclusive && node.gets_no_lease(self.seen.now);
             let cannot_lead = node.is_silent(self.seen.now) || node.long_unreachable || gets_no_lease;
-            node.record.incarnation == incarnation && cannot_lead && !node.record.ended
+            node.record.incarnation == replica.incarnation && cannot_lead && !node.record.ended
         })
     }
 
@@ -179,10 +180,11 @@ impl ReplicaView for KeyspaceView<'_> {
         self.seen.nodes.get(node).is_some_and(|node| !node.disk.takes_writes())
     }
 
-    fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        self.seen.nodes.get(node).is_some_and(|node| {
+    fn sends_heartbeats(&self, replica: &Replica) -> bool {
+        self.seen.nodes.get(&replica.node).is_some_and(|node| {
             let health = node.signs.health(self.seen.now, self.seen.settings);
-            node.record.incarnation == incarnation && matches!(health, Health::Up | Health::Unreachable)
+            node.record.incarnation == replica.incarnation
+                && matches!(health, Health::Up | Health::Unreachable)
         })
     }
 
@@ -219,8 +221,7 @@ impl ReplicaView for KeyspaceView<'_> {
         });
         let misses = |r: &&Replica| {
             let says = self.keyspace.replication.get(&r.placement).is_some_and(|said| said.leader_silent);
-            says && self.epoch(r.placement) >= Some(shard.epoch)
-                && self.sends_heartbeats(&r.node, r.incarnation)
+            says && self.epoch(r.placement) >= Some(shard.epoch) && self.sends_heartbeats(r)
         };
         let members = shard.in_sync().count();
         is_quiet
@@ -231,7 +232,7 @@ impl ReplicaView for KeyspaceView<'_> {
     fn is_expected(&self, member: &Replica) -> bool {
         let replace_after_ms = self.keyspace.record.keyspace.throttle.replace_after_ms;
         let is_waited_for = |node: &NodeState| self.seen.now < node.ended_at + replace_after_ms;
-        !self.has_ended(&member.node, member.incarnation)
+        !self.has_ended(member)
             || self.seen.nodes.get(&member.node).is_some_and(|node| node.record.ended && is_waited_for(node))
     }
 
@@ -505,7 +506,7 @@ pub(super) fn key((keyspace, shard, replica): HostedReplica<'_>) -> ReplicaKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::id::TransactionId;
+    use crate::base::id::{Incarnation, TransactionId};
     use crate::keyspace::map::ShardMap;
     use crate::keyspace::sharding::{Bounds, PartitionKey, Sharding};
     use proptest::prelude::*;

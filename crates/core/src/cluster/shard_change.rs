@@ -37,26 +37,32 @@ pub(super) struct ShardChange<'a> {
     begun_anew: Vec<(&'a Replica, ReplicaState)>,
     /// Replicas that the map has not named before.
     added: Vec<PlacementId>,
-    /// Replicas that are new, or lead now.
-    taken_on: Vec<PlacementId>,
+    /// Replicas that lead now, and were there before.
+    leads_now: Vec<PlacementId>,
 }
 
 impl<'a> ShardChange<'a> {
     /// A shard that was `old`, and is `new`.
     pub(super) fn of(id: ShardId, old: Option<&'a Shard>, new: Option<&Shard>) -> ShardChange<'a> {
-        let before = || old.into_iter().flat_map(|shard| &shard.replicas);
-        let now = |r: &Replica| new.and_then(|shard| shard.replica(r.placement));
-        let begun_anew = |r: &'a Replica| now(r).filter(|now| begins_anew(r, now)).map(|now| (r, now.state));
-        let is_new = |r: &&Replica| old.is_none_or(|old| old.replica(r.placement).is_none());
-        let added = new.into_iter().flat_map(|shard| &shard.replicas).filter(is_new);
-        ShardChange {
-            id,
-            old,
-            gone: before().filter(|r| now(r).is_none()).collect(),
-            begun_anew: before().filter_map(begun_anew).collect(),
-            added: added.map(|r| r.placement).collect(),
-            taken_on: taken_on(old, new),
+        let mut change =
+            ShardChange { id, old, gone: vec![], begun_anew: vec![], added: vec![], leads_now: vec![] };
+        for before in old.into_iter().flat_map(|shard| &shard.replicas) {
+            match new.and_then(|shard| shard.replica(before.placement)) {
+                None => change.gone.push(before),
+                Some(now) if begins_anew(before, now) => change.begun_anew.push((before, now.state)),
+                Some(_) => {}
+            }
         }
+        for now in new.into_iter().flat_map(|shard| &shard.replicas) {
+            match old.and_then(|shard| shard.replica(now.placement)) {
+                None => change.added.push(now.placement),
+                Some(before) if now.role == Role::Leader && before.role != Role::Leader => {
+                    change.leads_now.push(now.placement);
+                }
+                Some(_) => {}
+            }
+        }
+        change
     }
 }
 
@@ -135,7 +141,8 @@ impl KeyspaceState {
         if self.record.keyspace.durable {
             self.never_led.extend(&change.added);
         }
-        let taken = change.taken_on.iter().map(|placement| (*placement, (change.id, at.now)));
+        let taken =
+            change.added.iter().chain(&change.leads_now).map(|placement| (*placement, (change.id, at.now)));
         self.suspicion.taken.extend(taken);
     }
 
@@ -201,12 +208,4 @@ impl KeyspaceState {
 fn begins_anew(before: &Replica, now: &Replica) -> bool {
     let is_set_back = before.state == ReplicaState::Live && now.state == ReplicaState::Load;
     is_set_back || before.incarnation != now.incarnation
-}
-
-/// Replicas that are new, or lead now.
-fn taken_on(old: Option<&Shard>, new: Option<&Shard>) -> Vec<PlacementId> {
-    let before = |r: &Replica| old.and_then(|old| old.replica(r.placement)).map(|old| old.role);
-    let takes_on = |r: &&Replica| before(r).is_none_or(|role| role != r.role && r.role == Role::Leader);
-    let replicas = new.into_iter().flat_map(|shard| &shard.replicas);
-    replicas.filter(takes_on).map(|r| r.placement).collect()
 }

@@ -241,18 +241,13 @@ impl KeyspaceState {
 
     /// A replica has not loaded. That is held against it when its source is there, and has been there for as long as
     /// its death can stay unnoticed.
-    pub(super) fn excuse_load(
-        &mut self,
-        seen: NodesView<'_>,
-        id: ShardId,
-        placement: PlacementId,
-        phase: &Phase,
-    ) {
+    pub(super) fn excuse_load(&mut self, seen: NodesView<'_>, of: &ReplicaKey, phase: &Phase) {
+        let placement = of.placement;
         let Phase::Failed(failure) = phase else {
             self.overdue.excused.remove(&placement);
             return;
         };
-        let Some(shard) = self.map.shard(id) else { return };
+        let Some(shard) = self.map.shard(of.shard) else { return };
         if !self.record.keyspace.durable || !shard.had_data() {
             return;
         }

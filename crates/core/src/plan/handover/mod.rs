@@ -101,18 +101,18 @@ pub trait ReplicaView {
     fn phase(&self, placement: PlacementId) -> Option<&Phase>;
     /// The epoch of the last order that the worker has carried out for it.
     fn epoch(&self, placement: PlacementId) -> Option<Epoch>;
-    /// Whether that incarnation can certainly not act any more: its lease is over.
-    fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool;
-    /// Whether that incarnation was declared dead (or left).
-    fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool;
-    /// Whether that incarnation stays in the map, but need not lead: it is silent beyond its lease and has not been
+    /// Whether the incarnation of a replica can certainly not act any more: its lease is over.
+    fn lease_is_over(&self, replica: &Replica) -> bool;
+    /// Whether its incarnation was declared dead (or left).
+    fn has_ended(&self, replica: &Replica) -> bool;
+    /// Whether its incarnation stays in the map, but need not lead: it is silent beyond its lease and has not been
     /// declared dead, as the brake is on; or its address has not answered for long; or it gets no lease, where leases
     /// matter.
-    fn need_not_lead(&self, node: &NodeId, incarnation: Incarnation) -> bool;
+    fn need_not_lead(&self, replica: &Replica) -> bool;
     /// Whether that node takes no writes, as its disk has no room or stores nothing.
     fn takes_no_writes(&self, node: &NodeId) -> bool;
-    /// Whether that incarnation sends heartbeats; its address may not answer.
-    fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool;
+    /// Whether its incarnation sends heartbeats; its address may not answer.
+    fn sends_heartbeats(&self, replica: &Replica) -> bool;
     /// Whether the process of one replica was heard after that of another had ended.
     fn was_heard_since(&self, replica: &Replica, ended: &Replica) -> bool;
     /// What is known of the data of a replica whose process has ended.
@@ -158,7 +158,7 @@ pub fn is_granted(shard: &Shard, map: &ShardMap, view: &dyn ReplicaView) -> bool
     let others = shard.replicas.iter().filter(may_own).filter(|r| r.role != Role::Leader);
     let released = |of: &Shard, r: &Replica| {
         view.epoch(r.placement).is_some_and(|epoch| epoch >= of.epoch)
-            || view.lease_is_over(&r.node, r.incarnation)
+            || view.lease_is_over(r)
             || view.has_never_led(r.placement)
     };
     others.into_iter().all(|r| released(shard, r))
@@ -194,7 +194,7 @@ pub fn reconcile(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Re
 }
 
 fn remove_ended(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
-    let ended = |r: &&Replica| view.has_ended(&r.node, r.incarnation) && !planted::is(Planted::L1);
+    let ended = |r: &&Replica| view.has_ended(r) && !planted::is(Planted::L1);
     let gone: Vec<_> = edit.shard(id)?.replicas.iter().filter(ended).map(|r| r.placement).collect();
     gone.into_iter().try_for_each(|placement| edit.remove_replica(id, placement))
 }
@@ -210,7 +210,7 @@ fn reconcile_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -
     let placements: Vec<_> = edit.shard(id)?.replicas.iter().map(|r| r.placement).collect();
     for placement in placements {
         let Some(replica) = edit.shard(id)?.replica(placement).cloned() else { continue };
-        if view.has_ended(&replica.node, replica.incarnation) && view.keyspace().durable {
+        if view.has_ended(&replica) && view.keyspace().durable {
             continue;
         }
         if !replicated::reconcile_read_replica(edit, id, &replica, view)? {
@@ -219,7 +219,7 @@ fn reconcile_serving(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -
     }
     if edit.shard(id)?.leader().is_none() {
         let shard = edit.shard(id)?;
-        let lives = |r: &&Replica| !view.has_ended(&r.node, r.incarnation);
+        let lives = |r: &&Replica| !view.has_ended(r);
         let candidate =
             successor(shard, PlacementId(0), view).or(shard.copies().find(lives).map(|r| r.placement));
         candidate.map_or(Ok(()), |placement| edit.lead(id, placement))?;
@@ -292,7 +292,7 @@ fn reconcile_replica(
 
 fn cannot_lead(leader: &Replica, phase: Option<&Phase>, view: &dyn ReplicaView) -> bool {
     matches!(phase, Some(Phase::Failed(_)))
-        || view.need_not_lead(&leader.node, leader.incarnation)
+        || view.need_not_lead(leader)
         || view.is_overdue(leader.placement, ReplicaState::Live)
 }
 
@@ -347,14 +347,14 @@ fn serving<'a>(
 ) -> impl Iterator<Item = &'a Replica> {
     let serves = move |r: &&Replica| {
         let is_known = view.phase(r.placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir);
-        is_known && !view.need_not_lead(&r.node, r.incarnation) && !view.has_ended(&r.node, r.incarnation)
+        is_known && !view.need_not_lead(r) && !view.has_ended(r)
     };
     shard.copies().filter(move |r| r.placement != except).filter(serves)
 }
 
 /// Whether a replica can lead better than one whose node takes no writes.
 fn is_better_off(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    !view.takes_no_writes(&replica.node) && view.sends_heartbeats(&replica.node, replica.incarnation)
+    !view.takes_no_writes(&replica.node) && view.sends_heartbeats(replica)
 }
 
 /// Whether the leader is known to serve under the shard's epoch.
@@ -362,15 +362,14 @@ pub(crate) fn leader_serves(shard: &Shard, view: &dyn ReplicaView) -> bool {
     shard.leader().is_some_and(|leader| {
         view.phase(leader.placement) == Some(&Phase::Serving)
             && view.epoch(leader.placement).is_some_and(|epoch| epoch >= shard.epoch)
-            && !view.has_ended(&leader.node, leader.incarnation)
+            && !view.has_ended(leader)
     })
 }
 
 /// Whether the leader serves under the shard's epoch, and its node is heard: other copies may be deleted then (D7). A
 /// silent node may have been lost since its last report.
 fn is_known_to_serve(shard: &Shard, view: &dyn ReplicaView) -> bool {
-    leader_serves(shard, view)
-        && shard.leader().is_some_and(|leader| view.sends_heartbeats(&leader.node, leader.incarnation))
+    leader_serves(shard, view) && shard.leader().is_some_and(|leader| view.sends_heartbeats(leader))
 }
 
 /// A replica that is ready begins to serve, and the one that it replaces begins to unload. While one change of leader is under
@@ -521,7 +520,7 @@ fn reconcile_closing(
     }
     let replicas = edit.shard(id)?.replicas.clone();
     for replica in &replicas {
-        if view.keyspace().durable && view.has_ended(&replica.node, replica.incarnation) {
+        if view.keyspace().durable && view.has_ended(replica) {
             continue;
         }
         match replica.state {

@@ -16,7 +16,7 @@
 //! leader begins when a replica of each closing parent lives ([`last_writes_are_there`]), and fetches from it what the child's
 //! copies lack; then its followers begin, and fetch from the leader. So a follower that serves can lead without a parent.
 
-use super::stored::{cannot_act, has_ended, has_lost, has_opened, may_lead, serves};
+use super::stored::{cannot_act, has_lost, has_opened, may_lead, serves};
 use super::{DiskState, ReplicaView, closing_parents, leader_serves};
 use crate::base::id::{PlacementId, ShardId};
 use crate::base::planted::{self, Planted};
@@ -32,7 +32,7 @@ pub(super) fn last_writes_are_there(shard: &Shard, map: &ShardMap, view: &dyn Re
     if shard.leader().is_some_and(|leader| serves(leader, view)) {
         return true;
     }
-    let lives = |r: &Replica| view.sends_heartbeats(&r.node, r.incarnation) && !has_lost(r, view);
+    let lives = |r: &Replica| view.sends_heartbeats(r) && !has_lost(r, view);
     closing_parents(shard, map).filter(|parent| has_last_writes(parent)).all(|p| handing_over(p).any(lives))
 }
 
@@ -51,7 +51,7 @@ pub(super) fn other_beginner(
         return None;
     }
     let can_begin = |r: &&Replica| {
-        r.placement != leader.placement && may_lead(r, view) && !has_ended(r, view) && !never_begins(r)
+        r.placement != leader.placement && may_lead(r, view) && !view.has_ended(r) && !never_begins(r)
     };
     // First those that have opened their data; then in turn, as earlier ones may fail again.
     let rank =
@@ -90,21 +90,16 @@ pub(super) fn reconcile_parent(
 ) -> Result<(), EditError> {
     let parent = edit.shard(id)?.clone();
     let lives = handing_over(&parent).any(|r| !cannot_act(r, view));
-    for replica in parent.replicas.iter().filter(|r| has_ended(r, view)) {
+    for replica in parent.replicas.iter().filter(|r| view.has_ended(r)) {
         if handed_over || replica.state != ReplicaState::Unload {
             edit.remove_replica(id, replica.placement)?;
             continue;
         }
-        match view.disk_state(&parent, replica) {
-            DiskState::Intact(incarnation) => {
-                edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Unload)?;
-            }
-            DiskState::Damaged | DiskState::Gone if lives => edit.remove_replica(id, replica.placement)?,
-            DiskState::Damaged
-            | DiskState::Gone
-            | DiskState::Unproven
-            | DiskState::Overtaken
-            | DiskState::Away => {}
+        let stored = view.disk_state(&parent, replica);
+        if let DiskState::Intact(incarnation) = stored {
+            edit.begin_anew(id, replica.placement, incarnation, ReplicaState::Unload)?;
+        } else if lives && matches!(stored, DiskState::Damaged | DiskState::Gone) {
+            edit.remove_replica(id, replica.placement)?;
         }
     }
     Ok(())

@@ -128,7 +128,7 @@ impl<'a> Wish<'a> {
     fn newcomers(&self, shard: &Shard, view: &dyn ReplicaView) -> Vec<PlacementId> {
         let could_serve = |r: &&Replica| {
             let phase = view.phase(r.placement);
-            matches!(phase, Some(Phase::Ready | Phase::Serving)) && !view.has_ended(&r.node, r.incarnation)
+            matches!(phase, Some(Phase::Ready | Phase::Serving)) && !view.has_ended(r)
         };
         let newcomers = shard.members().filter(|r| self.has(r) && !r.in_sync).filter(could_serve);
         newcomers.map(|r| r.placement).collect()
@@ -226,11 +226,8 @@ pub(super) fn fill_members(
     view: &dyn ReplicaView,
 ) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
-    let acts = |r: &&Replica| {
-        r.is_read_replica()
-            && view.sends_heartbeats(&r.node, r.incarnation)
-            && !super::stored::cannot_act(r, view)
-    };
+    let acts =
+        |r: &&Replica| r.is_read_replica() && view.sends_heartbeats(r) && !super::stored::cannot_act(r, view);
     let next = shard.staying().filter(acts).min_by_key(|r| (r.state != ReplicaState::Live, r.placement));
     match next.map(|r| r.placement).filter(|_| lacks_member(shard, view)) {
         Some(next) => edit.make_member(id, next),
@@ -251,9 +248,7 @@ pub(super) fn replace_silent_leader(
 
 /// Whether enough members of the in-sync set live to go on without a replica that leaves.
 pub(super) fn targets_have_all(shard: &Shard, view: &dyn ReplicaView) -> bool {
-    let lives = |r: &&Replica| {
-        !view.has_ended(&r.node, r.incarnation) && view.disk_state(shard, r) != DiskState::Damaged
-    };
+    let lives = |r: &&Replica| !view.has_ended(r) && view.disk_state(shard, r) != DiskState::Damaged;
     shard.in_sync().filter(lives).count() >= view.keyspace().min_in_sync as usize
 }
 
@@ -308,9 +303,7 @@ pub(super) fn reconcile_closer(
 ) -> Result<bool, EditError> {
     let shard = edit.shard(id)?.clone();
     let acts = |r: &Replica| {
-        r.state == ReplicaState::Unload
-            && !super::stored::cannot_act(r, view)
-            && view.sends_heartbeats(&r.node, r.incarnation)
+        r.state == ReplicaState::Unload && !super::stored::cannot_act(r, view) && view.sends_heartbeats(r)
     };
     let closer = shard.closer();
     let is_lost =

@@ -59,14 +59,14 @@ pub(super) fn reconcile_ended(
 fn reconcile_all(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) -> Result<(), EditError> {
     let shard = edit.shard(id)?;
     if !shard.had_data() {
-        let ended = shard.replicas.iter().filter(|r| has_ended(r, view));
+        let ended = shard.replicas.iter().filter(|r| view.has_ended(r));
         let ended: Vec<_> = ended.map(|r| r.placement).collect();
         return ended.into_iter().try_for_each(|placement| edit.remove_replica(id, placement));
     }
     reconcile_copies(edit, id, view)?;
     remove_read_replicas(edit, id, view)?;
     let shard = edit.shard(id)?;
-    let ended: Vec<_> = shard.replicas.iter().filter(|r| has_ended(r, view)).cloned().collect();
+    let ended: Vec<_> = shard.replicas.iter().filter(|r| view.has_ended(r)).cloned().collect();
     for replica in ended {
         let serves = leader_serves(edit.shard(id)?, view);
         match replica.state {
@@ -92,13 +92,9 @@ fn remove_read_replicas(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView
     out.into_iter().try_for_each(|placement| edit.remove_replica(id, placement))
 }
 
-pub(super) fn has_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    view.has_ended(&replica.node, replica.incarnation)
-}
-
 /// Whether a process that has not ended reports that it serves a replica.
 pub(super) fn serves(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    view.phase(replica.placement) == Some(&Phase::Serving) && !has_ended(replica, view)
+    view.phase(replica.placement) == Some(&Phase::Serving) && !view.has_ended(replica)
 }
 
 /// Whether the process of a copy reports that it has none: it has dropped the data, or knows that others went on without it.
@@ -109,25 +105,25 @@ pub(crate) fn is_reported_lost(replica: &Replica, reported: Option<&Phase>) -> b
 
 /// [`is_reported_lost`], by a process that has not ended.
 pub(super) fn has_lost(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    !has_ended(replica, view) && is_reported_lost(replica, view.phase(replica.placement))
+    !view.has_ended(replica) && is_reported_lost(replica, view.phase(replica.placement))
 }
 
 /// Whether no process can serve a replica or hand it over now.
 pub(super) fn cannot_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    has_ended(replica, view) || has_lost(replica, view)
+    view.has_ended(replica) || has_lost(replica, view)
 }
 
 /// Whether the coordinator waits no longer for a follower in `Live`, as its process lives and cannot open it.
 fn is_given_up(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let follows = replica.state == ReplicaState::Live && replica.role == Role::Follower;
     let never_begins = || view.is_overdue(replica.placement, ReplicaState::Live);
-    follows && !has_ended(replica, view) && (super::has_failed_too_often(replica, view) || never_begins())
+    follows && !view.has_ended(replica) && (super::has_failed_too_often(replica, view) || never_begins())
 }
 
 /// Whether a process that lives reports that its stored data is damaged.
 fn is_found_damaged(replica: &Replica, view: &dyn ReplicaView) -> bool {
     let is_damaged = |phase: &Phase| matches!(phase, Phase::Failed(failure) if failure.damaged);
-    !has_ended(replica, view) && view.phase(replica.placement).is_some_and(is_damaged)
+    !view.has_ended(replica) && view.phase(replica.placement).is_some_and(is_damaged)
 }
 
 /// Takes the steps of replicas in `Live`.
@@ -139,7 +135,7 @@ fn reconcile_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) ->
     }
     let acting: Vec<&Replica> = rest.iter().filter(|r| acts_without_the_ended(r, view)).collect();
     if let [last] = acting[..]
-        && ended.iter().any(|r| has_ended(r, view) && !view.was_heard_since(last, r))
+        && ended.iter().any(|r| view.has_ended(r) && !view.was_heard_since(last, r))
         && !planted::is(Planted::UnheardCopy)
     {
         // It may be gone, too, and not missed yet: then no copy would be left.
@@ -158,12 +154,11 @@ fn reconcile_copies(edit: &mut Edit<'_>, id: ShardId, view: &dyn ReplicaView) ->
         let Some(replica) = shard.replica(replica.placement).filter(|r| is_out(r)).cloned() else {
             continue;
         };
-        match view.disk_state(shard, &replica) {
-            _ if is_found_damaged(&replica, view) => edit.remove_replica(id, replica.placement)?,
-            DiskState::Away | DiskState::Intact(_) | DiskState::Unproven | DiskState::Overtaken => {
-                edit.begin_anew(id, replica.placement, replica.incarnation, ReplicaState::Load)?;
-            }
-            DiskState::Damaged | DiskState::Gone => edit.remove_replica(id, replica.placement)?,
+        let is_lost = matches!(view.disk_state(shard, &replica), DiskState::Damaged | DiskState::Gone);
+        if is_lost || is_found_damaged(&replica, view) {
+            edit.remove_replica(id, replica.placement)?;
+        } else {
+            edit.begin_anew(id, replica.placement, replica.incarnation, ReplicaState::Load)?;
         }
     }
     Ok(())
@@ -185,7 +180,7 @@ fn begin_from_stored(
     let may_begin = |r: &&Replica| !restored::is_kept_back(shard, r, view);
     let back: Vec<_> = ended.iter().filter(may_begin).filter_map(stored).collect();
     let is_lost = |r: &Replica| {
-        has_ended(r, view) && matches!(view.disk_state(shard, r), DiskState::Gone | DiskState::Damaged)
+        view.has_ended(r) && matches!(view.disk_state(shard, r), DiskState::Gone | DiskState::Damaged)
     };
     // A follower may have opened nothing because its leader does not answer: it leads if all others are lost.
     let others_are_lost = ended.iter().all(is_lost);
@@ -207,7 +202,7 @@ fn acts_without_the_ended(replica: &Replica, view: &dyn ReplicaView) -> bool {
 
 /// Whether a copy acts without the ended ones, or may do so as far as the coordinator knows.
 fn may_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    let may_live = || !view.need_not_lead(&replica.node, replica.incarnation);
+    let may_live = || !view.need_not_lead(replica);
     has_opened(replica, view) != Some(false) && (may_live() || could_act(replica, view))
 }
 
@@ -216,10 +211,9 @@ fn may_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
 /// A leader that is heard follows its orders, and acknowledges writes without a replica that they do not name, even where
 /// its address no longer answers the coordinator: only the end of its lease ends that. A follower counts if it could lead.
 fn could_act(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    let sends_heartbeats = view.sends_heartbeats(&replica.node, replica.incarnation);
+    let sends_heartbeats = view.sends_heartbeats(replica);
     let may_acknowledge = replica.role == Role::Leader
-        && (view.keyspace().ownership != Ownership::Exclusive
-            || !view.lease_is_over(&replica.node, replica.incarnation));
+        && (view.keyspace().ownership != Ownership::Exclusive || !view.lease_is_over(replica));
     sends_heartbeats && (may_acknowledge || may_lead(replica, view))
 }
 
@@ -236,9 +230,7 @@ pub(super) fn has_opened(replica: &Replica, view: &dyn ReplicaView) -> Option<bo
 
 /// Whether a replica can lead: its process sends heartbeats, others reach it, and it gets a lease.
 pub(super) fn may_lead(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    view.sends_heartbeats(&replica.node, replica.incarnation)
-        && !view.need_not_lead(&replica.node, replica.incarnation)
-        && !has_lost(replica, view)
+    view.sends_heartbeats(replica) && !view.need_not_lead(replica) && !has_lost(replica, view)
 }
 
 /// Makes a replica that serves the leader, or else one whose process sends heartbeats.

@@ -50,8 +50,8 @@ impl Default for DurableKeyspace {
 }
 
 impl Seen {
-    fn is_in(set: &BTreeSet<&'static str>, node: &NodeId, incarnation: Incarnation) -> bool {
-        incarnation == Incarnation(1) && set.contains(node.as_str())
+    fn is_in(set: &BTreeSet<&'static str>, replica: &Replica) -> bool {
+        replica.incarnation == Incarnation(1) && set.contains(replica.node.as_str())
     }
 }
 
@@ -76,20 +76,20 @@ impl ReplicaView for Seen {
         self.silenced
     }
 
-    fn lease_is_over(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        Seen::is_in(&self.lease_over, node, incarnation) || self.has_ended(node, incarnation)
+    fn lease_is_over(&self, replica: &Replica) -> bool {
+        Seen::is_in(&self.lease_over, replica) || self.has_ended(replica)
     }
 
-    fn has_ended(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        Seen::is_in(&self.ended, node, incarnation)
+    fn has_ended(&self, replica: &Replica) -> bool {
+        Seen::is_in(&self.ended, replica)
     }
 
-    fn need_not_lead(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        Seen::is_in(&self.silent, node, incarnation)
+    fn need_not_lead(&self, replica: &Replica) -> bool {
+        Seen::is_in(&self.silent, replica)
     }
 
-    fn sends_heartbeats(&self, node: &NodeId, incarnation: Incarnation) -> bool {
-        !Seen::is_in(&self.unheard, node, incarnation) && !self.has_ended(node, incarnation)
+    fn sends_heartbeats(&self, replica: &Replica) -> bool {
+        !Seen::is_in(&self.unheard, replica) && !self.has_ended(replica)
     }
 
     fn is_overdue(&self, placement: PlacementId, state: ReplicaState) -> bool {
@@ -125,7 +125,7 @@ impl ReplicaView for Seen {
     }
 
     fn is_expected(&self, member: &Replica) -> bool {
-        !self.has_ended(&member.node, member.incarnation)
+        !self.has_ended(member)
     }
 
     fn has_never_led(&self, _: PlacementId) -> bool {
