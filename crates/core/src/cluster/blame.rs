@@ -375,7 +375,7 @@ impl KeyspaceState {
     fn serves_any(&self, node: &NodeState) -> bool {
         let shards = node.orders.shards_of(self.map.keyspace()).filter_map(|id| self.map.shard(id));
         let mut here = shards.flat_map(|shard| &shard.replicas).filter(|r| node.runs_replica(r));
-        here.any(|r| self.observed.get(&r.placement).is_some_and(|seen| *seen.phase() == Phase::Serving))
+        here.any(|r| self.phase_of(r.placement) == Some(&Phase::Serving))
     }
 
     fn set_aside(&mut self, at: Moment, shard: ShardId, why: String, outbox: &mut Outbox) {

@@ -345,11 +345,8 @@ impl Cluster {
         departures: &Departures<'_>,
         (keyspace, shard, replica): HostedReplica<'_>,
     ) -> Option<String> {
-        if let Some(Phase::Failed(failure)) = keyspace
-            .observed
-            .get(&replica.placement)
-            .map(|o| o.phase())
-            .filter(|_| !replica.state.is_staying())
+        if let Some(Phase::Failed(failure)) = keyspace.phase_of(replica.placement)
+            && !replica.state.is_staying()
         {
             return Some(format!(
                 "its unloading fails ({}): mend the service, or stop the node",
@@ -364,8 +361,7 @@ impl Cluster {
         }
         let successor = shard.replicas.iter().find(|r| r.replaces() == Some(replica.placement));
         if let Some(successor) = successor {
-            let phase = keyspace.observed.get(&successor.placement).map(|seen| seen.phase());
-            return match phase {
+            return match keyspace.phase_of(successor.placement) {
                 Some(Phase::Failed(failure)) => {
                     let Failure { attempts, reason, .. } = &**failure;
                     Some(format!(

@@ -576,8 +576,7 @@ fn check_set_aside(keyspace: &KeyspaceState, change: &Change, origin: &Origin) -
 impl KeyspaceState {
     /// Whether the worker of a replica has said that it serves.
     pub(super) fn serves(&self, placement: PlacementId) -> bool {
-        let phase = self.observed.get(&placement).map(|seen| seen.phase());
-        phase == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir)
+        self.phase_of(placement) == Some(&Phase::Serving) || planted::is(Planted::UnknownHeir)
     }
 
     /// Whether it does not serve yet, and is not overdue.

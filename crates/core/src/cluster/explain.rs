@@ -155,7 +155,7 @@ impl Cluster {
     fn under_way(&self, keyspace: &KeyspaceState, shard: &Shard) -> Vec<String> {
         let mut told = Vec::from_iter(hand_over_told(keyspace, shard));
         for replica in &shard.replicas {
-            let seen = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
+            let seen = keyspace.phase_of(replica.placement);
             let node = &replica.node;
             let old = replica.replaces().and_then(|old| shard.replica(old));
             match (replica.state, old) {

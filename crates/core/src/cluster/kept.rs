@@ -278,11 +278,9 @@ impl Cluster {
         let granted = !exclusive || !keyspace.queue.ungranted.contains(&shard.id);
         granted
             && shard.leader().is_some_and(|leader| {
-                let seen = keyspace.observed.get(&leader.placement);
-                let serves =
-                    seen.is_some_and(|seen| *seen.phase() == Phase::Serving && seen.epoch() >= shard.epoch);
                 let health = self.replica_health(at, leader);
-                serves && matches!(health, Health::Up | Health::Unreachable)
+                keyspace.serves_under(leader.placement, shard.epoch)
+                    && matches!(health, Health::Up | Health::Unreachable)
             })
     }
 }

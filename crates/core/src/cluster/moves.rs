@@ -135,7 +135,7 @@ impl Cluster {
     fn waits_for(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard, replica: &Replica) -> String {
         let node = &replica.node;
         let health = self.members.get(node).map(|node| node.signs.health(at.now, &self.settings));
-        let phase = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
+        let phase = keyspace.phase_of(replica.placement);
         if let Some(health) = health.filter(|health| *health != Health::Up) {
             return format!("{node}, which is {health}");
         }

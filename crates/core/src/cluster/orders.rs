@@ -151,7 +151,7 @@ impl ReplicaView for KeyspaceView<'_> {
     }
 
     fn phase(&self, placement: PlacementId) -> Option<&Phase> {
-        self.keyspace.observed.get(&placement).map(super::Observed::phase)
+        self.keyspace.phase_of(placement)
     }
 
     fn epoch(&self, placement: PlacementId) -> Option<crate::base::id::Epoch> {

@@ -279,7 +279,7 @@ impl KeyspaceState {
         let pending_ms = self.overdue.pending_steps.pending_ms(r.placement, at.now).unwrap_or(timeout_ms);
         let others = u64::from(settings.poison_deaths).saturating_add(1);
         let until = at.now + timeout_ms.saturating_mul(others).max(limits::AVOID_MS);
-        let failure = match self.observed.get(&r.placement).map(|seen| seen.phase()) {
+        let failure = match self.phase_of(r.placement) {
             Some(Phase::Failed(failure)) => format!(" ({})", failure.reason),
             _ => String::new(),
         };

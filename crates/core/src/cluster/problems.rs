@@ -172,7 +172,7 @@ impl Cluster {
                 |shard: &&Shard| shard.is_serving() && self.serving(at, keyspace, shard) == Serving::Loading;
             for shard in keyspace.map.shards().filter(is_loading) {
                 for replica in shard.replicas.iter().filter(|r| r.state == ReplicaState::Load) {
-                    let seen = keyspace.observed.get(&replica.placement).map(|seen| seen.phase());
+                    let seen = keyspace.phase_of(replica.placement);
                     let Some(Phase::Failed(failure)) = seen else { continue };
                     count += 1;
                     let (id, node, Failure { attempts, reason, .. }) = (shard.id, &replica.node, &**failure);

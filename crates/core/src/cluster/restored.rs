@@ -335,9 +335,7 @@ impl KeyspaceState {
         let ReplicaKey { shard: id, placement, .. } = report.replica;
         let Some(shard) = self.map.shard(id).filter(|_| !self.restored.awaits_comparison(id)) else { return };
         let leads = |leader: &Replica| {
-            let seen = self.observed.get(&leader.placement);
-            leader.placement == placement
-                || seen.is_some_and(|seen| *seen.phase() == Phase::Serving && seen.epoch() >= shard.epoch)
+            leader.placement == placement || self.serves_under(leader.placement, shard.epoch)
         };
         let is_led = !self.queue.ungranted.contains(&id) && shard.leader().is_some_and(leads);
         if is_led && report.phase == Phase::Serving && report.epoch >= shard.epoch {

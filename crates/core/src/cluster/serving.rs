@@ -132,7 +132,7 @@ impl Cluster {
     }
 
     fn serves(&self, at: Moment, keyspace: &KeyspaceState, shard: &Shard, leader: &Replica) -> bool {
-        let seen = keyspace.observed.get(&leader.placement).map(|seen| seen.phase());
+        let seen = keyspace.phase_of(leader.placement);
         let is_granted = || {
             !keyspace.queue.ungranted.contains(&shard.id)
                 || handover::is_granted(shard, &keyspace.map, &self.view(keyspace, at.now))

@@ -121,8 +121,7 @@ impl KeyspaceState {
             if self.overdue.pending_steps.is_overdue(replica.placement, ReplicaState::Load) {
                 self.avoid_hung(at, replica, (old.id, parents), settings);
                 failed = true;
-            } else if let Some(Phase::Failed(failure)) =
-                self.observed.get(&replica.placement).map(|seen| seen.phase())
+            } else if let Some(Phase::Failed(failure)) = self.phase_of(replica.placement)
                 && failure.attempts > self.overdue.excused_attempts(replica.placement, at.now)
             {
                 // The worker deletes what was damaged, and the next replica there begins with nothing.

@@ -16,7 +16,7 @@
 use super::keyspaces::Keyspaces;
 use super::members::NodesView;
 use super::{Cluster, Kept, KeyspaceState, Moment, NodeState, Observed};
-use crate::base::id::{Incarnation, PlacementId, ShardId};
+use crate::base::id::{Epoch, Incarnation, PlacementId, ShardId};
 use crate::base::name::{KeyspaceName, NodeId};
 use crate::base::planted::{self, Planted};
 use crate::base::time::Millis;
@@ -185,10 +185,20 @@ impl KeyspaceState {
             }
     }
 
+    /// What the worker last said it has done about a replica.
+    pub(super) fn phase_of(&self, placement: PlacementId) -> Option<&Phase> {
+        self.observed.get(&placement).map(Observed::phase)
+    }
+
+    /// Whether the worker has said that a replica serves under that epoch or a later one.
+    pub(super) fn serves_under(&self, placement: PlacementId, epoch: Epoch) -> bool {
+        let reported = self.observed.get(&placement).filter(|seen| seen.epoch() >= epoch);
+        reported.is_some_and(|seen| *seen.phase() == Phase::Serving)
+    }
+
     /// Whether the process of a leader has not ended, and serves.
     pub(super) fn leads(&self, nodes: &Nodes, leader: &Replica) -> bool {
-        let phase = self.observed.get(&leader.placement).map(|seen| seen.phase());
-        phase == Some(&Phase::Serving) && !has_ended(nodes, leader)
+        self.phase_of(leader.placement) == Some(&Phase::Serving) && !has_ended(nodes, leader)
     }
 
     /// Whether acknowledged writes of a durable shard may be with the replicas of its parents only.
@@ -279,8 +289,7 @@ impl KeyspaceState {
 
     /// Whether the process of a copy reports that it is none: see [`crate::plan::handover`], its table of ended replicas.
     pub(super) fn has_lost(&self, replica: &Replica) -> bool {
-        let phase = self.observed.get(&replica.placement).map(|seen| seen.phase());
-        handover::is_reported_lost(replica, phase)
+        handover::is_reported_lost(replica, self.phase_of(replica.placement))
     }
 
     /// Whether a shard has data, and none of those that have it, or a part of it, lives; or it is not known whether those that
@@ -300,10 +309,7 @@ impl KeyspaceState {
     /// of that: none may lead in its place.
     pub(super) fn hung_copy<'a>(&self, nodes: &Nodes, now: Millis, shard: &'a Shard) -> Option<&'a Replica> {
         let may_be_copied = self.record.keyspace.durable && shard.is_serving() && shard.had_data();
-        let has_failed = |r: &Replica| {
-            let phase = self.observed.get(&r.placement).map(Observed::phase);
-            matches!(phase, Some(Phase::Failed(_)))
-        };
+        let has_failed = |r: &Replica| matches!(self.phase_of(r.placement), Some(Phase::Failed(_)));
         let cannot_act = |r: &Replica| has_ended(nodes, r) || self.has_lost(r) || has_failed(r);
         let others_cannot =
             |leader: &Replica| shard.live().all(|r| r.placement == leader.placement || cannot_act(r));

@@ -31,7 +31,6 @@ use crate::base::time::Millis;
 use crate::keyspace::Ownership;
 use crate::keyspace::map::{Edit, Replica, Shard};
 use crate::node::Health;
-use crate::node::exchange::Phase;
 use crate::plan::handover::{self, ReplicaView, TransferStep};
 use std::collections::BTreeSet;
 
@@ -95,11 +94,7 @@ impl KeyspaceState {
     /// Whether the leader serves under the present epoch, on a disk that takes writes.
     fn can_hand_over(&self, shard: &Shard, leader: &Replica, seen: NodesView<'_>) -> bool {
         let takes_writes = seen.nodes.get(&leader.node).is_some_and(|node| node.disk.takes_writes());
-        let serves = self
-            .observed
-            .get(&leader.placement)
-            .is_some_and(|seen| *seen.phase() == Phase::Serving && seen.epoch() >= shard.epoch);
-        takes_writes && serves
+        takes_writes && self.serves_under(leader.placement, shard.epoch)
     }
 
     fn heir_is_ready(&self, transfer: &LeadTransfer) -> bool {

@@ -302,15 +302,11 @@ fn load_is_given_up(replica: &Replica, view: &dyn ReplicaView) -> bool {
 }
 
 fn has_failed_too_often(replica: &Replica, view: &dyn ReplicaView) -> bool {
-    match view.phase(replica.placement) {
-        Some(Phase::Failed(failure)) => {
-            let excused = view.excused_attempts(replica.placement);
-            // A second attempt would find the same damage. `u32::MAX`: no other replica can be copied from, so this one stays.
-            let is_hopeless = failure.damaged && excused < u32::MAX;
-            is_hopeless || failure.attempts.saturating_sub(excused) >= view.load_attempts()
-        }
-        _ => false,
-    }
+    let Some(Phase::Failed(failure)) = view.phase(replica.placement) else { return false };
+    let excused = view.excused_attempts(replica.placement);
+    // A second attempt would find the same damage. `u32::MAX`: no other replica can be copied from, so this one stays.
+    let is_hopeless = failure.damaged && excused < u32::MAX;
+    is_hopeless || failure.attempts.saturating_sub(excused) >= view.load_attempts()
 }
 
 /// Whether replicas of a shard have a source to load from. In a durable keyspace they wait for one, as the data exists.
