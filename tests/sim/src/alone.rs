@@ -14,7 +14,7 @@ use partage_core::cluster::{
 use partage_core::keyspace::hash::HashFunction;
 use partage_core::keyspace::lifecycle::ReplicaState;
 use partage_core::keyspace::map::{Shard, ShardMap};
-use partage_core::keyspace::sharding::{Bounds, PartitionKey, Sharding, Slot};
+use partage_core::keyspace::sharding::{PartitionKey, Sharding, Slot};
 use partage_core::keyspace::{Keyspace, Mode, Ownership, Throttle};
 use partage_core::node::NodeSpec;
 use partage_core::node::exchange::Registration;

@@ -384,17 +384,17 @@ impl Cluster {
             }
             Some(successor) if leads => self.give_lead(keyspace, edit, (shard, successor), under_way, at)?,
             // Another replica still loads.
-            None if is_last_copy && !current.members().all(is_it) => {
+            None if is_last_copy && !current.members().all(is_this) => {
                 return Err(NotNow::Waits(Until::AnyChange));
             }
-            None if current.members().all(is_it) => {
+            None if current.members().all(is_this) => {
                 return Err(NotNow::Impossible(format!(
                     "{placement} is the last replica of {shard}: add one elsewhere first"
                 )));
             }
             _ => {}
         }
-        let is_copy = edit.shard(shard)?.live().any(is_it);
+        let is_copy = edit.shard(shard)?.live().any(is_this);
         edit.leave(shard, placement)?;
         if is_copy && keyspace.record.keyspace.durable {
             edit.go_on_without(shard)?;
