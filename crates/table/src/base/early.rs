@@ -11,8 +11,8 @@
 //! the log of the child begins is behind them. If it cannot be kept up (changes wait for too long, a store fails, a part is
 //! replaced), all is joined when the parents have closed, as if this had never begun.
 
+use super::flushing::{self, Flushing};
 use super::joining::{ParentStore, RowsCopy};
-use super::parts::flush_and_compact;
 use super::{BaseWork, LocalBase, State, joining};
 use crate::limits::{
     BASE_FLUSH_BYTES, JOIN_COPY_BYTES, JOIN_GROUP_BYTES, JOIN_PENDING_BYTES, JOIN_STEP_BYTES,
@@ -55,7 +55,7 @@ pub(super) struct Changes {
     /// The store has all up to this index, but for what waits.
     at: u64,
     waiting: Waiting,
-    is_flushing: bool,
+    flushing: Flushing,
     /// Rows that are still to be copied, and from when on; none: a task copies some, or they are copied.
     copy: Option<(Box<RowsCopy>, Millis)>,
 }
@@ -157,6 +157,11 @@ fn add_last(
 }
 
 impl LocalBase {
+    /// Whether a compaction of the store is under way.
+    pub(super) fn is_joined_compacting(&self) -> bool {
+        matches!(&self.early, EarlyJoin::Following(changes, _) if changes.flushing == Flushing::AndCompacting)
+    }
+
     /// Whether the rows of all parents are in one store, or are not going to be before these close.
     pub(super) fn is_joined(&self) -> bool {
         match &self.early {
@@ -271,6 +276,7 @@ impl LocalBase {
         of_rows.cloned().for_each(|change| known.waiting.add(change));
         let is_too_much = known.waiting.bytes > JOIN_PENDING_BYTES;
         if is_too_much {
+            tracing::info!(shard = %self.queue.key.shard, "more changes wait than may: requests will wait while rows are joined");
             self.give_up_early_join();
         } else {
             self.catch_up();
@@ -307,21 +313,17 @@ impl LocalBase {
     }
 
     fn flush_joined(&mut self) {
+        let compacts = !self.is_caught_up();
         let EarlyJoin::Following(changes, store) = &mut self.early else { return };
-        if changes.is_flushing || store.unflushed_bytes() < BASE_FLUSH_BYTES {
+        if changes.flushing != Flushing::No || store.unflushed_bytes() < BASE_FLUSH_BYTES {
             return;
         }
-        changes.is_flushing = true;
         let (store, generation, queue) = (Arc::clone(store), changes.generation, Arc::clone(&self.queue));
         self.tasks += 1;
-        self.shared.pool.add(self.queue.key.placement, move || {
-            // A failure shows when the whole base is stored.
-            if let Err(error) = flush_and_compact(&store) {
-                tracing::warn!(%error, "the rows of merged shards are not flushed");
-            }
-            drop(store);
-            queue.add(|waiting| waiting.base_done.push(BaseWork::JoinedFlushed { generation }));
-        });
+        changes.flushing =
+            flushing::begin(&self.shared.pool, self.queue.key.placement, store, compacts, move || {
+                queue.add(|waiting| waiting.base_done.push(BaseWork::JoinedFlushed { generation }));
+            });
     }
 
     /// The store is flushed.
@@ -329,7 +331,7 @@ impl LocalBase {
         if let EarlyJoin::Following(changes, _) = &mut self.early
             && changes.generation == of
         {
-            changes.is_flushing = false;
+            changes.flushing = Flushing::No;
             self.flush_joined();
         }
     }

@@ -18,6 +18,7 @@
 
 mod aside;
 mod early;
+mod flushing;
 mod joining;
 mod parts;
 mod spool;
@@ -33,6 +34,7 @@ use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, ParentAsk};
 use aside::{Aside, AsideStep};
 use early::{CopyStep, EarlyJoin};
+use flushing::Flushing;
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::{self, ReplicaKey};
@@ -304,7 +306,7 @@ impl LocalBase {
         self.tend_early_join();
         self.copy_more(now);
         self.catch_up();
-        if self.base.is_ready() && self.is_joined() {
+        if self.is_caught_up() && !self.is_compacting() {
             // A caller that has gone does not see its answer.
             for answer in self.when_ready.drain(..) {
                 let _ = answer.send(());
@@ -319,6 +321,17 @@ impl LocalBase {
             return None;
         }
         Some(Local::Base(self))
+    }
+
+    /// Whether so little is missing that the parents may close.
+    fn is_caught_up(&self) -> bool {
+        self.base.is_ready() && self.is_joined()
+    }
+
+    /// Whether a compaction is under way. If the parents closed now, requests would wait for its end.
+    fn is_compacting(&self) -> bool {
+        let of_parts = self.parts.values().any(|part| part.flushing == Flushing::AndCompacting);
+        of_parts || self.is_joined_compacting()
     }
 
     /// All that the parents had is in the parts.
@@ -342,12 +355,15 @@ impl LocalBase {
         let folder = folders::of(&self.shared.folder, &self.queue.key, generation);
         let (shared, queue, feed) = (Arc::clone(&self.shared), Arc::clone(&self.queue), self.settings.feed());
         self.tasks += 1;
+        let asked = shared.clock.now();
         self.shared.pool.add(self.queue.key.placement, move || {
+            let begun = shared.clock.now();
             let store = || {
                 let finished = match early {
                     Some(early) => early.finish(&shared, &queue.key, &parts, position)?,
                     None => None,
                 };
+                let is_whole = finished.is_some() || only.is_some();
                 let (generation, store) = match finished.or(only) {
                     Some(joined) => joined,
                     None => (generation, joining::join(&shared.engine, &parts, &folder, position)?),
@@ -355,6 +371,8 @@ impl LocalBase {
                 queue.figures.step();
                 store.flush()?;
                 queue.figures.step();
+                let (waited_ms, took_ms) = (begun.since(asked), shared.clock.now().since(begun));
+                tracing::info!(shard = %queue.key.shard, is_whole, waited_ms, took_ms, "has the data of its parents");
                 Ok((generation, StoredRows::open(store, feed)?))
             };
             let result = store();

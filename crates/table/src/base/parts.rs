@@ -4,6 +4,7 @@
 //! The positions of such a store are the parent's indexes under epoch 0, as the log of the child begins there. Behind the entry
 //! that ends the parent's log nothing changes, so a store is never further than that.
 
+use super::flushing::{self, Flushing};
 use super::{BaseWork, LocalBase, State};
 use crate::limits::BASE_FLUSH_BYTES;
 use crate::node::folders;
@@ -24,7 +25,7 @@ pub(super) struct Part {
     pub(super) generation: u64,
     /// Up to which entry of the parent's log.
     pub(super) at: u64,
-    is_flushing: bool,
+    pub(super) flushing: Flushing,
 }
 
 /// A snapshot that a parent's replica sends.
@@ -44,15 +45,6 @@ pub(super) struct IncomingPart {
 
 pub(super) fn at(index: u64) -> LogPosition {
     LogPosition { epoch: Epoch(0), index }
-}
-
-/// Flushes a store of a child, and does one step of compaction: each flush adds one run, and a step merges several. Changes
-/// must be stored as fast as they come, so this rests for nothing, and no copy rests for it: many changes would stop all copies.
-pub(super) fn flush_and_compact(store: &TreeStore) -> Result<(), RowsError> {
-    store.flush()?;
-    // A failure shows at the next flush.
-    let _ = store.compact();
-    Ok(())
 }
 
 /// Up to where what was given is of use.
@@ -233,7 +225,7 @@ impl LocalBase {
     fn has_part(&mut self, parent: ShardId, given: &Given, generation: u64, store: Arc<TreeStore>) {
         let (taken, effects) = self.base.take(self.shared.clock.now(), given);
         if taken == Taken::Replaces {
-            let part = Part { store, generation, at: useful(given), is_flushing: false };
+            let part = Part { store, generation, at: useful(given), flushing: Flushing::No };
             if let Some(former) = self.parts.insert(parent, part) {
                 self.remove(former.generation, Some(former.store));
                 self.drop_early_join();
@@ -278,15 +270,13 @@ impl LocalBase {
 
     /// Flushes a part while more is applied to it. A failure shows when the whole base is stored.
     fn flush(&mut self, parent: ShardId) {
-        let Some(part) = self.parts.get_mut(&parent).filter(|part| !part.is_flushing) else { return };
-        part.is_flushing = true;
+        let compacts = !self.is_caught_up();
+        let Some(part) = self.parts.get_mut(&parent).filter(|part| part.flushing == Flushing::No) else {
+            return;
+        };
         let (store, generation, queue) = (Arc::clone(&part.store), part.generation, Arc::clone(&self.queue));
         self.tasks += 1;
-        self.shared.pool.add(self.queue.key.placement, move || {
-            if let Err(error) = flush_and_compact(&store) {
-                tracing::warn!(%error, "what a child took of a parent is not flushed");
-            }
-            drop(store);
+        part.flushing = flushing::begin(&self.shared.pool, self.queue.key.placement, store, compacts, move || {
             queue.add(|waiting| waiting.base_done.push(BaseWork::Flushed { parent, generation }));
         });
     }
@@ -294,7 +284,7 @@ impl LocalBase {
     /// A part is flushed.
     pub(super) fn flushed(&mut self, parent: ShardId, generation: u64) {
         if let Some(part) = self.parts.get_mut(&parent).filter(|part| part.generation == generation) {
-            part.is_flushing = false;
+            part.flushing = Flushing::No;
         }
     }
 }

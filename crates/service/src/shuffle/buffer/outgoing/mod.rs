@@ -128,7 +128,7 @@ impl Open {
             let held = self.attempts.get(key);
             held.is_some_and(|held| matches!(held.state, State::Ended { is_out: false, .. }))
         };
-        let ended = self.unmarked.iter().filter(|(_, key)| has_ended(*key));
+        let ended = self.unmarked.iter().filter(|(_, key)| has_ended(key));
         let ended: Vec<u64> = ended.map(|(number, _)| *number).collect();
         if self.chunks.is_empty() && ended.is_empty() {
             return;
