@@ -14,7 +14,7 @@ mod reads;
 mod servers;
 mod switch;
 
-use bench_gauge::{complain, option, word};
+use bench_gauge::{check_flags, ended, option, word};
 use data::Data;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -42,13 +42,7 @@ fn main() -> ExitCode {
         "floor" => floor::serve(&words),
         other => Err(format!("there is no command {other:?}: {USAGE}").into()),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&error.to_string());
-            ExitCode::FAILURE
-        }
-    }
+    ended(done)
 }
 
 fn serve(words: &[String]) -> Done {
@@ -71,6 +65,7 @@ pub struct Run {
 
 impl Run {
     fn new(words: &[String]) -> Result<Run, Box<dyn std::error::Error>> {
+        check_flags(words, USAGE)?;
         let data = match word(words, "--index") {
             Some(file) => Data::read(Path::new(file))?,
             None => Data::Made(option(words, "--keys", 4_000_000)),

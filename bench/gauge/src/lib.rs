@@ -14,7 +14,7 @@ mod words;
 pub use admin::Admin;
 pub use process::{PATIENCE, Running, free, myself, rest};
 pub use run::{Run, ended};
-pub use words::{complain, say, word};
+pub use words::{check_flags, complain, say, word};
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ mod floor;
 mod ours;
 mod peers;
 
-use bench_gauge::{ended, say, word};
+use bench_gauge::{check_flags, ended, say, word};
 use floor::Way;
 use partage_shuffle_client::Durability;
 use std::process::ExitCode;
@@ -110,6 +110,7 @@ fn ways(command: &str, words: &[String], measures: impl Fn(&str) -> bool) -> Vec
 
 impl Run {
     fn new(words: &[String], command: &str) -> Got<Run> {
+        check_flags(words, USAGE)?;
         let of = bench_gauge::Run::new(words)?;
         let (whole, quick) = usual_gb(command, words);
         let usual = if of.is_quick() { quick } else { whole };

@@ -16,7 +16,7 @@ mod restart;
 mod rows;
 mod writes;
 
-use bench_gauge::{Run, ended, median, say};
+use bench_gauge::{Run, check_flags, ended, median, say};
 use std::process::ExitCode;
 
 /// That of `partage`: the floor is no slower for its allocator.
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
 
 /// A run of a command. One that is quick says so.
 fn begin(words: &[String]) -> Result<Run, Box<dyn std::error::Error>> {
+    check_flags(words, USAGE)?;
     let run = Run::new(words)?;
     if run.is_quick() {
         say("--quick: too short for figures");
