@@ -12,8 +12,8 @@ pub fn complain(text: &str) {
     eprintln!("{text}");
 }
 
-/// Checks that every flag among the words is one that the usage names. A flag that is mistyped would otherwise begin a run of many
-/// minutes without what it asks for.
+/// Checks that every flag among the words is one that the usage names. A flag that is mistyped would otherwise begin a run of
+/// many minutes without what it asks for.
 ///
 /// # Errors
 /// The usage, and which flag it does not name.

@@ -1,9 +1,11 @@
 //! The threads that wait for the disk of the stores: they flush, compact, export, fill, open and remove.
 //!
 //! Tasks of one placement are done in their order, one at a time. So a store is opened again only after everything that had it
-//! open is done with it. Placements take turns at the threads. A compaction may take seconds, so one thread is always left for
-//! other tasks, of which requests may wait for some. A replica has one task of each kind under way at most, which bounds the
-//! queue.
+//! open is done with it. Placements take turns at the threads.
+//!
+//! A compaction may take seconds, so one thread is always left for other tasks, of which requests may wait for some. A compaction
+//! that may not begin yet holds up no task behind it: it must not keep its store open while it waits. A replica has one task of
+//! each kind under way at most, which bounds the queue.
 
 use partage_core::base::id::PlacementId;
 use std::collections::{BTreeMap, VecDeque};
@@ -62,13 +64,12 @@ impl Queue {
     fn take(&mut self) -> Option<(PlacementId, Task)> {
         let may_compact = self.compactions < self.most_compactions;
         let waiting = &self.waiting;
-        let may_begin = |placement: &PlacementId| {
-            let next = waiting.get(placement).and_then(VecDeque::front);
-            next.is_some_and(|task| may_compact || !task.is_compaction)
+        let next = |placement: &PlacementId| {
+            waiting.get(placement)?.iter().position(|task| may_compact || !task.is_compaction)
         };
-        let turn = self.turns.iter().position(may_begin)?;
+        let (turn, at) = self.turns.iter().enumerate().find_map(|(turn, of)| Some((turn, next(of)?)))?;
         let placement = self.turns.remove(turn)?;
-        let task = self.waiting.get_mut(&placement)?.pop_front()?;
+        let task = self.waiting.get_mut(&placement)?.remove(at)?;
         self.compactions += usize::from(task.is_compaction);
         Some((placement, task))
     }
@@ -112,7 +113,7 @@ impl Pool {
         self.0.add(placement, Task { work: Box::new(work), is_compaction: false });
     }
 
-    /// Adds a compaction of a store of that placement.
+    /// Adds a compaction of a store of that placement. Tasks that are added later may be done before it.
     pub(crate) fn add_compaction(&self, placement: PlacementId, work: impl FnOnce() + Send + 'static) {
         self.0.add(placement, Task { work: Box::new(work), is_compaction: true });
     }
@@ -145,22 +146,39 @@ impl Tasks {
     }
 
     fn work(&self) {
+        while let Some((placement, task)) = self.take() {
+            let _turn = Turn { tasks: self, placement, is_compaction: task.is_compaction };
+            (task.work)();
+        }
+    }
+
+    /// The next task that may begin, when there is one. None: the threads end.
+    fn take(&self) -> Option<(PlacementId, Task)> {
         let mut queue = self.lock();
         loop {
             if queue.is_stopped {
-                return;
+                return None;
             }
-            let Some((placement, task)) = queue.take() else {
-                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            drop(queue);
-            (task.work)();
-            queue = self.lock();
-            queue.done(placement, task.is_compaction);
-            // A task of that placement, or a compaction, may begin now: this thread takes one of them, another one the other.
-            self.changed.notify_one();
+            if let Some(next) = queue.take() {
+                return Some(next);
+            }
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+/// A task that is under way: also one that panics ends.
+struct Turn<'a> {
+    tasks: &'a Tasks,
+    placement: PlacementId,
+    is_compaction: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.tasks.lock().done(self.placement, self.is_compaction);
+        // A task of that placement, or a compaction, may begin now: this thread takes one of them, another one the other.
+        self.tasks.changed.notify_one();
     }
 }
 
@@ -210,7 +228,8 @@ mod tests {
     impl Drop for Scene {
         fn drop(&mut self) {
             self.pool.stop();
-            self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+            // One of them may have panicked.
+            self.threads.drain(..).for_each(|thread| drop(thread.join()));
         }
     }
 
@@ -242,6 +261,30 @@ mod tests {
         scene.begins("c");
         end_a.send(()).unwrap();
         scene.begins("b");
+    }
+
+    #[test]
+    fn a_compaction_that_waits_holds_up_no_task_of_its_placement() {
+        let scene = Scene::new(2);
+        let ((a, end_a), (b, _end_b), (c, end_c)) = (scene.task("a"), scene.task("b"), scene.task("c"));
+        scene.pool.add_compaction(ONE, a);
+        scene.begins("a");
+        scene.pool.add_compaction(TWO, b);
+        scene.pool.add(TWO, c);
+        scene.begins("c");
+        end_a.send(()).unwrap();
+        scene.nothing_begins();
+        end_c.send(()).unwrap();
+        scene.begins("b");
+    }
+
+    #[test]
+    fn a_task_that_panics_holds_up_no_other() {
+        let scene = Scene::new(2);
+        scene.pool.add_compaction(ONE, || std::panic::resume_unwind(Box::new(())));
+        let (a, _end_a) = scene.task("a");
+        scene.pool.add_compaction(ONE, a);
+        scene.begins("a");
     }
 
     #[test]

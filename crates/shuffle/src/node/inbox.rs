@@ -332,10 +332,11 @@ impl Inbox {
     /// Takes what waits now: after a piece of bulk.
     pub(crate) fn take_more(&self) -> Waiting {
         let mut state = self.lock();
-        // That gives no room, unless what is taken had the bytes.
+        // What is short may have had the room. Room for bulk is told of by the next `take`: all that wait for it would be woken
+        // for each piece.
         let had_no_room = state.short.len() >= self.most_events || state.short_bytes > 0;
         let waiting = state.take();
-        if had_no_room || waiting.bulk.is_some() {
+        if had_no_room {
             self.tell_room(state);
         }
         waiting

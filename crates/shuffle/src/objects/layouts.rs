@@ -22,11 +22,32 @@ struct Kept {
     /// Of all of them.
     bytes: u64,
     uses: u64,
-    /// Counts the paths that were forgotten.
-    ended: u64,
+    /// The folders whose index is being read, by the number of the reading.
+    being_read: BTreeMap<u64, BeingRead>,
+    readings: u64,
+}
+
+#[derive(Debug)]
+struct BeingRead {
+    folder: String,
+    /// It was forgotten meanwhile: what is read may be of before.
+    is_forgotten: bool,
 }
 
 impl Kept {
+    /// Keeps an index. Those that were not used for longest are removed for it.
+    fn keep(&mut self, folder: String, layout: &Arc<Layout>, most: u64) {
+        self.remove(&folder);
+        let bytes = AROUND + folder.len() as u64 + layout.memory();
+        self.uses += 1;
+        self.bytes += bytes;
+        self.of.insert(folder, Entry { layout: Arc::clone(layout), bytes, used: self.uses });
+        while self.of.len() > 1 && self.bytes > most {
+            let oldest = self.of.iter().min_by_key(|(_, entry)| entry.used).map(|(folder, _)| folder.clone());
+            oldest.into_iter().for_each(|folder| self.remove(&folder));
+        }
+    }
+
     fn remove(&mut self, folder: &str) {
         if let Some(gone) = self.of.remove(folder) {
             self.bytes -= gone.bytes;
@@ -42,6 +63,30 @@ pub(super) struct Layouts {
     /// The folders whose index is being read, each by one thread.
     read: Mutex<BTreeSet<String>>,
     changed: Condvar,
+}
+
+/// An index is being read.
+#[derive(Debug)]
+pub(super) struct Reading<'a> {
+    layouts: &'a Layouts,
+    number: u64,
+}
+
+impl Reading<'_> {
+    /// Keeps what was read, unless the folder was forgotten meanwhile.
+    pub(super) fn keep(self, layout: &Arc<Layout>) {
+        let mut kept = lock(&self.layouts.kept);
+        let Some(BeingRead { folder, is_forgotten: false }) = kept.being_read.remove(&self.number) else {
+            return;
+        };
+        kept.keep(folder, layout, self.layouts.most);
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        lock(&self.layouts.kept).being_read.remove(&self.number);
+    }
 }
 
 /// The turn of a thread to read an index that is not kept.
@@ -73,9 +118,13 @@ impl Layouts {
         ReadTurn { layouts: self, folder: folder.to_owned() }
     }
 
-    /// How often something has ended: what is read meanwhile may be of that, and is not kept.
-    pub(super) fn ended(&self) -> u64 {
-        lock(&self.kept).ended
+    /// The index of a folder is read from now on.
+    pub(super) fn begin_reading(&self, folder: &str) -> Reading<'_> {
+        let mut kept = lock(&self.kept);
+        kept.readings += 1;
+        let number = kept.readings;
+        kept.being_read.insert(number, BeingRead { folder: folder.to_owned(), is_forgotten: false });
+        Reading { layouts: self, number }
     }
 
     pub(super) fn get(&self, folder: &str) -> Option<Arc<Layout>> {
@@ -87,24 +136,6 @@ impl Layouts {
         Some(Arc::clone(&entry.layout))
     }
 
-    /// Keeps an index, which the caller read after it asked for `ended`. Those that were not used for longest are removed for it.
-    pub(super) fn keep(&self, folder: &str, layout: &Arc<Layout>, ended: u64) {
-        let bytes = AROUND + folder.len() as u64 + layout.memory();
-        let mut kept = lock(&self.kept);
-        kept.remove(folder);
-        if kept.ended != ended {
-            return;
-        }
-        kept.uses += 1;
-        kept.bytes += bytes;
-        let entry = Entry { layout: Arc::clone(layout), bytes, used: kept.uses };
-        kept.of.insert(folder.to_owned(), entry);
-        while kept.of.len() > 1 && kept.bytes > self.most {
-            let oldest = kept.of.iter().min_by_key(|(_, entry)| entry.used).map(|(folder, _)| folder.clone());
-            oldest.into_iter().for_each(|folder| kept.remove(&folder));
-        }
-    }
-
     pub(super) fn forget(&self, folder: &str) {
         lock(&self.kept).remove(folder);
     }
@@ -112,8 +143,10 @@ impl Layouts {
     /// Forgets all folders below a path.
     pub(super) fn forget_below(&self, path: &str) {
         let mut kept = lock(&self.kept);
-        kept.ended += 1;
         let below = format!("{path}/");
+        for read in kept.being_read.values_mut() {
+            read.is_forgotten |= read.folder.starts_with(&below);
+        }
         let folders = kept.of.range(below.clone()..).map(|(folder, _)| folder);
         let gone: Vec<String> = folders.take_while(|folder| folder.starts_with(&below)).cloned().collect();
         gone.iter().for_each(|folder| kept.remove(folder));
@@ -146,16 +179,16 @@ mod tests {
     fn r1_what_is_kept_is_counted_and_bounded_and_what_was_used_last_stays() {
         let layouts = Layouts::new(4_000);
         for at in 0..100 {
-            layouts.keep(&format!("a/{at}"), &layout(10), 0);
+            layouts.begin_reading(&format!("a/{at}")).keep(&layout(10));
             assert!(layouts.get("a/0").is_some(), "it is used again and again");
             assert!(layouts.bytes() <= 4_000 && layouts.bytes() == sum(&layouts));
         }
         assert!(layouts.get("a/99").is_some() && layouts.get("a/50").is_none());
-        layouts.keep("large", &layout(10_000), 0);
+        layouts.begin_reading("large").keep(&layout(10_000));
         assert!(layouts.get("large").is_some() && layouts.get("a/0").is_none(), "one is always kept");
         assert_eq!(lock(&layouts.kept).of.len(), 1);
         // The same folder counts once.
-        layouts.keep("large", &layout(1), 0);
+        layouts.begin_reading("large").keep(&layout(1));
         assert!(layouts.bytes() < 4_000 && layouts.bytes() == sum(&layouts));
     }
 
@@ -163,7 +196,7 @@ mod tests {
     fn what_is_below_a_path_is_forgotten_and_nothing_else() {
         let layouts = Layouts::new(u64::MAX);
         let all = ["1/2", "1/2/n", "1/2/m", "1/20/n", "1/3/n"];
-        all.iter().for_each(|folder| layouts.keep(folder, &layout(1), 0));
+        all.iter().for_each(|folder| layouts.begin_reading(folder).keep(&layout(1)));
         layouts.forget_below("1/2");
         let left: Vec<&str> = all.into_iter().filter(|folder| layouts.get(folder).is_some()).collect();
         assert_eq!(left, ["1/2", "1/20/n", "1/3/n"]);
@@ -172,17 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_while_something_ended_is_not_kept() {
+    fn what_is_forgotten_while_it_is_read_is_not_kept_and_other_folders_are() {
         let layouts = Layouts::new(u64::MAX);
-        let before = layouts.ended();
+        let (forgotten, other) = (layouts.begin_reading("1/2/n"), layouts.begin_reading("1/3/n"));
         layouts.forget_below("1/2");
-        layouts.keep("1/2/n", &layout(1), before);
-        assert!(layouts.get("1/2/n").is_none());
-        layouts.keep("1/2/n", &layout(1), layouts.ended());
+        forgotten.keep(&layout(1));
+        other.keep(&layout(1));
+        assert!(layouts.get("1/2/n").is_none() && layouts.get("1/3/n").is_some());
+        layouts.begin_reading("1/2/n").keep(&layout(1));
         assert!(layouts.get("1/2/n").is_some());
-        // One of before is not kept either.
-        layouts.keep("1/2/n", &layout(1), before);
-        assert!(layouts.get("1/2/n").is_none() && layouts.bytes() == 0);
+        // One that fails leaves nothing.
+        drop(layouts.begin_reading("1/2/n"));
+        assert!(layouts.get("1/2/n").is_some() && lock(&layouts.kept).being_read.is_empty());
     }
 
     #[test]
@@ -194,7 +228,7 @@ mod tests {
                 let _turn = layouts.turn("a");
                 layouts.get("a").is_some()
             });
-            layouts.keep("a", &layout(1), 0);
+            layouts.begin_reading("a").keep(&layout(1));
             assert!(!second.is_finished());
             drop(first);
             assert!(second.join().unwrap(), "it finds what the first one has kept");

@@ -143,7 +143,7 @@ impl Objects {
 
     /// Where ranges lie in a folder. It is kept.
     fn read_layout(&self, folder: &str, mut taken: TakenBytes<'_>) -> Result<Arc<Layout>, ObjectError> {
-        let (path, ended) = (Objects::index(folder), self.layouts.ended());
+        let (path, reading) = (Objects::index(folder), self.layouts.begin_reading(folder));
         let read = self.read(|place| place.get_all(&path, INDEX_BYTES)).and_then(|form| {
             taken.grow_to(form.len() as u64);
             let layout = Layout::decode(&form);
@@ -152,7 +152,7 @@ impl Objects {
             Ok(Arc::new(layout))
         });
         match &read {
-            Ok(layout) => self.layouts.keep(folder, layout, ended),
+            Ok(layout) => reading.keep(layout),
             Err(error) if error.is_lost => self.layouts.forget(folder),
             Err(_) => {}
         }

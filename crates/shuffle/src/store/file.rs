@@ -330,6 +330,7 @@ pub(crate) fn scan(file: Vec<u8>, shuffle: ShuffleId, number: u64) -> Scanned {
         }
         Err(damage) => scanned.damages.push(damage),
     }
+    scanned.other_version = scan.earlier_form();
     let (mut at, mut expected) = (scan.next_block(frame::FILE_HEADER, &mut scanned.damages), 1);
     loop {
         match scan.find(at, expected) {
@@ -386,6 +387,12 @@ impl Scan {
             self.file.resize(at + wanted, 0);
         }
         frame::find(&self.file, self.number, at, expected)
+    }
+
+    /// Files of form 1 had their first record right behind the header of the file.
+    fn earlier_form(&mut self) -> Option<OtherVersion> {
+        let found = self.find(frame::FILE_HEADER, 1).ok()?;
+        matches!(found, Found::Record { .. }).then_some(OtherVersion::Earlier)
     }
 
     /// Where the first block begins at or behind this place. What lies before it is damage unless it is zeros.

@@ -189,12 +189,16 @@ impl LocalBase {
         aside.is_busy = true;
         let (generation, from, store) = (aside.generation, part.at, Arc::clone(&part.store));
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(&self.queue));
+        let compactions = Arc::clone(&self.compactions);
         let serves = self.order.in_sync;
         self.tasks += 1;
         self.shared.pool.add(self.queue.key.placement, move || {
             let applied = apply_some(&shared, &store, &mut spool, (from, serves));
+            if matches!(&applied, Ok(step) if step.has_flushed) {
+                compactions.flushed(&shared.pool, &queue, &store);
+            }
             drop(store);
-            let result = applied.map(|(to, until)| (spool, AsideStep::Applied(to, until)));
+            let result = applied.map(|step| (spool, AsideStep::Applied(step.index, step.until)));
             queue.add(|waiting| waiting.base_done.push(BaseWork::Aside { parent, generation, result }));
         });
     }
@@ -213,14 +217,21 @@ impl LocalBase {
     }
 }
 
-/// Applies some of what waits to a store that has all up to `from`: says up to where it has all then, and when more may be
-/// applied. If the child `serves`, clients wait for it.
+struct AppliedStep {
+    /// Up to where the store has all.
+    index: u64,
+    /// When more may be applied.
+    until: Millis,
+    has_flushed: bool,
+}
+
+/// Applies some of what waits to a store that has all up to `from`. If the child `serves`, clients wait for it.
 fn apply_some(
     shared: &Shared,
     store: &TreeStore,
     spool: &mut Spool,
     (from, serves): (u64, bool),
-) -> Result<(u64, Millis), RowsError> {
+) -> Result<AppliedStep, RowsError> {
     let began_us = shared.pacing.now_us();
     let urgency = if spool.grows() || serves { Urgency::Pressed } else { Urgency::GivesWay };
     let (mut index, mut bytes) = (from, 0);
@@ -236,11 +247,11 @@ fn apply_some(
             index = to;
         }
     }
-    if store.unflushed_bytes() >= BASE_FLUSH_BYTES {
+    let flushes = store.unflushed_bytes() >= BASE_FLUSH_BYTES;
+    if flushes {
         store.flush()?;
-        // A failure shows at the next flush.
-        let _ = store.compact();
     }
     let (rows, copied) = (0, CopyDirection::Within);
-    Ok((index, shared.pacing.done(FinishedStep { began_us, bytes, rows, copied, urgency })))
+    let until = shared.pacing.done(FinishedStep { began_us, bytes, rows, copied, urgency });
+    Ok(AppliedStep { index, until, has_flushed: flushes })
 }

@@ -11,7 +11,6 @@
 //! the log of the child begins is behind them. If it cannot be kept up (changes wait for too long, a store fails, a part is
 //! replaced), all is joined when the parents have closed, as if this had never begun.
 
-use super::flushing::{self, Flushing};
 use super::joining::{ParentStore, RowsCopy};
 use super::{BaseWork, LocalBase, State, joining};
 use crate::limits::{
@@ -55,7 +54,7 @@ pub(super) struct Changes {
     /// The store has all up to this index, but for what waits.
     at: u64,
     waiting: Waiting,
-    flushing: Flushing,
+    is_flushing: bool,
     /// Rows that are still to be copied, and from when on; none: a task copies some, or they are copied.
     copy: Option<(Box<RowsCopy>, Millis)>,
 }
@@ -157,11 +156,6 @@ fn add_last(
 }
 
 impl LocalBase {
-    /// Whether a compaction of the store is under way.
-    pub(super) fn is_joined_compacting(&self) -> bool {
-        matches!(&self.early, EarlyJoin::Following(changes, _) if changes.flushing == Flushing::AndCompacting)
-    }
-
     /// Whether the rows of all parents are in one store, or are not going to be before these close.
     pub(super) fn is_joined(&self) -> bool {
         match &self.early {
@@ -313,17 +307,23 @@ impl LocalBase {
     }
 
     fn flush_joined(&mut self) {
-        let compacts = !self.is_caught_up();
         let EarlyJoin::Following(changes, store) = &mut self.early else { return };
-        if changes.flushing != Flushing::No || store.unflushed_bytes() < BASE_FLUSH_BYTES {
+        if changes.is_flushing || store.unflushed_bytes() < BASE_FLUSH_BYTES {
             return;
         }
+        changes.is_flushing = true;
         let (store, generation, queue) = (Arc::clone(store), changes.generation, Arc::clone(&self.queue));
+        let (compactions, shared) = (Arc::clone(&self.compactions), Arc::clone(&self.shared));
         self.tasks += 1;
-        changes.flushing =
-            flushing::begin(&self.shared.pool, self.queue.key.placement, store, compacts, move || {
-                queue.add(|waiting| waiting.base_done.push(BaseWork::JoinedFlushed { generation }));
-            });
+        self.shared.pool.add(self.queue.key.placement, move || {
+            match store.flush() {
+                Ok(_) => compactions.flushed(&shared.pool, &queue, &store),
+                // A failure shows when the whole base is stored.
+                Err(error) => tracing::warn!(%error, "the rows of merged shards are not flushed"),
+            }
+            drop(store);
+            queue.add(|waiting| waiting.base_done.push(BaseWork::JoinedFlushed { generation }));
+        });
     }
 
     /// The store is flushed.
@@ -331,7 +331,7 @@ impl LocalBase {
         if let EarlyJoin::Following(changes, _) = &mut self.early
             && changes.generation == of
         {
-            changes.flushing = Flushing::No;
+            changes.is_flushing = false;
             self.flush_joined();
         }
     }

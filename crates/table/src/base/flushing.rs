@@ -4,51 +4,58 @@
 //! for nothing, and no copy rests for them: many changes would stop all copies.
 //!
 //! A step of compaction may take seconds, and what is stored when the parents have closed waits for it, and requests with it.
-//! So a child compacts nothing from the time on when it lags little, and the parents may close when the last compaction is over.
-//! Only a child that waits for others for so long that its runs are many compacts again.
+//! So a child begins no compaction from the time on when it lags little, and the parents may close when none is under way. Only
+//! a child that waits for others for so long that its runs are many compacts again.
 
 use crate::pool::Pool;
-use partage_core::base::id::PlacementId;
+use crate::queue::ReplicaQueue;
 use partage_engine::replica::{Store, TreeStore};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
-/// A store with so many runs is compacted whatever waits for it.
-const MOST_RUNS: usize = 64;
+/// A store with so many runs is compacted whatever waits for it. The engine itself merges twice as many at a flush.
+const MOST_RUNS: usize = 32;
 
-/// What is under way for a store.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Flushing {
-    #[default]
-    No,
-    Only,
-    AndCompacting,
+/// The compactions of all stores of a child.
+#[derive(Debug, Default)]
+pub(super) struct Compactions {
+    /// The child lags little.
+    rest: AtomicBool,
+    /// One waits for its turn. A store that is flushed meanwhile is compacted after its next flush.
+    waits: AtomicBool,
+    /// One is under way: no two are at a time, as tasks of a placement are done one after the other.
+    runs: AtomicBool,
 }
 
-/// Flushes a store, and does one step of compaction if it `compacts` or has many runs; then calls `done`. A failure of it shows
-/// when the whole base is stored.
-pub(super) fn begin(
-    pool: &Pool,
-    placement: PlacementId,
-    store: Arc<TreeStore>,
-    compacts: bool,
-    done: impl FnOnce() + Send + 'static,
-) -> Flushing {
-    let compacts = compacts || store.size().runs >= MOST_RUNS;
-    let flush = move || {
-        if let Err(error) = store.flush() {
-            tracing::warn!(%error, "the rows of a shard that forms are not flushed");
-        } else if compacts {
+impl Compactions {
+    /// Whether one is under way, when it is known whether the child lags little. If the parents closed now, requests would wait
+    /// for its end.
+    pub(super) fn are_under_way(&self, lags_little: bool) -> bool {
+        self.rest.store(lags_little, Ordering::SeqCst);
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    /// Lets a store that was flushed be compacted, and wakes the child then.
+    pub(super) fn flushed(self: &Arc<Self>, pool: &Pool, queue: &Arc<ReplicaQueue>, store: &Arc<TreeStore>) {
+        if self.waits.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // A store that was given up meanwhile is left as it is: its folder may be gone.
+        let (compactions, queue, store) = (Arc::clone(self), Arc::clone(queue), Arc::downgrade(store));
+        pool.add_compaction(queue.key.placement, move || {
+            compactions.waits.store(false, Ordering::SeqCst);
+            compactions.runs.store(true, Ordering::SeqCst);
+            compactions.compact(&store);
+            compactions.runs.store(false, Ordering::SeqCst);
+            queue.wake();
+        });
+    }
+
+    fn compact(&self, store: &Weak<TreeStore>) {
+        let Some(store) = store.upgrade() else { return };
+        if !self.rest.load(Ordering::SeqCst) || store.size().runs >= MOST_RUNS {
             // A failure shows at the next flush.
             let _ = store.compact();
         }
-        drop(store);
-        done();
-    };
-    if compacts {
-        pool.add_compaction(placement, flush);
-        Flushing::AndCompacting
-    } else {
-        pool.add(placement, flush);
-        Flushing::Only
     }
 }

@@ -28,13 +28,13 @@ use crate::limits::BASE_RETRY_MS;
 use crate::node::{OpenedRows, Shared, folders, open_rows};
 use crate::queue::{Command, ReplicaQueue, Waiting};
 use crate::registry::{Presence, Registry};
-use crate::replica::{LocalReplica, Opening, refuse_closed};
+use crate::replica::{LocalReplica, Opening, compact_later, refuse_closed};
 use crate::rows::{Filling, RowsError, StoredRows};
 use crate::settings::ReplicaSettings;
 use crate::transport::{Packet, ParentAsk};
 use aside::{Aside, AsideStep};
 use early::{CopyStep, EarlyJoin};
-use flushing::Flushing;
+use flushing::Compactions;
 use partage_core::base::id::{Incarnation, PlacementId, ShardId};
 use partage_core::base::time::Millis;
 use partage_core::node::exchange::{self, ReplicaKey};
@@ -108,6 +108,7 @@ pub(crate) struct LocalBase {
     incoming: BTreeMap<ShardId, IncomingPart>,
     asides: BTreeMap<ShardId, Aside>,
     early: EarlyJoin,
+    compactions: Arc<Compactions>,
     next_generation: u64,
     state: State,
     is_logged: bool,
@@ -139,6 +140,7 @@ impl LocalBase {
             incoming: BTreeMap::new(),
             asides: BTreeMap::new(),
             early: EarlyJoin::default(),
+            compactions: Arc::default(),
             next_generation: 0,
             state: State::Taking,
             is_logged: false,
@@ -306,7 +308,8 @@ impl LocalBase {
         self.tend_early_join();
         self.copy_more(now);
         self.catch_up();
-        if self.is_caught_up() && !self.is_compacting() {
+        let lags_little = self.is_caught_up();
+        if !self.compactions.are_under_way(lags_little) && lags_little {
             // A caller that has gone does not see its answer.
             for answer in self.when_ready.drain(..) {
                 let _ = answer.send(());
@@ -326,12 +329,6 @@ impl LocalBase {
     /// Whether so little is missing that the parents may close.
     fn is_caught_up(&self) -> bool {
         self.base.is_ready() && self.is_joined()
-    }
-
-    /// Whether a compaction is under way. If the parents closed now, requests would wait for its end.
-    fn is_compacting(&self) -> bool {
-        let of_parts = self.parts.values().any(|part| part.flushing == Flushing::AndCompacting);
-        of_parts || self.is_joined_compacting()
     }
 
     /// All that the parents had is in the parts.
@@ -452,6 +449,8 @@ impl LocalBase {
 
     fn becomes(self: Box<Self>, opening: Opening) -> Option<Local> {
         let LocalBase { queue, shared, ordered, when_ready, when_open, closing, .. } = *self;
+        // Its runs may be many: see `flushing`.
+        compact_later(&shared, queue.key.placement, Arc::downgrade(opening.rows.store()));
         let replica = LocalReplica::open(Arc::clone(&queue), Arc::clone(&shared), opening);
         shared.registry.became_replica(&queue);
         shared.formed.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,6 @@
 //! The positions of such a store are the parent's indexes under epoch 0, as the log of the child begins there. Behind the entry
 //! that ends the parent's log nothing changes, so a store is never further than that.
 
-use super::flushing::{self, Flushing};
 use super::{BaseWork, LocalBase, State};
 use crate::limits::BASE_FLUSH_BYTES;
 use crate::node::folders;
@@ -25,7 +24,7 @@ pub(super) struct Part {
     pub(super) generation: u64,
     /// Up to which entry of the parent's log.
     pub(super) at: u64,
-    pub(super) flushing: Flushing,
+    is_flushing: bool,
 }
 
 /// A snapshot that a parent's replica sends.
@@ -149,11 +148,7 @@ impl LocalBase {
                 };
                 // A parent that has applied nothing has no rows, and its part no position.
                 if position.index > 0 {
-                    // On a slow disk a chunk takes a while, and its end as well.
-                    for row in rows.iter().cloned() {
-                        filling.add(position, row)?;
-                        queue.figures.step();
-                    }
+                    rows.iter().cloned().try_for_each(|row| filling.add(position, row))?;
                     if is_last {
                         filling.end(position)?;
                     }
@@ -225,7 +220,7 @@ impl LocalBase {
     fn has_part(&mut self, parent: ShardId, given: &Given, generation: u64, store: Arc<TreeStore>) {
         let (taken, effects) = self.base.take(self.shared.clock.now(), given);
         if taken == Taken::Replaces {
-            let part = Part { store, generation, at: useful(given), flushing: Flushing::No };
+            let part = Part { store, generation, at: useful(given), is_flushing: false };
             if let Some(former) = self.parts.insert(parent, part) {
                 self.remove(former.generation, Some(former.store));
                 self.drop_early_join();
@@ -270,13 +265,17 @@ impl LocalBase {
 
     /// Flushes a part while more is applied to it. A failure shows when the whole base is stored.
     fn flush(&mut self, parent: ShardId) {
-        let compacts = !self.is_caught_up();
-        let Some(part) = self.parts.get_mut(&parent).filter(|part| part.flushing == Flushing::No) else {
-            return;
-        };
+        let Some(part) = self.parts.get_mut(&parent).filter(|part| !part.is_flushing) else { return };
+        part.is_flushing = true;
         let (store, generation, queue) = (Arc::clone(&part.store), part.generation, Arc::clone(&self.queue));
+        let (compactions, shared) = (Arc::clone(&self.compactions), Arc::clone(&self.shared));
         self.tasks += 1;
-        part.flushing = flushing::begin(&self.shared.pool, self.queue.key.placement, store, compacts, move || {
+        self.shared.pool.add(self.queue.key.placement, move || {
+            match store.flush() {
+                Ok(_) => compactions.flushed(&shared.pool, &queue, &store),
+                Err(error) => tracing::warn!(%error, "what a child took of a parent is not flushed"),
+            }
+            drop(store);
             queue.add(|waiting| waiting.base_done.push(BaseWork::Flushed { parent, generation }));
         });
     }
@@ -284,7 +283,7 @@ impl LocalBase {
     /// A part is flushed.
     pub(super) fn flushed(&mut self, parent: ShardId, generation: u64) {
         if let Some(part) = self.parts.get_mut(&parent).filter(|part| part.generation == generation) {
-            part.flushing = Flushing::No;
+            part.is_flushing = false;
         }
     }
 }

@@ -61,7 +61,7 @@ use sending::Outgoing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use storage::Closing;
-pub(crate) use storage::WorkDone;
+pub(crate) use storage::{WorkDone, compact_later};
 use tokio::sync::oneshot;
 
 /// Whether the replica takes part in the replication of its shard.

@@ -298,7 +298,7 @@ fn row_near<S: Store>(store: &S, stored: &[u8]) -> Option<Key> {
 }
 
 /// Compacts step by step, so that other tasks get their turn. A store that is closed is left as it is.
-fn compact_later(shared: &Arc<Shared>, placement: PlacementId, store: Weak<TreeStore>) {
+pub(crate) fn compact_later(shared: &Arc<Shared>, placement: PlacementId, store: Weak<TreeStore>) {
     let again = Arc::downgrade(shared);
     shared.pool.add_compaction(placement, move || {
         let Some(open) = store.upgrade() else { return };

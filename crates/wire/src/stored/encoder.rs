@@ -201,15 +201,17 @@ impl StoreEncoder {
         Ok((batch, latest.diffs))
     }
 
-    /// How many shards [`StoreEncoder::encode`] goes through for these writes, at most: those that change, and all of a map whose
-    /// log may begin anew. So it is known before whether that takes a while.
+    /// How many shards [`StoreEncoder::encode`] goes through for these writes, at most: those that they name, and all of a map
+    /// whose log may begin anew, unless many of it change. So it is known before whether that takes a while.
     pub fn most_shards<'m>(
         &self,
         writes: &[Write],
         map: impl Fn(&KeyspaceName) -> Option<&'m ShardMap>,
     ) -> usize {
         let (mut changes, mut dropped) = (BTreeMap::<_, Vec<&MapDiff>>::new(), BTreeSet::new());
+        let mut most = 0;
         for write in writes {
+            most += shards_named(write);
             match write {
                 Write::Map(diff) => changes.entry(&diff.keyspace).or_default().push(diff),
                 Write::DropKeyspace(name) => {
@@ -224,13 +226,16 @@ impl StoreEncoder {
             }
         }
         let shards = changes.into_iter().map(|(name, diffs)| {
+            // Where many change, the others need not be counted: it takes a while in any case.
+            if diffs.iter().map(|diff| diff.changed.len()).sum::<usize>() > MANY_SHARDS {
+                return 0;
+            }
             let bytes: usize = diffs.iter().map(|diff| most_diff_bytes(diff)).sum();
             let log = self.maps.get(name).filter(|_| !dropped.contains(name));
             let is_longer = log.is_some_and(|log| log.takes(diffs.len(), bytes));
-            let whole = if is_longer { 0 } else { map(name).map_or(0, ShardMap::len) };
-            whole + diffs.iter().map(|diff| diff.changed.len() + diff.removed.len()).sum::<usize>()
+            if is_longer { 0 } else { map(name).map_or(0, ShardMap::len) }
         });
-        shards.sum()
+        most + shards.sum::<usize>()
     }
 
     /// Takes up what the records and maps are after these writes.
@@ -441,6 +446,23 @@ fn most_bytes(shard: &Shard) -> usize {
     };
     let replicas: usize = shard.replicas.iter().map(replica).sum();
     64 + bounds + 10 * (children + shard.parents().len()) + replicas
+}
+
+/// Where so many shards of a map change, those that do not need not be counted to know that the whole takes a while.
+const MANY_SHARDS: usize = 100_000;
+
+/// How many shards a write names: those that a diff changes, a plan changes, or a keyspace has rules of.
+pub fn shards_named(write: &Write) -> usize {
+    match write {
+        Write::Map(diff) => diff.changed.len() + diff.removed.len(),
+        Write::Keyspace(record) => record.rules.len(),
+        Write::Plan(plan) => plan.changes.len(),
+        Write::Cluster(_)
+        | Write::DropKeyspace(_)
+        | Write::Node(_)
+        | Write::DropNode(_)
+        | Write::DropPlan(_) => 0,
+    }
 }
 
 /// Bytes of a diff, at the most: each replica as if no other one were on its node.

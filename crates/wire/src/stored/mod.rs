@@ -53,7 +53,7 @@ pub mod term;
 #[cfg(test)]
 mod tests;
 
-pub use encoder::{Batch, EncodeError, StoreEncoder, StoreOp};
+pub use encoder::{Batch, EncodeError, StoreEncoder, StoreOp, shards_named};
 pub use events::{EVENTS, event_line, events_key, events_slot, open_events, seal_events};
 pub use presence::{COORDINATORS, ELECTION, Presence};
 pub use read::{Recovered, StoredError, inspect, read};

@@ -128,7 +128,7 @@ impl MapUpdate {
 
     /// How many shards it changes.
     fn shards(&self) -> usize {
-        self.diffs.iter().map(|diff| changed_shards(diff)).sum()
+        self.diffs.iter().map(|diff| diff.changed.len() + diff.removed.len()).sum()
     }
 
     /// What metadata servers store, one after the other: the diffs of a map that they have (`is_stored`), else the whole map.
@@ -145,9 +145,4 @@ impl MapUpdate {
         applied.map_err(|why| other(why.to_string()))?;
         Ok(vec![Change::Whole(Arc::new(map))])
     }
-}
-
-/// How many shards a diff has.
-fn changed_shards(diff: &MapDiff) -> usize {
-    diff.changed.len() + diff.removed.len()
 }

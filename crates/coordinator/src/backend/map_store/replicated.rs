@@ -6,7 +6,7 @@
 //! store is made once, before the first try; a try stores that, which a server takes any number of times, and swaps.
 
 use super::local_metadata::{Addresses, LocalMetadata};
-use super::{CurrentMap, FoundMaps, MapStore, MapUpdate, MapWrites, StillLeads, changed_shards, upkeep};
+use super::{CurrentMap, FoundMaps, MapStore, MapUpdate, MapWrites, StillLeads, upkeep};
 use crate::backend::off_loop;
 use crate::backend::store::StoreError;
 use crate::clock::Clock;
@@ -26,7 +26,7 @@ use partage_metadata::{Base, ChangeError, MetadataServerClient, Prepared, swappe
 use partage_service::metadata::change::{Change, Failed};
 use partage_service::metadata::upkeep::remaining;
 use partage_service::metadata::{Head, Seen};
-use partage_wire::stored::{Batch, EncodeError, StoreEncoder, map_file};
+use partage_wire::stored::{Batch, EncodeError, StoreEncoder, map_file, shards_named};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -61,17 +61,7 @@ impl MapStore for ReplicatedMaps {
 
     /// The servers get changes as they are.
     fn most_shards(&self, _: &StoreEncoder, writes: &[Write], _: CurrentMap<'_>) -> usize {
-        let changed = |write: &Write| match write {
-            Write::Map(diff) => changed_shards(diff),
-            Write::Cluster(_)
-            | Write::Keyspace(_)
-            | Write::DropKeyspace(_)
-            | Write::Node(_)
-            | Write::DropNode(_)
-            | Write::Plan(_)
-            | Write::DropPlan(_) => 0,
-        };
-        writes.iter().map(changed).sum()
+        writes.iter().map(shards_named).sum()
     }
 
     /// In parts, each with as many maps as one transaction can swap.

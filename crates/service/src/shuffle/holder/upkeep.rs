@@ -48,10 +48,14 @@ pub(super) struct KnownElsewhere {
 
 impl Holder {
     /// Begins a round when it is time, and says what is here of some slots: all of them are thousands of streams where shuffles
-    /// are many, and batches would wait until all is copied.
+    /// are many, and batches would wait until all is copied. The next round is due some time after the last slot, so that each
+    /// slot is told and answered in each round.
     pub(super) fn upkeep(&mut self, now: Millis) {
-        if now >= self.round_at {
+        if now >= self.round_at && self.untold.is_empty() {
             self.begin_round(now);
+        }
+        if !self.untold.is_empty() {
+            self.round_at = now + self.settings.inventory_ms;
         }
         let mut streams = 0;
         while streams < STREAMS_AT_ONCE

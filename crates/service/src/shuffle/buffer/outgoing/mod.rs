@@ -198,11 +198,13 @@ impl Buffer {
         }
     }
 
-    /// Whose turn it is. While a chunk is half out only shuffles go besides of which no more than a batch does.
+    /// Whose turn it is. While a chunk is half out only shuffles go besides of which no more does than goes out at once: what is
+    /// half out keeps the frames that it came in.
     fn next_to_send(&self) -> Option<ShuffleId> {
-        let most = self.settings.batch_bytes;
-        let is_little =
-            |shuffle: &ShuffleId| self.shuffles.get(shuffle).is_none_or(|open| open.outgoing.bytes <= most);
+        let most = self.settings.sent_at_once;
+        let is_little = |shuffle: &ShuffleId| {
+            self.shuffles.get(shuffle).is_none_or(|open| open.outgoing.memory() <= most)
+        };
         let may_go =
             |shuffle: &ShuffleId| self.half_out.is_none_or(|half| half == *shuffle) || is_little(shuffle);
         self.turns.first_if(may_go).copied()
