@@ -40,6 +40,8 @@ fn main() -> ExitCode {
         "floor-node" => floor::node(&words),
         "floor-client" => floor::client(&words),
         "floor-reader" => floor::reader(&words),
+        "floor-flood" => floor::flood(&words),
+        "floor-trickle" => floor::trickle(&words),
         "ours-writer" => ours::writer_process(&words),
         "ours-reader" => ours::reader_process(&words),
         "ours-many" => ours::many_process(&words),

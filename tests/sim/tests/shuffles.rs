@@ -22,7 +22,7 @@ fn d6_x7_l1_what_is_read_is_the_input_once_in_order_and_every_shuffle_ends() {
     // Shuffles in memory lost copies, and hardly any of them lost all R copies of something.
     let lost = all.lost_open + all.lost_sealed;
     assert!(all.unsynced_lost > SEEDS / 3 && lost > 0 && lost < all.jobs / 8, "{all}");
-    assert!(all.stored > 7 * SEEDS && all.failed > SEEDS && all.lacking > SEEDS / 20, "{all}");
+    assert!(all.stored > 7 * SEEDS && all.failed > SEEDS / 2 && all.lacking > SEEDS / 20, "{all}");
     assert!(all.crashes > 3 * SEEDS && all.elections > SEEDS && all.ready > 3 * SEEDS, "{all}");
     assert!(all.lost_disks > SEEDS / 3 && all.damaged > SEEDS / 3, "{all}");
     assert!(all.later_bounds > SEEDS / 10, "{all}");

@@ -9,17 +9,17 @@ use bench_shuffle::generate::{Generator, Input, Shape};
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// The arguments of both.
-struct Told {
-    records: u64,
-    ranges: usize,
-    way: Way,
-    folder: PathBuf,
-    nodes: Vec<String>,
+/// The arguments of all of them: two numbers, which not all use as records and ranges, and where the nodes are.
+pub(super) struct Told {
+    pub(super) records: u64,
+    pub(super) ranges: usize,
+    pub(super) way: Way,
+    pub(super) folder: PathBuf,
+    pub(super) nodes: Vec<String>,
 }
 
 impl Told {
-    fn new(words: &[String]) -> std::result::Result<Told, Box<dyn std::error::Error>> {
+    pub(super) fn new(words: &[String]) -> std::result::Result<Told, Box<dyn std::error::Error>> {
         let [_, records, ranges, way, folder, nodes @ ..] = words else {
             return Err("RECORDS RANGES WAY FOLDER ADDRESS ADDRESS ADDRESS".into());
         };
@@ -32,7 +32,7 @@ impl Told {
         })
     }
 
-    fn connect(&self, role: &[u8]) -> Result<Vec<Socket>> {
+    pub(super) fn connect(&self, role: &[u8]) -> Result<Vec<Socket>> {
         let connect = |number| {
             let mut socket = self.way.connect(&self.nodes, &self.folder, number)?;
             socket.put(role, &[])?;
@@ -43,7 +43,10 @@ impl Told {
 }
 
 /// Runs the same with each, on a thread for each, and gives what comes of it.
-fn each<A: Send, T: Send>(all: Vec<A>, work: impl Fn(usize, A) -> Result<T> + Sync) -> Result<Vec<T>> {
+pub(super) fn each<A: Send, T: Send>(
+    all: Vec<A>,
+    work: impl Fn(usize, A) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     std::thread::scope(|scope| {
         let work = &work;
         let threads: Vec<_> =

@@ -10,10 +10,12 @@
 
 mod disk;
 mod ends;
+mod flood;
 mod node;
 mod wire;
 
 pub use ends::{client, reader};
+pub use flood::{Flood, bench as bench_flood, flood, trickle};
 pub use node::node;
 pub use wire::Way;
 

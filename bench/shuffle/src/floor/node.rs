@@ -79,6 +79,8 @@ fn serve(node: &Arc<Node>, mut socket: Socket) {
             Ok([b'c']) => node.divide(socket),
             Ok([b'n']) => node.hold(socket),
             Ok([b'r']) => node.read(socket),
+            Ok([b't']) => node.divide_little(socket),
+            Ok([b'h']) => node.hold_little(socket),
             // The client only looked whether the node listens.
             _ => Ok(()),
         };
@@ -156,6 +158,32 @@ impl Node {
         }
         self.store.sync()?;
         other.send_end()
+    }
+
+    /// Takes small writes of a client, one after the other: each is on the disks of two nodes before it is answered.
+    fn divide_little(&self, mut client: Socket) -> Result<()> {
+        let mut next = self.way.connect(&self.nodes, &self.folder, (self.number + 1) % NODES)?;
+        next.put(b"h", &[])?;
+        let mut chunk = Aligned::new(FRAME_BYTES);
+        while let Some((range, sum, bytes)) = client.receive(chunk.get_mut())? {
+            next.send(range, sum, &chunk.get()[..bytes])?;
+            self.store.put(range as usize, sum, chunk.get(), bytes)?;
+            self.store.sync()?;
+            next.receive_end()?;
+            client.send_end()?;
+        }
+        Ok(())
+    }
+
+    /// Holds what another node sends of them.
+    fn hold_little(&self, mut other: Socket) -> Result<()> {
+        let mut chunk = Aligned::new(FRAME_BYTES);
+        while let Some((range, sum, bytes)) = other.receive(chunk.get_mut())? {
+            self.store.put(range as usize, sum, chunk.get(), bytes)?;
+            self.store.sync()?;
+            other.send_end()?;
+        }
+        Ok(())
     }
 
     /// Reads the ranges that a reader asks for, sorts each, and sends it.

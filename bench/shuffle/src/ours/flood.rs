@@ -8,7 +8,7 @@ use super::shuffle::{compare, follow, number_of, read, start_reader, start_write
 use super::trickle;
 use super::writer::Part;
 use crate::client_process::ClientProcess;
-use crate::floor::Way;
+use crate::floor::{Flood, Way, bench_flood};
 use crate::{Done, Got, Run};
 use bench_gauge::{Durations, myself, now, rest, say};
 use std::time::Duration;
@@ -70,7 +70,26 @@ pub fn bench(run: &Run) -> Done {
             "{name:4} beside a flood ({gb:.1} GB were acknowledged): acknowledged after {}; the 99th of a hundred {times:.2} times alone (goal {GOAL})",
             beside.line()
         ));
+        drop(cluster);
+        floor(run, way, (u64::from(attempts), mb_s), beside.quantile_ms(0.99))?;
     }
+    Ok(())
+}
+
+/// The same of the floor, beside a flood of as many 10^6 bytes a second.
+fn floor(run: &Run, way: Way, (trickles, mb_s): (u64, f64), ours_ms: f64) -> Done {
+    let (flows, every) = (Duration::from_millis(FLOWS_MS), Duration::from_millis(EVERY_MS));
+    let flood = Flood { bytes_s: (mb_s * 1e6) as u64, flows, trickles, records: RECORDS, every };
+    let (mut alone, mut beside) = bench_flood(run, way, &flood)?;
+    let name = way.name();
+    say(&format!("floor {name:4} alone: {}", alone.line()));
+    let floor_ms = beside.quantile_ms(0.99);
+    say(&format!(
+        "floor {name:4} beside a flood of as many bytes a second ({mb_s:.0} MB): {}; {:.2} times alone; ours takes {:.2} times as long",
+        beside.line(),
+        floor_ms / alone.quantile_ms(0.99),
+        ours_ms / floor_ms
+    ));
     Ok(())
 }
 

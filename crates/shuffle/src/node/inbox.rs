@@ -148,6 +148,8 @@ struct State {
     is_waiting: bool,
     /// Threads that wait for room.
     waiting_for_room: usize,
+    /// There is room of which those that wait for it were not told yet.
+    has_new_room: bool,
     is_closed: bool,
 }
 
@@ -314,6 +316,9 @@ impl Inbox {
 
     /// Takes what waits, one piece of what is bulk; waits so long for something. None: the node is to end.
     pub(crate) fn take(&self, wait: Duration) -> Option<Waiting> {
+        if self.lock().has_new_room {
+            self.tell_room(self.lock());
+        }
         let waits = |state: &mut State| {
             state.is_waiting = !state.is_closed && state.is_idle();
             state.is_waiting
@@ -332,17 +337,18 @@ impl Inbox {
     /// Takes what waits now: after a piece of bulk.
     pub(crate) fn take_more(&self) -> Waiting {
         let mut state = self.lock();
-        // What is short may have had the room. Room for bulk is told of by the next `take`: all that wait for it would be woken
-        // for each piece.
         let had_no_room = state.short.len() >= self.most_events || state.short_bytes > 0;
         let waiting = state.take();
+        // Of room for bulk the next `take` tells: else all that wait for it would be woken for each piece.
+        state.has_new_room |= waiting.bulk.is_some();
         if had_no_room {
             self.tell_room(state);
         }
         waiting
     }
 
-    fn tell_room(&self, state: MutexGuard<'_, State>) {
+    fn tell_room(&self, mut state: MutexGuard<'_, State>) {
+        state.has_new_room = false;
         let waits = state.waiting_for_room > 0;
         drop(state);
         if waits {
@@ -556,6 +562,22 @@ mod tests {
         }
         inbox.close();
         assert_eq!(pushing.await.unwrap(), (Ok(()), Err(Closed)));
+    }
+
+    #[test]
+    fn l1_a_client_that_waits_is_told_of_room_though_nothing_else_comes() {
+        let inbox = Arc::new(Inbox::new(1, 100));
+        inbox.push(frame(1)).unwrap();
+        assert!(inbox.take(Duration::ZERO).unwrap().bulk.is_some());
+        inbox.push(frame(2)).unwrap();
+        let other = Arc::clone(&inbox);
+        let pushing = std::thread::spawn(move || other.push(frame(3)));
+        while inbox.lock().waiting_for_room == 0 {
+            std::thread::yield_now();
+        }
+        assert!(inbox.take_more().bulk.is_some());
+        assert!(inbox.take(Duration::from_secs(600)).unwrap().bulk.is_some());
+        pushing.join().unwrap().unwrap();
     }
 
     #[test]
