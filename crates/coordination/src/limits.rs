@@ -211,6 +211,10 @@ pub const ZOOKEEPER_MAX_SESSION_KEYS: usize = 1_000;
 /// ZooKeeper: how long a call waits for a connection before it says that there is none.
 pub const ZOOKEEPER_PATIENCE: Duration = Duration::from_secs(6);
 
+/// ZooKeeper: how long a call waits for answers on a connection that lives. The client library waits for ever, also where the
+/// answer to a request never comes; a whole tree is read in much less.
+pub const ZOOKEEPER_ANSWER: Duration = Duration::from_secs(30);
+
 /// ZooKeeper: tries of all servers, before a target counts as unreachable.
 pub const ZOOKEEPER_CONNECT_ATTEMPTS: u32 = 3;
 

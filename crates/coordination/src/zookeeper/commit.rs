@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use zookeeper_client::{Client, CreateMode, Error as Fault, MultiWriteError, MultiWriteResult, MultiWriter};
 
 use super::connection::Connection;
@@ -26,7 +26,7 @@ use super::snapshot::{Snapshot, read_nodes, read_scope};
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
 use crate::limits::{
-    ZOOKEEPER_CONTENTION_PATIENCE, ZOOKEEPER_CONTENTION_PAUSE, ZOOKEEPER_KNOWN_NODES,
+    ZOOKEEPER_ANSWER, ZOOKEEPER_CONTENTION_PATIENCE, ZOOKEEPER_CONTENTION_PAUSE, ZOOKEEPER_KNOWN_NODES,
     ZOOKEEPER_MAX_REQUEST_BYTES,
 };
 use crate::session::SessionId;
@@ -186,7 +186,13 @@ impl Committer {
             Some(step) => self.connection.root().path(step.key()),
             None => self.connection.root().as_str().to_owned(),
         };
-        match request.commit().await {
+        let Ok(answer) = timeout(ZOOKEEPER_ANSWER, request.commit()).await else {
+            if session.is_none() {
+                self.connection.replace_committing_client().await;
+            }
+            return Err(self.indefinite("no answer"));
+        };
+        match answer {
             Ok(results) => match results.first() {
                 Some(MultiWriteResult::SetData { stat }) if clock != -1 => {
                     Ok(Sent::Done { clock: stat.version, at: version(stat.mzxid) })

@@ -17,8 +17,8 @@ use zookeeper_client::{Acls, Client, Connector, CreateMode, Error as Fault, Sess
 use super::node::{ROOT_MARK, Root};
 use crate::error::{Error, Result};
 use crate::limits::{
-    ZOOKEEPER_CONNECT_ATTEMPTS, ZOOKEEPER_PATIENCE, ZOOKEEPER_PROBE, ZOOKEEPER_READING_TIMEOUT,
-    ZOOKEEPER_RETRY_PAUSE,
+    ZOOKEEPER_ANSWER, ZOOKEEPER_CONNECT_ATTEMPTS, ZOOKEEPER_PATIENCE, ZOOKEEPER_PROBE,
+    ZOOKEEPER_READING_TIMEOUT, ZOOKEEPER_RETRY_PAUSE,
 };
 use crate::target::{Target, Tls};
 
@@ -46,7 +46,7 @@ impl Connection {
         let reads = Mutex::new(client.clone());
         let commits = Mutex::new(connect(target, &servers, asked).await?);
         let connection = Self { target: target.clone(), root, servers, connector, acls, reads, commits };
-        connection.make_root(&client).await?;
+        connection.answered(connection.make_root(&client)).await?;
         Ok(connection)
     }
 
@@ -101,6 +101,29 @@ impl Connection {
         found.await.unwrap_or_else(|_| Err(Error::Unavailable { what: what() }))
     }
 
+    /// What comes of requests, or an error when no answer comes.
+    pub async fn answered<T>(&self, requests: impl Future<Output = Result<T>>) -> Result<T> {
+        timeout(ZOOKEEPER_ANSWER, requests).await.unwrap_or_else(|_| Err(self.no_answer()))
+    }
+
+    fn no_answer(&self) -> Error {
+        let what = format!("{}: a request has no answer for {ZOOKEEPER_ANSWER:?}", self.target);
+        Error::Unavailable { what }
+    }
+
+    /// Connects the client for commits anew, as a request on it has no answer: others behind it might have none either.
+    pub async fn replace_committing_client(&self) {
+        self.replace(&self.commits).await;
+    }
+
+    async fn replace(&self, current: &Mutex<Client>) {
+        tracing::warn!(target = %self.target, "a request has no answer for {ZOOKEEPER_ANSWER:?}: connecting anew");
+        match self.client_for(ZOOKEEPER_READING_TIMEOUT).await {
+            Ok(client) => *current.lock().await = client,
+            Err(error) => tracing::warn!(%error, "the connection stays as it is"),
+        }
+    }
+
     /// Reads, and reads again on the next connection when one breaks.
     pub async fn reading<T, F>(&self, read: impl Fn(Client) -> F) -> Result<T>
     where
@@ -108,7 +131,12 @@ impl Connection {
     {
         let until = Instant::now() + ZOOKEEPER_PATIENCE;
         loop {
-            match read(self.client().await?).await {
+            let client = self.client().await?;
+            let Ok(outcome) = timeout(ZOOKEEPER_ANSWER, read(client)).await else {
+                self.replace(&self.reads).await;
+                return Err(self.no_answer());
+            };
+            match outcome {
                 Err(Error::Unavailable { .. }) if Instant::now() < until => {
                     sleep(ZOOKEEPER_RETRY_PAUSE).await
                 }

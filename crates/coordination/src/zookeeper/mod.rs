@@ -122,7 +122,7 @@ impl Coordination for ZooKeeper {
     }
 
     async fn remarks(&self) -> Result<Vec<Remark>> {
-        rights::remarks(&self.connection).await
+        self.connection.answered(rights::remarks(&self.connection)).await
     }
 
     async fn watch(&self, scope: Scope, from: Option<Version>) -> Result<Watch> {
