@@ -14,6 +14,8 @@ use partage_coordination::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 use zookeeper_client::{Acls, Client, CreateMode};
@@ -323,4 +325,51 @@ async fn w6_a_subscriber_that_does_not_listen_costs_little() {
     let far = connect(&server.target_through(link.address(), "sleeper")).await.unwrap();
     let came = sleeper::costs_little(&*near, &*far, &link, 1 << 20).await;
     println!("{came} bytes came to somebody who does not listen");
+}
+
+/// A server whose connections live and which answers no request, once it is told to: a proxy that lets pings and the beginnings
+/// of sessions through. The number of a request is positive.
+async fn mute(server: &ZooKeeper, is_mute: Arc<AtomicBool>) -> String {
+    let (listener, server) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), server.address());
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (mut from, mut to) = TcpStream::connect(&server).await.unwrap().into_split();
+            let (mut asks, mut hears) = client.into_split();
+            tokio::spawn(async move { drop(tokio::io::copy(&mut asks, &mut to).await) });
+            let is_mute = Arc::clone(&is_mute);
+            tokio::spawn(async move {
+                while let Ok(length) = from.read_u32().await {
+                    let mut answer = vec![0; length as usize];
+                    let Ok(_) = from.read_exact(&mut answer).await else { return };
+                    let number = i32::from_be_bytes(*answer.first_chunk().unwrap());
+                    if !(is_mute.load(Ordering::SeqCst) && number > 0) {
+                        let Ok(()) = hears.write_u32(length).await else { return };
+                        let Ok(()) = hears.write_all(&answer).await else { return };
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// It takes half a minute: that is how long a request is waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_gets_no_answer_on_a_connection_that_lives_ends() {
+    let server = ZooKeeper::start(&[]).await;
+    let is_mute = Arc::new(AtomicBool::new(false));
+    let address = mute(&server, Arc::clone(&is_mute)).await;
+    let store = connect(&server.target_through(&address, "mute")).await.unwrap();
+    let at = key("k");
+    put(&*store, &at, "before").await.unwrap();
+    is_mute.store(true, Ordering::SeqCst);
+    let (read, written) = tokio::join!(store.read(&at), put(&*store, &at, "unknown"));
+    let read = read.unwrap_err();
+    assert!(matches!(&read, Error::Unavailable { what } if what.contains("no answer")), "{read}");
+    let written = written.unwrap_err();
+    assert!(matches!(&written, Error::Indefinite { what } if what.contains("no answer")), "{written}");
+    is_mute.store(false, Ordering::SeqCst);
+    put(&*store, &at, "after").await.unwrap();
+    assert_eq!(store.read(&at).await.unwrap().unwrap().value, "after");
 }
