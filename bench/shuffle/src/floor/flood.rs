@@ -9,7 +9,7 @@ use crate::{Done, Got, Run, SEED};
 use bench_gauge::{Durations, Running, free, myself, now, rest, say};
 use bench_shuffle::generate::{Generator, Input, Shape};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes that the flood has ready, and writes again and again.
 const READY_BYTES: u64 = 48 << 20;
@@ -85,6 +85,10 @@ impl Nodes {
     }
 }
 
+fn rest_until(at: Instant) {
+    rest(at.saturating_duration_since(now()).as_millis() as u64);
+}
+
 /// What the process of the flood does: sends a third to each node, at its pace, until it is ended.
 pub fn flood(words: &[String]) -> Done {
     let told = Told::new(words)?;
@@ -102,8 +106,7 @@ pub fn flood(words: &[String]) -> Done {
         for frame in frames.iter().cycle().skip(number).step_by(NODES) {
             socket.send(0, crc32c::crc32c(frame), frame)?;
             sent += frame.len();
-            let due = begin + Duration::from_secs_f64(sent as f64 / bytes_s);
-            std::thread::sleep(due.saturating_duration_since(now()));
+            rest_until(begin + Duration::from_secs_f64(sent as f64 / bytes_s));
         }
         Ok(())
     })?;
@@ -128,6 +131,6 @@ pub fn trickle(words: &[String]) -> Done {
         socket.send(0, crc32c::crc32c(&records), &records)?;
         socket.receive_end()?;
         say(&format!("acked {}", (now() - begin).as_micros()));
-        std::thread::sleep((begin + every).saturating_duration_since(now()));
+        rest_until(begin + every);
     }
 }
