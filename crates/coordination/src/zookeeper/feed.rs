@@ -180,13 +180,13 @@ async fn run(
 ) {
     let mut number = 0;
     loop {
-        let began = async {
-            let client = connection.client().await?;
-            let root = connection.root().as_str();
+        let root = connection.root().as_str();
+        let connected = &connection;
+        let begin = |client: Client| async move {
             let watching = client.watch(root, AddWatchMode::PersistentRecursive).await;
-            watching.map(|watcher| (client, watcher)).map_err(|fault| connection.refusal(&fault, root))
+            watching.map(|watcher| (client, watcher)).map_err(|fault| connected.refusal(&fault, root))
         };
-        match began.await {
+        match connection.reading(begin).await {
             Ok((client, watcher)) => {
                 number += 1;
                 source.send_replace(Some(Source { client, number }));

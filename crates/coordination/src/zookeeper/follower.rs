@@ -53,11 +53,13 @@ impl Follower {
         let (snapshot, read) = if self.dirty.all {
             let known = self.told.iter().flat_map(BTreeMap::keys).cloned();
             let first = self.told.is_none();
-            (read_scope(connection, &source.client, &self.scope, known, first).await?, None)
+            let reading = read_scope(connection, &source.client, &self.scope, known, first);
+            (connection.answered(reading).await?, None)
         } else {
             let keys = self.dirty.keys.iter().flat_map(|key| ancestors(key).chain([key.clone()]));
             let keys: BTreeSet<Key> = keys.collect();
-            (read_nodes(connection, &source.client, &keys, false).await?, Some(keys))
+            let reading = read_nodes(connection, &source.client, &keys, false);
+            (connection.answered(reading).await?, Some(keys))
         };
         if !self.subscription.feed.settled(source).await {
             self.dirty = Dirty::ALL;

@@ -100,7 +100,7 @@ pub(super) async fn keep_watch(connection: Arc<Connection>, sessions: Weak<Sessi
         let Some(own) = sessions.upgrade().map(|sessions| sessions.ids()) else { return };
         if own.is_empty() {
             seen.clear();
-        } else if let Err(error) = look(&connection, &own, &mut seen).await {
+        } else if let Err(error) = connection.answered(look(&connection, &own, &mut seen)).await {
             tracing::debug!(%error, "the sessions of others cannot be seen; looking again");
         }
     }

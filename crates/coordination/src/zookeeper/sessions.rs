@@ -74,7 +74,7 @@ impl Sessions {
         }
         let id = session_id(client.session_id().0);
         let mark = Mark { ttl, keys: BTreeSet::new() };
-        marks::make(&self.connection, &client, &mark).await?;
+        self.connection.answered(marks::make(&self.connection, &client, &mark)).await?;
         let watch = || tokio::spawn(marks::keep_watch(Arc::clone(&self.connection), Arc::downgrade(self)));
         self.watching.get_or_init(watch);
         // The timer looks into the table: not before the session is in it.
