@@ -122,7 +122,7 @@ impl Pool {
     pub(crate) fn stop(&self) {
         let mut queue = self.0.lock();
         queue.is_stopped = true;
-        // What waits may have the pool itself: it goes now, and when the lock is no longer held.
+        // A task that waits may hold the pool itself. It is dropped without the lock, as its drop may add another one.
         let waiting = std::mem::take(&mut queue.waiting);
         queue.turns.clear();
         drop(queue);

@@ -270,7 +270,7 @@ impl LocalBase {
         of_rows.cloned().for_each(|change| known.waiting.add(change));
         let is_too_much = known.waiting.bytes > JOIN_PENDING_BYTES;
         if is_too_much {
-            tracing::info!(shard = %self.queue.key.shard, "more changes wait than may: requests will wait while rows are joined");
+            tracing::info!(shard = %self.queue.key.shard, "more changes wait than the limit: the rows are joined when the old shards have closed, and requests wait for that");
             self.give_up_early_join();
         } else {
             self.catch_up();

@@ -19,7 +19,7 @@ const MOST_RUNS: usize = 32;
 /// The compactions of all stores of a child.
 #[derive(Debug, Default)]
 pub(super) struct Compactions {
-    /// The child lags little.
+    /// The child lags little: none begins.
     rest: AtomicBool,
     /// One waits for its turn. A store that is flushed meanwhile is compacted after its next flush.
     waits: AtomicBool,
@@ -28,10 +28,13 @@ pub(super) struct Compactions {
 }
 
 impl Compactions {
-    /// Whether one is under way, when it is known whether the child lags little. If the parents closed now, requests would wait
-    /// for its end.
-    pub(super) fn are_under_way(&self, lags_little: bool) -> bool {
-        self.rest.store(lags_little, Ordering::SeqCst);
+    /// Begins none from now on, or begins them again.
+    pub(super) fn set_rest(&self, rest: bool) {
+        self.rest.store(rest, Ordering::SeqCst);
+    }
+
+    /// Whether one is under way. None begins after this has said no, if they rest since before.
+    pub(super) fn is_under_way(&self) -> bool {
         self.runs.load(Ordering::SeqCst)
     }
 
@@ -44,6 +47,7 @@ impl Compactions {
         let (compactions, queue, store) = (Arc::clone(self), Arc::clone(queue), Arc::downgrade(store));
         pool.add_compaction(queue.key.placement, move || {
             compactions.waits.store(false, Ordering::SeqCst);
+            // Before it looks whether they rest: see `is_under_way`.
             compactions.runs.store(true, Ordering::SeqCst);
             compactions.compact(&store);
             compactions.runs.store(false, Ordering::SeqCst);

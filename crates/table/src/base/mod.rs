@@ -308,8 +308,10 @@ impl LocalBase {
         self.tend_early_join();
         self.copy_more(now);
         self.catch_up();
-        let lags_little = self.is_caught_up();
-        if !self.compactions.are_under_way(lags_little) && lags_little {
+        let is_caught_up = self.is_caught_up();
+        self.compactions.set_rest(is_caught_up);
+        // If the parents closed during a compaction, requests would wait for its end.
+        if is_caught_up && !self.compactions.is_under_way() {
             // A caller that has gone does not see its answer.
             for answer in self.when_ready.drain(..) {
                 let _ = answer.send(());
@@ -360,7 +362,7 @@ impl LocalBase {
                     Some(early) => early.finish(&shared, &queue.key, &parts, position)?,
                     None => None,
                 };
-                let is_whole = finished.is_some() || only.is_some();
+                let joined_before = finished.is_some() || only.is_some();
                 let (generation, store) = match finished.or(only) {
                     Some(joined) => joined,
                     None => (generation, joining::join(&shared.engine, &parts, &folder, position)?),
@@ -369,7 +371,7 @@ impl LocalBase {
                 store.flush()?;
                 queue.figures.step();
                 let (waited_ms, took_ms) = (begun.since(asked), shared.clock.now().since(begun));
-                tracing::info!(shard = %queue.key.shard, is_whole, waited_ms, took_ms, "has the data of its parents");
+                tracing::info!(shard = %queue.key.shard, joined_before, waited_ms, took_ms, "has the data of its parents");
                 Ok((generation, StoredRows::open(store, feed)?))
             };
             let result = store();
