@@ -9,10 +9,9 @@ use bench_shuffle::generate::{Generator, Input, Shape};
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// The arguments of all of them: two numbers, which not all use as records and ranges, and where the nodes are.
+/// The arguments of an end: two numbers, of which each end says what they are, and where the nodes are.
 pub(super) struct Told {
-    pub(super) records: u64,
-    pub(super) ranges: usize,
+    pub(super) numbers: [u64; 2],
     pub(super) way: Way,
     pub(super) folder: PathBuf,
     pub(super) nodes: Vec<String>,
@@ -20,12 +19,11 @@ pub(super) struct Told {
 
 impl Told {
     pub(super) fn new(words: &[String]) -> std::result::Result<Told, Box<dyn std::error::Error>> {
-        let [_, records, ranges, way, folder, nodes @ ..] = words else {
-            return Err("RECORDS RANGES WAY FOLDER ADDRESS ADDRESS ADDRESS".into());
+        let [_, one, other, way, folder, nodes @ ..] = words else {
+            return Err("NUMBER NUMBER WAY FOLDER ADDRESS ADDRESS ADDRESS".into());
         };
         Ok(Told {
-            records: records.parse()?,
-            ranges: ranges.parse()?,
+            numbers: [one.parse()?, other.parse()?],
             way: Way::named(way)?,
             folder: Path::new(folder).to_owned(),
             nodes: nodes.to_vec(),
@@ -58,11 +56,12 @@ pub(super) fn each<A: Send, T: Send>(
     })
 }
 
-/// What the process of the client does: says what it has, sends a third to each node, and ends when all of it is stored.
+/// What the process of the client does, which is told how many records there are and how many ranges: says what it has, sends a third to each node, and ends when all of it is stored.
 pub fn client(words: &[String]) -> Done {
     let told = Told::new(words)?;
-    let generator = Generator::new(Input::Uniform, Shape::USUAL, told.records, SEED).ok_or("no room")?;
-    let mut records = vec![0; usize::try_from(told.records)? * RECORD_BYTES];
+    let [count, _] = told.numbers;
+    let generator = Generator::new(Input::Uniform, Shape::USUAL, count, SEED).ok_or("no room")?;
+    let mut records = vec![0; usize::try_from(count)? * RECORD_BYTES];
     generator.write_all(0, &mut records);
     let mut tally = Tally::default();
     records.chunks_exact(RECORD_BYTES).for_each(|record| tally.add(record));
@@ -80,16 +79,17 @@ pub fn client(words: &[String]) -> Done {
     Ok(())
 }
 
-/// What the process of the reader does: reads each range from one of the nodes that have it, and says what it has seen.
+/// What the process of the reader does, which is told the same: reads each range from one of the nodes that have it, and says what it has seen.
 pub fn reader(words: &[String]) -> Done {
     let told = Told::new(words)?;
+    let ranges = usize::try_from(told.numbers[1])?;
     let sockets = told.connect(b"r")?;
     ready("ready")?;
     let tallies = each(sockets, |number, mut socket| {
         let (mut frame, mut tally) = (vec![0; FRAME_BYTES], Tally::default());
-        for range in (number..told.ranges).step_by(NODES) {
+        for range in (number..ranges).step_by(NODES) {
             socket.put(&(range as u32).to_be_bytes(), &[])?;
-            tally += check_range(&mut socket, range, told.ranges, &mut frame)?;
+            tally += check_range(&mut socket, range, ranges, &mut frame)?;
         }
         Ok(tally)
     })?;

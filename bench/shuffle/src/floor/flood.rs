@@ -32,7 +32,7 @@ pub fn bench(run: &Run, way: Way, flood: &Flood) -> Got<(Durations, Durations)> 
     let nodes = Nodes::start(way, folder)?;
     nodes.trickled(flood)?;
     let alone = nodes.trickled(flood)?;
-    let (mut flooding, _) = nodes.client("floor-flood", &[flood.bytes_s])?;
+    let (mut flooding, _) = nodes.client("floor-flood", [flood.bytes_s, 0])?;
     flooding.go()?;
     rest(u64::try_from(flood.flows.as_millis())?);
     let beside = nodes.trickled(flood)?;
@@ -63,17 +63,15 @@ impl Nodes {
         Ok(Nodes { way, folder, addresses, _running: running })
     }
 
-    fn client(&self, role: &str, numbers: &[u64]) -> std::io::Result<(ClientProcess, String)> {
+    fn client(&self, role: &str, numbers: [u64; 2]) -> std::io::Result<(ClientProcess, String)> {
         let mut command = myself()?;
-        command.arg(role).args(numbers.iter().map(ToString::to_string));
-        // As many numbers as the other ends are told.
-        command.args(std::iter::repeat_n("0", 2 - numbers.len().min(2)));
+        command.arg(role).args(numbers.map(|number| number.to_string()));
         ClientProcess::start(command.arg(self.way.name()).arg(&self.folder).args(&self.addresses))
     }
 
     fn trickled(&self, flood: &Flood) -> Got<Durations> {
         let every = u64::try_from(flood.every.as_millis())?;
-        let (mut process, _) = self.client("floor-trickle", &[flood.records, every])?;
+        let (mut process, _) = self.client("floor-trickle", [flood.records, every])?;
         process.go()?;
         let mut took = Durations::default();
         for _ in 0..flood.trickles {
@@ -89,7 +87,7 @@ fn rest_until(at: Instant) {
     rest(at.saturating_duration_since(now()).as_millis() as u64);
 }
 
-/// What the process of the flood does: sends a third to each node, at its pace, until it is ended.
+/// What the process of the flood does, which is told its bytes a second: sends a third to each node, at its pace, until it is ended.
 pub fn flood(words: &[String]) -> Done {
     let told = Told::new(words)?;
     let generator = Generator::new(Input::Uniform, Shape::USUAL, READY_BYTES / RECORD_BYTES as u64, SEED);
@@ -100,7 +98,7 @@ pub fn flood(words: &[String]) -> Done {
     let sockets = told.connect(b"c")?;
     ready("ready")?;
     let begin = now();
-    let bytes_s = told.records as f64 / NODES as f64;
+    let bytes_s = told.numbers[0] as f64 / NODES as f64;
     each(sockets, |number, mut socket| {
         let mut sent = 0;
         for frame in frames.iter().cycle().skip(number).step_by(NODES) {
@@ -113,12 +111,14 @@ pub fn flood(words: &[String]) -> Done {
     Ok(())
 }
 
-/// What the process of the other one does, until it is ended. It says `acked MICROSECONDS` for each write.
+/// What the process of the other one does, until it is ended. It is told the records of a write, and the milliseconds between the
+/// beginnings of two. It says `acked MICROSECONDS` for each write.
 pub fn trickle(words: &[String]) -> Done {
     let told = Told::new(words)?;
-    let every = Duration::from_millis(told.ranges as u64);
-    let generator = Generator::new(Input::Uniform, Shape::USUAL, told.records, SEED).ok_or("no room")?;
-    let mut records = vec![0; usize::try_from(told.records)? * RECORD_BYTES];
+    let [count, every_ms] = told.numbers;
+    let every = Duration::from_millis(every_ms);
+    let generator = Generator::new(Input::Uniform, Shape::USUAL, count, SEED).ok_or("no room")?;
+    let mut records = vec![0; usize::try_from(count)? * RECORD_BYTES];
     if records.len() > FRAME_BYTES {
         return Err("a small write is one frame".into());
     }
