@@ -392,13 +392,14 @@ impl Driver {
         }
     }
 
-    /// Passes orders for replicas of replicated keyspaces to the service.
+    /// Passes orders for replicas of replicated keyspaces to the service. It keeps none of a replica whose data it deletes: an
+    /// order that came behind that would stay with it for ever.
     fn pass_on(&self, changed: &[ReplicaKey]) {
         let Some(incarnation) = self.machine.incarnation() else { return };
         for replica in changed {
             let is_replicated = |brief: &&KeyspaceBrief| brief.ownership == Ownership::Replicated;
             let brief = self.machine.keyspace(&replica.keyspace).filter(is_replicated);
-            let local = self.machine.local_replicas().get(replica);
+            let local = self.machine.local_replicas().get(replica).filter(|local| !local.is_being_dropped());
             if let (Some(brief), Some(local)) = (brief, local) {
                 self.handler.ordered(&local.order, brief, incarnation);
             }

@@ -245,6 +245,12 @@ impl LocalReplica {
         matches!(self.at, At::Dropped | At::Lost) && !self.has_data
     }
 
+    /// Whether the service has been called to delete its data: what is ordered of it from then on does not concern the service.
+    pub fn is_being_dropped(&self) -> bool {
+        let at = matches!(self.at, At::Calling(Callback::Drop(_), _) | At::Resting(Callback::Drop(_), _));
+        at || self.is_dropped()
+    }
+
     /// How far it is, as the next report to the coordinator says.
     pub fn phase(&self) -> Phase {
         if let Some(reason) = self.failure.as_ref().or(self.unhealthy.as_ref()).or(self.laid_down.as_ref())

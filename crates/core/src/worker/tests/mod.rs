@@ -316,7 +316,10 @@ fn d7_a_replica_that_no_order_names_is_unloaded_and_kept_until_there_is_a_permis
     assert_eq!(fixture.done(1, Callback::Unload), []);
     assert_eq!(fixture.reported(), (Phase::Kept, Epoch(1)));
     assert_eq!(fixture.permit(2, 9, 0), [], "it knows of a later epoch than the coordinator");
+    let is_being_dropped = |fixture: &Fixture| fixture.worker.local_replicas()[&replica()].is_being_dropped();
+    assert!(!is_being_dropped(&fixture));
     assert_eq!(fixture.permit(2, 9, 1), [Task::Call(Callback::Drop(DropReason::Superseded))]);
+    assert!(is_being_dropped(&fixture));
     fixture.done(2, Callback::Drop(DropReason::Superseded));
     assert_eq!(fixture.reported().0, Phase::Dropped);
     assert!(fixture.worker.local_replicas().is_empty());
