@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 /// That of `partage`: the floor is no slower for its allocator.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: partage_allocator::Allocator = partage_allocator::Allocator;
 
 const USAGE: &str = "bench-shuffle [all | floor | ours | peers | shapes | balance | memory | faults | joins | many | flood | flight | hail] \
     [--gb GB] [--rounds N] [--ranges N] [--unix] [--only NAME,NAME] [--folder FOLDER] [--quick] [--memory SIZE] [--times N] \
@@ -32,6 +32,7 @@ pub type Done = Got<()>;
 
 #[expect(clippy::disallowed_methods, reason = "a bench is a program of its own")]
 fn main() -> ExitCode {
+    partage_allocator::keep_freed_memory();
     let words: Vec<String> = std::env::args().skip(1).collect();
     let command = words.first().map(String::as_str).filter(|word| !word.starts_with("--"));
     let command = command.unwrap_or("all");

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 /// That of `partage`: the floor is no slower for its allocator.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: partage_allocator::Allocator = partage_allocator::Allocator;
 
 const USAGE: &str = "bench-table [writes | indexed | latency | reads | killed | restart | away | reshape] [--quick] \
     [--seconds N] [--rounds N] [--shards N] [--keys N] [--times N] [--mib N] [--only NAME,NAME] [--folder FOLDER]";
@@ -31,6 +31,7 @@ pub type Done = Result<(), Box<dyn std::error::Error>>;
 
 #[expect(clippy::disallowed_methods, reason = "a bench is a program of its own")]
 fn main() -> ExitCode {
+    partage_allocator::keep_freed_memory();
     let words: Vec<String> = std::env::args().skip(1).collect();
     let command = words.first().map(String::as_str).filter(|word| !word.starts_with("--"));
     let done = match command.unwrap_or("writes") {

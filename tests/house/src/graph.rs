@@ -12,7 +12,7 @@
 //! 3  metadata  maps  door  shuffle-wire
 //! 2  wire  clock  dialer  log  coordination     coordination depends on the clock: its sessions end by it
 //! 1  service                                    decisions of the services
-//! 0  core  journal  random                      decisions; files that are only added to; random numbers
+//! 0  core  journal  random  allocator           decisions; files that are only added to; random numbers; memory
 //!    tests/*  bench/*                           outside: depend on all, no crate depends on them
 //! ```
 
@@ -55,10 +55,11 @@ pub enum Kind {
 const OUTSIDE: u8 = 7;
 
 /// The floor of each folder below `crates/`.
-const FLOORS: [(&str, u8); 24] = [
+const FLOORS: [(&str, u8); 25] = [
     ("core", 0),
     ("service", 1),
     ("random", 0),
+    ("allocator", 0),
     ("clock", 2),
     ("journal", 0),
     ("log", 2),
