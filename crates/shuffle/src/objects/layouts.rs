@@ -108,8 +108,8 @@ impl Layouts {
         Layouts { most, kept: Mutex::default(), read: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits while another thread reads the index of a folder. What that has read is kept then, unless it has failed. Who waits
-    /// has no memory that the other one might wait for.
+    /// Waits while another thread reads the index of a folder. What that has read is kept then, unless it has failed. The
+    /// thread that waits has no memory that the other one might wait for.
     pub(super) fn turn(&self, folder: &str) -> ReadTurn<'_> {
         let waits = |read: &mut BTreeSet<String>| read.contains(folder);
         let waited = self.changed.wait_while(lock(&self.read), waits);

@@ -132,7 +132,7 @@ pub struct Buffer {
     turns: Turns<ShuffleId, ()>,
     /// The shuffle of the chunk that is half out.
     half_out: Option<ShuffleId>,
-    /// Something goes out since this call.
+    /// The event that is handled has let something go out.
     sends: bool,
     /// When it looked for late attempts last.
     looked: Option<Millis>,

@@ -48,8 +48,8 @@ pub(super) struct KnownElsewhere {
 
 impl Holder {
     /// Begins a round when it is time, and says what is here of some slots: all of them are thousands of streams where shuffles
-    /// are many, and batches would wait until all is copied. The next round is due some time after the last slot, so that each
-    /// slot is told and answered in each round.
+    /// are many, and batches would wait until all is copied. The next round is due some time after the last slot, so that the
+    /// node tells each slot in each round, and hears of it.
     pub(super) fn upkeep(&mut self, now: Millis) {
         if now >= self.round_at && self.untold.is_empty() {
             self.begin_round(now);

@@ -113,7 +113,7 @@ impl<K: Ord + Clone, T> Turns<K, T> {
     }
 
     /// One of them was given so much in its turn, and what waits of it goes on waiting: its next turn comes the later. So one
-    /// that is given pieces of which nobody knows the sizes before waits as one piece that costs nothing.
+    /// that is given pieces whose sizes are not known before waits as one piece that costs nothing.
     pub fn charge(&mut self, of: &K, cost: u64) {
         let Some(begin) = self.lines.get(of).map(|line| line.begin) else { return };
         self.now = self.now.max(begin);

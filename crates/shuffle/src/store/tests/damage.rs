@@ -129,6 +129,25 @@ fn batches_of_another_version_are_no_damage_and_are_kept() {
     assert_eq!(keys(&open(&disk).unwrap().1), all());
 }
 
+/// Files of form 1 have their first record right behind the header, where files of form 2 have zeros up to the next block.
+#[test]
+fn a_file_of_form_1_is_refused_and_kept_also_if_it_is_smaller_than_a_block() {
+    let (disk, path, bytes, _) = written();
+    let Ok(Found::Record { mut payload, number, .. }) = frame::find(&bytes, 1, BLOCK, 1) else {
+        panic!("the first frame is whole");
+    };
+    payload[8] = 1;
+    let earlier = [&bytes[..frame::FILE_HEADER], &frame::encode(1, number, payload)[..]].concat();
+    assert!(earlier.len() < BLOCK);
+    for length in [earlier.len(), BLOCK] {
+        let mut file = earlier.clone();
+        file.resize(length, 0);
+        put(&disk, &path, &file);
+        assert_eq!(open(&disk).err(), Some(StoreError::Earlier(path.display().to_string())));
+        assert_eq!(disk.read(&path).unwrap(), file);
+    }
+}
+
 #[test]
 fn an_unfinished_group_is_cut_and_the_store_goes_on() {
     let (disk, path, bytes, frames) = written();
