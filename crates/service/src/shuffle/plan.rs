@@ -272,8 +272,7 @@ pub struct RangeRecords<'p> {
     bytes: u64,
 }
 
-/// What is sorted of a record: nearly all are told apart by eight bytes of the key. Where it lies is counted in all that was
-/// taken.
+/// A record that was taken: nearly all are told apart by eight bytes of the key. Where it lies is counted in all that was taken.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     prefix: u64,
@@ -284,10 +283,22 @@ struct Entry {
     end: u32,
 }
 
+/// What is sorted of a record: those eight bytes of its key, and behind them its place among those that were taken.
+type SortKey = u128;
+
 /// What a record takes in memory at most, in bytes, while its range is put in order, besides its key and value twice: its lengths
-/// twice, its place, what is sorted of it, and its segment, which others may share.
-const SORTING: u64 =
-    2 * MEMORY_OF_RECORD + RecordPlace::MEMORY + size_of::<Entry>() as u64 + size_of::<(u32, u64)>() as u64;
+/// twice, its place, what is known and sorted of it, and its segment, which others may share.
+const SORTING: u64 = 2 * MEMORY_OF_RECORD
+    + RecordPlace::MEMORY
+    + (size_of::<Entry>() + size_of::<SortKey>() + size_of::<(u32, u64)>()) as u64;
+
+fn sort_key(prefix: u64, at: u32) -> SortKey {
+    SortKey::from(prefix) << u32::BITS | SortKey::from(at)
+}
+
+fn prefix_of(key: SortKey) -> u64 {
+    (key >> u32::BITS) as u64
+}
 
 impl Entry {
     fn key<'a>(&self, taken: &'a [u8]) -> &'a [u8] {
@@ -357,14 +368,21 @@ impl RangeRecords<'_> {
 
     /// All of them, in order.
     pub fn in_order(self) -> OrderedRecords {
-        let RangeRecords { taken, segments, mut entries, .. } = self;
-        entries.sort_unstable_by(|one, other| {
-            let keys = || one.key(&taken).cmp(other.key(&taken));
-            let places = || one.place(&segments).cmp(&other.place(&segments));
-            one.prefix.cmp(&other.prefix).then_with(keys).then_with(places)
-        });
+        let RangeRecords { taken, segments, entries, .. } = self;
+        let entry = |key: SortKey| &entries[key as u32 as usize];
+        let mut order: Vec<SortKey> =
+            (0..).zip(&entries).map(|(at, entry): (u32, _)| sort_key(entry.prefix, at)).collect();
+        // As numbers, without a look at the records: three times as fast as by what follows, which few need.
+        order.sort_unstable();
+        for alike in order.chunk_by_mut(|one, other| prefix_of(*one) == prefix_of(*other)) {
+            alike.sort_unstable_by(|one, other| {
+                let (one, other) = (entry(*one), entry(*other));
+                let places = || one.place(&segments).cmp(&other.place(&segments));
+                one.key(&taken).cmp(other.key(&taken)).then_with(places)
+            });
+        }
         let mut all = OrderedBuilder::with_room(entries.len(), taken.len());
-        for entry in &entries {
+        for entry in order.into_iter().map(entry) {
             let (partition, frame, index) = entry.place(&segments);
             let packed = &taken[entry.begin as usize..entry.end as usize];
             let content = entry.end - entry.key.0;
