@@ -5,12 +5,15 @@
 //! |---|---|
 //! | records | hands them on, and asks for what follows |
 //! | "I am sorting the range" | rests, and asks the same holder again: another one would have to sort it too |
-//! | a refusal, or silence | asks the next holder: replicas in `Live` first, another one first each time, then those in `Load` and all nodes that may stand in |
+//! | a refusal, or silence | asks the next holder: replicas in `Live` first, then those in `Load` and all nodes that may stand in; one that was silent comes last from then on |
 //! | all have failed | waits, twice as long each time, and takes one round from its budget; each answer gives back a tenth of a round (R3) |
 //! | where a cut falls | takes the next cut; when both ends of a partition are known, its pieces |
 //! | the budget is used up, or the shuffle has ended | the read fails, and says so |
 //!
 //! The order of records is the same at each holder, so one goes on where another has stopped, and each says the same of a cut.
+//!
+//! All readers ask the same holder of a range first, of each range another one: it puts the range in order once, for all of
+//! them, and where partitions end inside of a range two readers share it. It is the work of all holders together, not of one.
 
 use super::holder::{NotRead, Slice};
 use super::ordered_records::OrderedRecords;
@@ -22,7 +25,7 @@ use super::settings::Settings;
 use super::{Bytes, Ended, RangeId};
 use partage_core::base::name::NodeId;
 use partage_core::base::time::Millis;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Why a read ends without all of its records.
@@ -86,6 +89,7 @@ enum Wants {
 #[derive(Debug, Clone)]
 struct Asked {
     number: u64,
+    node: NodeId,
     at: Millis,
 }
 
@@ -100,10 +104,14 @@ pub struct Reader {
     ends: Option<[Edge; 2]>,
     asked: Option<Asked>,
     number: u64,
-    /// Which holder is asked first.
+    /// By how many holders it begins later than others.
     turn: usize,
+    /// The holder that has given something of this range.
+    gives: Option<(usize, NodeId)>,
+    /// Nodes that have not answered in time.
+    silent: BTreeSet<NodeId>,
     /// Holders that have failed in this round.
-    failed: usize,
+    failed: BTreeSet<NodeId>,
     rounds: u32,
     rest_until: Millis,
     /// The budget of rounds, in tenths: an answer gives back one, a round costs ten.
@@ -130,20 +138,18 @@ fn rank(refusal: NotRead) -> u8 {
 }
 
 impl Reader {
-    /// Partition `i` of `n`. Readers with different `turn`s begin with different holders. Where its ends fall inside ranges,
-    /// holders of these say at which record.
+    /// Partition `i` of `n`. Where its ends fall inside ranges, holders of these say at which record.
     pub fn of_partition(
         (plan, map): (Arc<Plan>, Arc<PoolMap>),
         settings: Settings,
         (i, n, by): (u64, u64, CutBy),
-        turn: usize,
     ) -> Reader {
         if i >= n {
-            return Reader::new((plan, map), settings, VecDeque::new(), turn);
+            return Reader::new((plan, map), settings, VecDeque::new());
         }
         let held = plan.held();
         let edge = |i| partition::edge(&held, (i, n), by);
-        Reader::between((plan, map), settings, ([edge(i), edge(i + 1)], by), turn)
+        Reader::between((plan, map), settings, ([edge(i), edge(i + 1)], by))
     }
 
     /// The records of these ranks among all, from the first, included, to the second.
@@ -151,11 +157,10 @@ impl Reader {
         (plan, map): (Arc<Plan>, Arc<PoolMap>),
         settings: Settings,
         (from, to): (u64, u64),
-        turn: usize,
     ) -> Reader {
         let counts = plan.counts();
         let ends = [from, to].map(|rank| Edge::At(partition::cut(&counts, rank)));
-        Reader::between((plan, map), settings, (ends, CutBy::Records), turn)
+        Reader::between((plan, map), settings, (ends, CutBy::Records))
     }
 
     /// What is to be known of ranges, by their places. It gives no records.
@@ -163,17 +168,15 @@ impl Reader {
         (plan, map): (Arc<Plan>, Arc<PoolMap>),
         settings: Settings,
         seeks: impl IntoIterator<Item = (usize, SeekFor)>,
-        turn: usize,
     ) -> Reader {
         let part = |(range, what)| Part { range, wants: Wants::Sought(what) };
-        Reader::new((plan, map), settings, seeks.into_iter().map(part).collect(), turn)
+        Reader::new((plan, map), settings, seeks.into_iter().map(part).collect())
     }
 
     fn between(
         (plan, map): (Arc<Plan>, Arc<PoolMap>),
         settings: Settings,
         (ends, by): ([Edge; 2], CutBy),
-        turn: usize,
     ) -> Reader {
         let seek = |edge: &Edge| match edge {
             Edge::At(_) => None,
@@ -183,7 +186,7 @@ impl Reader {
             }
         };
         let seeks = ends.iter().filter_map(seek).collect();
-        let mut reader = Reader::new((plan, map), settings, seeks, turn);
+        let mut reader = Reader::new((plan, map), settings, seeks);
         reader.ends = Some(ends);
         reader.take_pieces();
         reader
@@ -205,7 +208,6 @@ impl Reader {
         (plan, map): (Arc<Plan>, Arc<PoolMap>),
         settings: Settings,
         (first, end): (Bytes, Option<Bytes>),
-        turn: usize,
     ) -> Reader {
         let begins = |range: usize| plan.ranges.get(range).map(|range| &range.begins);
         let overlaps = |range: &usize| {
@@ -220,15 +222,10 @@ impl Reader {
         };
         let has_some = |range: &usize| records(*range) > 0;
         let parts = (0..plan.ranges.len()).filter(overlaps).filter(has_some).map(part).collect();
-        Reader::new((plan.clone(), map), settings, parts, turn)
+        Reader::new((plan.clone(), map), settings, parts)
     }
 
-    fn new(
-        (plan, map): (Arc<Plan>, Arc<PoolMap>),
-        settings: Settings,
-        parts: VecDeque<Part>,
-        turn: usize,
-    ) -> Reader {
+    fn new((plan, map): (Arc<Plan>, Arc<PoolMap>), settings: Settings, parts: VecDeque<Part>) -> Reader {
         Reader {
             plan,
             map,
@@ -238,14 +235,22 @@ impl Reader {
             ends: None,
             asked: None,
             number: 0,
-            turn,
-            failed: 0,
+            turn: 0,
+            gives: None,
+            silent: BTreeSet::new(),
+            failed: BTreeSet::new(),
             rounds: 0,
             rest_until: Millis(0),
             refusal: None,
             is_unheard: false,
             is_over: false,
         }
+    }
+
+    /// The same, but it begins with another holder of each range, so many later: for those who look whether all give the same.
+    #[must_use]
+    pub fn with_turn(self, turn: usize) -> Reader {
+        Reader { turn, ..self }
     }
 
     /// Takes in an event; the driver carries out the effects in their order.
@@ -257,23 +262,21 @@ impl Reader {
         match event {
             Event::Map(map) => self.map = map,
             Event::Answer(number, answer) => {
-                if self.asked.as_ref().is_some_and(|asked| asked.number == number) {
-                    self.asked = None;
-                    self.answered(now, answer, &mut effects);
+                if let Some(asked) = self.asked.take_if(|asked| asked.number == number) {
+                    self.answered((now, asked.node), answer, &mut effects);
                 }
             }
             Event::Found(number, found) => {
-                if self.asked.as_ref().is_some_and(|asked| asked.number == number) {
-                    self.asked = None;
-                    self.found(now, found, &mut effects);
+                if let Some(asked) = self.asked.take_if(|asked| asked.number == number) {
+                    self.found((now, asked.node), found, &mut effects);
                 }
             }
             Event::Tick => {
                 let wait = self.settings.read_wait_ms;
-                if self.asked.as_ref().is_some_and(|asked| now.since(asked.at) >= wait) {
-                    self.asked = None;
+                if let Some(asked) = self.asked.take_if(|asked| now.since(asked.at) >= wait) {
                     self.is_unheard = true;
-                    self.fail(now, &mut effects);
+                    self.silent.insert(asked.node.clone());
+                    self.fail((now, asked.node), &mut effects);
                 }
             }
         }
@@ -290,15 +293,20 @@ impl Reader {
         }
     }
 
-    fn answered(&mut self, now: Millis, answer: Result<OrderedRecords, NotRead>, effects: &mut Vec<Effect>) {
+    fn answered(
+        &mut self,
+        (now, by): (Millis, NodeId),
+        answer: Result<OrderedRecords, NotRead>,
+        effects: &mut Vec<Effect>,
+    ) {
         match answer {
-            Ok(records) => self.take(now, records, effects),
+            Ok(records) => self.take((now, by), records, effects),
             // It takes no round: a holder that ends, or fails at it, does not say so.
             Err(NotRead::Sorts) => self.rest_until = now + self.settings.back_off_ms,
             Err(NotRead::Over(how)) => self.end(Effect::Failed(Failed::Over(how)), effects),
             Err(refusal) => {
                 self.keep_refusal(refusal);
-                self.fail(now, effects);
+                self.fail((now, by), effects);
             }
         }
     }
@@ -310,45 +318,44 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, now: Millis, records: OrderedRecords, effects: &mut Vec<Effect>) {
+    fn take(&mut self, (now, by): (Millis, NodeId), records: OrderedRecords, effects: &mut Vec<Effect>) {
         let count = records.len() as u64;
         let asked = match self.parts.front_mut() {
-            Some(Part { wants: Wants::Records { keys, from, to }, .. }) => {
+            Some(Part { range, wants: Wants::Records { keys, from, to } }) => {
                 let most = to.saturating_sub(*from).min(self.settings.read_records);
                 // The plan says how many there are: only of an interval of keys a holder may have none.
                 let may_be = count <= most && (count > 0 || keys.is_some());
-                may_be.then_some((from, *to))
+                may_be.then_some((*range, from, *to))
             }
             _ => None,
         };
-        let Some((from, to)) = asked else {
+        let Some((range, from, to)) = asked else {
             self.keep_refusal(NotRead::Differs);
-            return self.fail(now, effects);
+            return self.fail((now, by), effects);
         };
         *from += count;
         // A holder may give fewer at once than were asked for: only one that gives none has no more.
         let is_last = *from >= to || count == 0;
-        self.has_answered();
+        self.has_given(range, by);
         if is_last {
             self.parts.pop_front();
-            self.turn += 1;
         }
         if count > 0 {
             effects.push(Effect::Records(records));
         }
     }
 
-    /// A holder says where something is. It keeps its turn: the range lies in order there now.
-    fn found(&mut self, now: Millis, found: Found, effects: &mut Vec<Effect>) {
+    /// A holder says where something is.
+    fn found(&mut self, (now, by): (Millis, NodeId), found: Found, effects: &mut Vec<Effect>) {
         let Some(Part { range, wants: Wants::Sought(what) }) = self.parts.front() else {
-            return self.fail(now, effects);
+            return self.fail((now, by), effects);
         };
         let (range, what) = (*range, what.clone());
         let Ok(left) = what.behind(&found) else {
             self.keep_refusal(NotRead::Differs);
-            return self.fail(now, effects);
+            return self.fail((now, by), effects);
         };
-        self.has_answered();
+        self.has_given(range, by);
         self.parts.pop_front();
         if let Some(what) = left {
             self.parts.push_front(Part { range, wants: Wants::Sought(what) });
@@ -366,20 +373,28 @@ impl Reader {
         self.take_pieces();
     }
 
-    fn has_answered(&mut self) {
-        (self.failed, self.rounds) = (0, 0);
-        (self.refusal, self.is_unheard) = (None, false);
+    fn has_given(&mut self, range: usize, by: NodeId) {
+        self.silent.remove(&by);
+        self.gives = Some((range, by));
+        self.failed.clear();
+        (self.rounds, self.refusal, self.is_unheard) = (0, None, false);
         self.budget = (self.budget + 1).min(10 * self.settings.retry_budget);
     }
 
     /// This holder did not give it.
-    fn fail(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+    fn fail(&mut self, (now, by): (Millis, NodeId), effects: &mut Vec<Effect>) {
+        self.gives = None;
+        self.failed.insert(by);
         let Some(part) = self.parts.front() else { return };
-        self.failed += 1;
-        if self.failed < self.holders(part.range).len() {
-            return;
+        if self.next_holder(part.range).is_none() {
+            self.end_round(now, effects);
         }
-        self.failed = 0;
+    }
+
+    /// All holders have failed, or there is none.
+    fn end_round(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        let Some(part) = self.parts.front() else { return };
+        self.failed.clear();
         if self.budget < 10 {
             let range = self.plan.ranges.get(part.range).map_or(RangeId(0), |range| range.id);
             let refusal = match self.refusal {
@@ -406,12 +421,9 @@ impl Reader {
             return;
         }
         let Some(part) = self.parts.front().cloned() else { return self.end(Effect::Done, effects) };
-        let holders = self.holders(part.range);
-        let Some(node) = holders.get(self.failed).cloned() else {
-            return self.fail(now, effects);
-        };
+        let Some(node) = self.next_holder(part.range) else { return self.end_round(now, effects) };
         self.number += 1;
-        self.asked = Some(Asked { number: self.number, at: now });
+        self.asked = Some(Asked { number: self.number, node: node.clone(), at: now });
         let (plan, Part { range, wants }) = (self.plan.clone(), part);
         effects.push(match wants {
             Wants::Records { keys, from, to } => {
@@ -422,14 +434,48 @@ impl Reader {
         });
     }
 
-    /// The nodes that may have a range, in the order in which they are asked.
-    fn holders(&self, range: usize) -> Vec<NodeId> {
-        let Some(slot) = self.plan.ranges.get(range).map(|range| range.slot) else { return Vec::new() };
-        let Some(place) = self.map.place(slot) else { return Vec::new() };
-        let mut live = place.live.clone();
-        let by = self.turn % live.len().max(1);
-        live.rotate_left(by);
-        live.into_iter().chain(place.loading.iter().cloned()).chain(self.map.others(slot)).collect()
+    /// The node that is asked next for something of a range. None: all that may have it have failed in this round.
+    fn next_holder(&self, range: usize) -> Option<NodeId> {
+        let slot = self.plan.ranges.get(range)?.slot;
+        let place = self.map.place(slot)?;
+        let gives = |node: &NodeId| self.gives.as_ref().is_some_and(|(of, by)| *of == range && by == node);
+        let rank = |node: &&NodeId| (!gives(node), self.silent.contains(*node));
+        let is_left = |node: &&NodeId| !self.failed.contains(*node);
+        let live = self.plan.live_of(&self.map, range, self.turn);
+        let holder = live.chain(&place.loading).filter(is_left).min_by_key(rank).cloned();
+        holder.or_else(|| self.map.others(slot).iter().filter(is_left).min_by_key(rank).cloned())
+    }
+}
+
+impl Plan {
+    /// The replicas in `Live` of a range, in the order in which readers ask them that begin so many holders later than others.
+    fn live_of<'a>(
+        &self,
+        map: &'a PoolMap,
+        range: usize,
+        turn: usize,
+    ) -> impl Iterator<Item = &'a NodeId> + use<'a> {
+        let live = self.ranges.get(range).map(|range| map.live(range.slot)).unwrap_or_default();
+        let (before, first) = live.split_at(turn.wrapping_add(range) % live.len().max(1));
+        first.iter().chain(before)
+    }
+
+    /// The nodes that have what lies in the middle of each of `n` partitions, in the order in which readers ask them: the first
+    /// one has most of a partition that is no larger than a range.
+    pub fn holders_of_partitions<'a>(&'a self, map: &'a PoolMap, n: u64) -> impl Fn(u64) -> Vec<NodeId> + 'a {
+        let mut total = 0;
+        let ends = self.ranges.iter().map(|range| {
+            total += range.records;
+            total
+        });
+        let ends: Vec<u64> = ends.collect();
+        move |i: u64| {
+            let [i, n] = [i, n].map(|of| of.saturating_mul(2));
+            let middle = partition::rank(i.saturating_add(1), n, total);
+            // Ranges without records end where they begin: none of them is taken.
+            let range = ends.partition_point(|end| *end <= middle).min(ends.len().saturating_sub(1));
+            self.live_of(map, range, 0).cloned().collect()
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const RECORDS: u64 = 10;
 
 fn reader(settings: Settings) -> Reader {
-    Reader::of_partition(plan_and_map(), settings, (0, 1, CutBy::Records), 0)
+    Reader::of_partition(plan_and_map(), settings, (0, 1, CutBy::Records))
 }
 
 fn plan_and_map() -> (Arc<Plan>, Arc<PoolMap>) {
@@ -77,6 +77,72 @@ fn x9_one_holder_goes_on_where_another_has_stopped() {
     assert_eq!(reader.wake_at(), Millis::NEVER);
 }
 
+/// The same, of so many ranges.
+fn of_ranges(count: u64) -> (Arc<Plan>, Arc<PoolMap>) {
+    let (plan, map) = plan_and_map();
+    let range = |id: u64| PlanRange {
+        id: RangeId(id),
+        begins: [id as u8].as_slice().into(),
+        ..plan.ranges[0].clone()
+    };
+    let ranges = (0..count).map(range).collect();
+    (Arc::new(Plan { ranges, ..Plan::clone(&plan) }), map)
+}
+
+/// The nodes that a reader of all records asks, each of which answers as it is told.
+fn asked_in_turn(
+    mut reader: Reader,
+    answer: impl Fn(&str) -> Option<Result<OrderedRecords, NotRead>>,
+) -> Vec<String> {
+    let (mut now, mut all) = (0, Vec::new());
+    let mut effects = reader.handle(Millis(now), Event::Tick);
+    while let Some((node, number, _)) = asked(&effects) {
+        effects = match answer(&node) {
+            Some(answer) => reader.handle(Millis(now), Event::Answer(number, answer)),
+            None => {
+                now = reader.wake_at().0;
+                reader.handle(Millis(now), Event::Tick)
+            }
+        };
+        all.push(node);
+    }
+    assert_eq!(effects.last(), Some(&Effect::Done));
+    all
+}
+
+#[test]
+fn x9_all_readers_begin_with_the_same_holder_of_a_range_and_of_each_range_with_another_one() {
+    let read = |(i, n), turn| {
+        let reader =
+            Reader::of_partition(of_ranges(4), Settings::default(), (i, n, CutBy::Records)).with_turn(turn);
+        asked_in_turn(reader, |_| Some(Ok(records(RECORDS))))
+    };
+    assert_eq!(read((0, 1), 0), ["a", "b", "a", "b"]);
+    assert_eq!([read((0, 2), 0), read((1, 2), 0)].concat(), ["a", "b", "a", "b"]);
+    assert_eq!(read((0, 1), 1), ["b", "a", "b", "a"]);
+    let (plan, map) = of_ranges(4);
+    let first = |n: u64| -> Vec<String> {
+        let holders = plan.holders_of_partitions(&map, n);
+        (0..n).map(|i| holders(i)[0].to_string()).collect()
+    };
+    assert_eq!(first(4), ["a", "b", "a", "b"]);
+    assert_eq!(first(8), ["a", "a", "b", "b", "a", "a", "b", "b"]);
+    // The middle of all is where the third one begins.
+    assert_eq!((first(1), first(40).len()), (vec!["a".to_owned()], 40));
+    assert!(Plan { ranges: Vec::new(), ..Plan::clone(&plan) }.holders_of_partitions(&map, 1)(0).is_empty());
+}
+
+#[test]
+fn x9_a_holder_that_was_silent_is_not_waited_for_again() {
+    let reader = || Reader::of_partition(of_ranges(6), Settings::default(), (0, 1, CutBy::Records));
+    let silent = |of: &'static str| move |node: &str| (node != of).then(|| Ok(records(RECORDS)));
+    assert_eq!(asked_in_turn(reader(), silent("a")), ["a", "b", "b", "b", "b", "b", "b"]);
+    assert_eq!(asked_in_turn(reader(), silent("b")), ["a", "b", "a", "a", "a", "a", "a"]);
+    // One that refuses may have the next range.
+    let refuses = |node: &str| Some(if node == "a" { Err(NotRead::Lacks) } else { Ok(records(RECORDS)) });
+    assert_eq!(asked_in_turn(reader(), refuses), ["a", "b", "b", "a", "b", "b", "a", "b", "b"]);
+}
+
 #[test]
 fn r1_a_holder_that_sorts_is_asked_again_and_takes_nothing_from_the_budget() {
     let mut reader = reader(Settings { retry_budget: 1, back_off_ms: 10, ..Settings::default() });
@@ -114,7 +180,7 @@ fn d6_a_holder_that_gives_none_or_too_many_is_not_believed() {
     let failed = Failed::NoHolder(RangeId(1), Some(NotRead::Differs));
     assert_eq!(last, [Effect::Failed(failed)]);
     // Records are no answer to who seeks.
-    let mut seeks = Reader::of_partition(plan_and_map(), Settings::default(), (1, 3, CutBy::Keys), 0);
+    let mut seeks = Reader::of_partition(plan_and_map(), Settings::default(), (1, 3, CutBy::Keys));
     seeks.handle(Millis(0), Event::Tick);
     let wrong = seeks.handle(Millis(1), Event::Answer(1, Ok(records(3))));
     assert_eq!(sought(&wrong).map(|(node, ..)| node), Some("b".to_owned()));
@@ -123,7 +189,7 @@ fn d6_a_holder_that_gives_none_or_too_many_is_not_believed() {
 #[test]
 fn r1_a_holder_may_give_fewer_records_of_an_interval_of_keys_too() {
     let keys: (Bytes, Option<Bytes>) = ([].as_slice().into(), Some(b"m".as_slice().into()));
-    let mut reader = Reader::of_keys(plan_and_map(), Settings::default(), keys, 0);
+    let mut reader = Reader::of_keys(plan_and_map(), Settings::default(), keys);
     reader.handle(Millis(0), Event::Tick);
     let next = reader.handle(Millis(1), Event::Answer(1, Ok(records(3))));
     assert_eq!(asked(&next), Some(("a".to_owned(), 2, 3)));
@@ -132,7 +198,7 @@ fn r1_a_holder_may_give_fewer_records_of_an_interval_of_keys_too() {
     // How many of the range lie in the interval only the holder knows.
     assert_eq!(reader.handle(Millis(3), Event::Answer(3, Ok(records(0)))), [Effect::Done]);
     let all: (Bytes, Option<Bytes>) = ([].as_slice().into(), None);
-    let mut reader = Reader::of_keys(plan_and_map(), Settings::default(), all, 0);
+    let mut reader = Reader::of_keys(plan_and_map(), Settings::default(), all);
     reader.handle(Millis(0), Event::Tick);
     let last = reader.handle(Millis(1), Event::Answer(1, Ok(records(RECORDS))));
     assert_eq!(last, [Effect::Records(records(RECORDS)), Effect::Done], "it has no more than are counted");
@@ -152,7 +218,7 @@ fn at(records: impl IntoIterator<Item = u64>) -> Found {
 
 #[test]
 fn x13_the_ends_of_a_partition_are_asked_for_and_then_its_records_are_read() {
-    let mut reader = Reader::of_partition(plan_and_map(), Settings::default(), (1, 3, CutBy::Keys), 0);
+    let mut reader = Reader::of_partition(plan_and_map(), Settings::default(), (1, 3, CutBy::Keys));
     let keys = |offset| SeekFor::Cuts(CutBy::Keys, [offset].into());
     let first = reader.handle(Millis(0), Event::Tick);
     assert_eq!((sought(&first), asked(&first)), (Some(("a".to_owned(), 1, keys(3))), None));
@@ -161,26 +227,26 @@ fn x13_the_ends_of_a_partition_are_asked_for_and_then_its_records_are_read() {
     let wrong = reader.handle(Millis(2), Event::Found(2, at([])));
     assert_eq!(sought(&wrong), Some(("c".to_owned(), 3, keys(3))), "no cut is no answer");
     let second = reader.handle(Millis(3), Event::Found(3, at([2])));
-    assert_eq!(sought(&second), Some(("a".to_owned(), 4, keys(6))));
+    assert_eq!(sought(&second), Some(("c".to_owned(), 4, keys(6))), "who has given goes on to give");
     assert_eq!(reader.handle(Millis(3), Event::Found(3, at([9]))), [], "a late answer is none");
     let read = reader.handle(Millis(4), Event::Found(4, at([7])));
-    assert_eq!(asked(&read), Some(("a".to_owned(), 5, 2)));
+    assert_eq!(asked(&read), Some(("c".to_owned(), 5, 2)));
     let last = reader.handle(Millis(5), Event::Answer(5, Ok(records(5))));
     assert_eq!(last, [Effect::Records(records(5)), Effect::Done]);
 }
 
 #[test]
 fn x13_a_partition_between_two_equal_cuts_is_empty_and_ranks_need_no_question() {
-    let mut reader = Reader::of_partition(plan_and_map(), Settings::default(), (1, 3, CutBy::Keys), 0);
+    let mut reader = Reader::of_partition(plan_and_map(), Settings::default(), (1, 3, CutBy::Keys));
     reader.handle(Millis(0), Event::Tick);
     reader.handle(Millis(1), Event::Found(1, at([10])));
     assert_eq!(reader.handle(Millis(2), Event::Found(2, at([10]))), [Effect::Done]);
-    let mut reader = Reader::of_ranks(plan_and_map(), Settings::default(), (4, 7), 0);
+    let mut reader = Reader::of_ranks(plan_and_map(), Settings::default(), (4, 7));
     assert_eq!(asked(&reader.handle(Millis(0), Event::Tick)), Some(("a".to_owned(), 1, 4)));
     let last = reader.handle(Millis(1), Event::Answer(1, Ok(records(3))));
     assert_eq!(last, [Effect::Records(records(3)), Effect::Done]);
     for none in [(7, 4), (10, 20), (u64::MAX, u64::MAX)] {
-        let mut reader = Reader::of_ranks(plan_and_map(), Settings::default(), none, 0);
+        let mut reader = Reader::of_ranks(plan_and_map(), Settings::default(), none);
         assert_eq!(reader.handle(Millis(0), Event::Tick), [Effect::Done], "{none:?}");
     }
 }
@@ -188,7 +254,7 @@ fn x13_a_partition_between_two_equal_cuts_is_empty_and_ranks_need_no_question() 
 #[test]
 fn r1_what_was_not_found_at_once_is_sought_again() {
     let cuts = |offsets: &[u64]| SeekFor::Cuts(CutBy::Records, offsets.iter().copied().collect());
-    let mut reader = Reader::of_seeks(plan_and_map(), Settings::default(), [(0, cuts(&[1, 5, 9]))], 0);
+    let mut reader = Reader::of_seeks(plan_and_map(), Settings::default(), [(0, cuts(&[1, 5, 9]))]);
     assert_eq!(sought(&reader.handle(Millis(0), Event::Tick)), Some(("a".to_owned(), 1, cuts(&[1, 5, 9]))));
     let part = reader.handle(Millis(1), Event::Found(1, at([1, 5])));
     assert_eq!(part[0], Effect::Found(0, cuts(&[1, 5, 9]), at([1, 5])));
@@ -200,7 +266,7 @@ fn r1_what_was_not_found_at_once_is_sought_again() {
 #[test]
 fn x9_who_answers_with_records_what_was_sought_is_followed_by_the_next_holder() {
     let cuts = || SeekFor::Cuts(CutBy::Records, [1].into());
-    let mut reader = Reader::of_seeks(plan_and_map(), Settings::default(), [(0, cuts())], 0);
+    let mut reader = Reader::of_seeks(plan_and_map(), Settings::default(), [(0, cuts())]);
     assert_eq!(sought(&reader.handle(Millis(0), Event::Tick)), Some(("a".to_owned(), 1, cuts())));
     let next = reader.handle(Millis(1), Event::Answer(1, Ok(records(1))));
     assert_eq!(sought(&next), Some(("b".to_owned(), 2, cuts())));

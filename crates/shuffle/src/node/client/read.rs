@@ -75,17 +75,10 @@ impl Steps {
         let generation = map.generation;
         let (with, settings) = ((Arc::clone(plan), map), shared.settings.machines.clone());
         let reader = match wanted {
-            // Readers of different partitions begin with different holders.
-            Wanted::Partition(i, n, by) => {
-                Reader::of_partition(with, settings, (i, n, by), usize::try_from(i).unwrap_or(0))
-            }
-            Wanted::Ranks(from, to) => Reader::of_ranks(with, settings, (from, to), 0),
-            // Holders take their turns by the places of ranges.
-            Wanted::Sought(seeks) => {
-                let turn = seeks.first().map_or(0, |(range, _)| *range);
-                Reader::of_seeks(with, settings, seeks, turn)
-            }
-            Wanted::Keys(first, end) => Reader::of_keys(with, settings, (first, end), 0),
+            Wanted::Partition(i, n, by) => Reader::of_partition(with, settings, (i, n, by)),
+            Wanted::Ranks(from, to) => Reader::of_ranks(with, settings, (from, to)),
+            Wanted::Sought(seeks) => Reader::of_seeks(with, settings, seeks),
+            Wanted::Keys(first, end) => Reader::of_keys(with, settings, (first, end)),
         };
         Steps { shared, reader, generation, hears, effects: VecDeque::new(), over: None }
     }

@@ -54,17 +54,18 @@ impl World {
     fn reader(&self, job: &Job, plan: &Arc<Plan>, (i, n): (u64, u64), turn: usize) -> Reader {
         let with = (plan.clone(), Arc::new(self.pool.map.clone()));
         let settings = self.weather.settings.clone();
-        match &job.cuts {
+        let reader = match &job.cuts {
             None => {
                 let by = READS.get(job.outputs.len()).copied().flatten().unwrap_or(CutBy::Records);
-                Reader::of_partition(with, settings, (i, n, by), turn)
+                Reader::of_partition(with, settings, (i, n, by))
             }
             Some(cuts) => {
                 let first = i.checked_sub(1).and_then(|before| cuts.get(before as usize));
                 let first = first.cloned().unwrap_or_else(|| [].as_slice().into());
-                Reader::of_keys(with, settings, (first, cuts.get(i as usize).cloned()), turn)
+                Reader::of_keys(with, settings, (first, cuts.get(i as usize).cloned()))
             }
-        }
+        };
+        reader.with_turn(turn)
     }
 
     pub(in crate::shuffle) fn reader_is_answered(
