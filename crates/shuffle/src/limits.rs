@@ -23,8 +23,7 @@ pub(crate) const WHOLE_FRAME_BYTES: usize = 64 << 10;
 pub(crate) const GAP_BYTES: usize = 16 << 10;
 /// How often a read looks for a batch whose file was written anew meanwhile.
 pub(crate) const READ_LOOKS: usize = 3;
-/// Bytes of frames and batches that the thread of a node takes up, piece by piece, before it looks whether a machine is to be
-/// called.
+/// Bytes of frames and batches that the thread of a node takes up, piece by piece, before it looks whether a machine is due.
 pub(crate) const BULK_AT_ONCE: u64 = 1 << 20;
 /// Each piece counts as so many bytes at least: to take up a small one takes as long as to copy so much, about.
 pub(crate) const LEAST_OF_BULK: u64 = 4 << 10;
@@ -121,6 +120,8 @@ pub(crate) const OBJECT_JOBS: usize = 64;
 pub(crate) const FOUND_AT_ONCE: usize = 1_024;
 /// Looks at a disk that fills between two lists of what it has.
 pub(crate) const ROOM_LOOKS: u32 = 5;
+/// Between two looks whether nodes are reached that were asked something, in milliseconds.
+pub(crate) const REACH_LOOK_MS: u64 = 50;
 /// Answers that wait: one question is open at a time, and others may be late.
 pub(crate) const ANSWERS: usize = 4;
 /// Questions of other nodes that wait for plans; beyond it these nodes hear that this one is busy.
@@ -145,6 +146,9 @@ pub(crate) const ATTEMPTS_OF_CLIENT: usize = 1_024;
 /// Keys and values in one answer to a reader, and their lengths, or up to one record more: large enough that a frame costs
 /// little, small against what a connection holds.
 pub(crate) const READ_BYTES: usize = 1 << 20;
+/// Bytes of a partition for which a client goes to the node that has it: below, another question costs more than the way of its
+/// records by way of the node that was asked.
+pub(crate) const NEAR_BYTES: u64 = 128 << 10;
 /// Numbers that a start draws at most, while leaders say that the owner has as much as it may have: each has a share of the
 /// quota.
 pub(crate) const START_DRAWS: u32 = 16;

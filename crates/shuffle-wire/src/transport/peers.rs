@@ -129,6 +129,11 @@ impl Peers {
         added.inspect_err(|why| self.counters.dropped(*why))
     }
 
+    /// Whether short frames do not reach the node: its connection for them has ended, or none was opened when it was tried last.
+    pub fn has_failed(&self, node: &NodeId) -> bool {
+        self.queue(node, false).is_ok_and(|queue| queue.has_failed())
+    }
+
     /// Whether bulk does not reach the node, whatever else does.
     pub fn bulk_has_failed(&self, node: &NodeId) -> bool {
         self.queue(node, true).is_ok_and(|queue| queue.has_failed())

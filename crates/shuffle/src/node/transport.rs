@@ -93,6 +93,11 @@ pub trait Transport: Send + Sync + 'static {
     /// Sends to another node, or drops the packet.
     fn send(&self, to: &NodeId, packet: Packet);
 
+    /// Whether it is known that questions do not reach the node now. What was asked before has no answer then.
+    fn is_unreachable(&self, _node: &NodeId) -> bool {
+        false
+    }
+
     /// The loading replica of this slot has everything, under that epoch: the coordinator is to hear of it. Said again in every
     /// round until the map has changed.
     fn ready(&self, slot: PoolSlot, epoch: Epoch);

@@ -398,6 +398,10 @@ impl Transport for WireTransport {
         }
     }
 
+    fn is_unreachable(&self, node: &NodeId) -> bool {
+        self.peers.has_failed(node)
+    }
+
     fn ready(&self, slot: PoolSlot, _: Epoch) {
         self.ready.say(slot);
     }

@@ -16,15 +16,15 @@ use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::seek::{Found, Seek};
 use std::collections::BTreeMap;
 
-/// Who waits for an answer of a leader.
+/// Who waits for an answer of a leader: a client here, of that node, or another node.
 enum Asker {
-    Client(Hears<std::result::Result<Answer, Failed>>),
+    Client(Hears<std::result::Result<Answer, Failed>>, NodeId),
     Node(NodeId, u64),
 }
 
-/// Who waits for records, or for what is sought.
+/// Who waits for records, or for what is sought: a client here, of that node, or another node.
 enum Reader {
-    Client(u64, Hears<ReadAnswer>),
+    Client(u64, Hears<ReadAnswer>, NodeId),
     Node(NodeId, u64),
 }
 
@@ -34,6 +34,8 @@ pub(in crate::node) struct Questions {
     last: u64,
     /// When old ones are looked for next.
     look_at: Millis,
+    /// When it was looked last which nodes are not reached.
+    reached_at: Millis,
     requests: BTreeMap<u64, (Asker, Millis)>,
     reads: BTreeMap<u64, (Reader, Millis)>,
     /// Who waits for the state of a shuffle.
@@ -77,6 +79,43 @@ impl Questions {
         self.last += 1;
         self.reads.insert(self.last, (reader, now));
         self.last
+    }
+
+    /// When it is to be looked next which nodes are not reached.
+    pub(super) fn reach_look_at(&self) -> Millis {
+        let is_idle = self.requests.is_empty() && self.reads.is_empty();
+        if is_idle { Millis::NEVER } else { self.reached_at + limits::REACH_LOOK_MS }
+    }
+
+    /// Answers what clients have asked of nodes that are not reached: they ask another node.
+    pub(super) fn give_up_unreachable(&mut self, now: Millis, is_unreachable: impl Fn(&NodeId) -> bool) {
+        if now < self.reach_look_at() {
+            return;
+        }
+        self.reached_at = now;
+        let mut known = BTreeMap::new();
+        let mut is_away = |node: &NodeId| match known.get(node) {
+            Some(is_away) => *is_away,
+            None => *known.entry(node.clone()).or_insert_with(|| is_unreachable(node)),
+        };
+        let of_reads = |_: &u64, (reader, _): &mut (Reader, Millis)| match reader {
+            Reader::Client(_, _, of) => is_away(of),
+            Reader::Node(..) => false,
+        };
+        for (_, (reader, _)) in self.reads.extract_if(.., of_reads) {
+            if let Reader::Client(asked, client, _) = reader {
+                client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
+            }
+        }
+        let of_requests = |_: &u64, (asker, _): &mut (Asker, Millis)| match asker {
+            Asker::Client(_, of) => is_away(of),
+            Asker::Node(..) => false,
+        };
+        for (_, (asker, _)) in self.requests.extract_if(.., of_requests) {
+            if let Asker::Client(client, _) = asker {
+                client.tell(Err(Failed::NotLeading));
+            }
+        }
     }
 
     /// Those who wait for the state of a shuffle wait no more.
@@ -196,11 +235,12 @@ impl EventLoop {
         client: Hears<std::result::Result<Answer, Failed>>,
     ) -> Result {
         let (now, home) = (self.now(), self.map.home(shuffle));
-        let Some(node) = self.map.live(home).first().cloned().filter(|_| self.has_room_for_question()) else {
+        let may_ask = |node: &NodeId| self.has_room_for_question() && !self.transport.is_unreachable(node);
+        let Some(node) = self.map.live(home).first().cloned().filter(may_ask) else {
             client.tell(Err(Failed::NotLeading));
             return Ok(());
         };
-        let number = self.questions.request(now, Asker::Client(client));
+        let number = self.questions.request(now, Asker::Client(client, node.clone()));
         if node == self.name {
             return self.ask_own_leader(number, shuffle, request);
         }
@@ -252,7 +292,7 @@ impl EventLoop {
             self.keep_plan(plan);
         }
         match self.questions.requests.remove(&number) {
-            Some((Asker::Client(client), _)) => client.tell(answer),
+            Some((Asker::Client(client, _), _)) => client.tell(answer),
             Some((Asker::Node(node, asked), _)) => {
                 self.transport.send(&node, Packet::Answered(asked, answer))
             }
@@ -266,12 +306,12 @@ impl EventLoop {
         slice: Slice,
         (asked, client): (u64, Hears<ReadAnswer>),
     ) -> Result {
-        if !self.has_room_for_question() {
+        if !self.has_room_for_question() || self.transport.is_unreachable(&node) {
             client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
             return Ok(());
         }
         let now = self.now();
-        let number = self.questions.read(now, Reader::Client(asked, client));
+        let number = self.questions.read(now, Reader::Client(asked, client, node.clone()));
         if node == self.name {
             return self.holder(holder::Event::Read(number, slice));
         }
@@ -287,12 +327,12 @@ impl EventLoop {
         seek: Seek,
         (asked, client): (u64, Hears<ReadAnswer>),
     ) -> Result {
-        if !self.has_room_for_question() {
+        if !self.has_room_for_question() || self.transport.is_unreachable(&node) {
             client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
             return Ok(());
         }
         let now = self.now();
-        let number = self.questions.read(now, Reader::Client(asked, client));
+        let number = self.questions.read(now, Reader::Client(asked, client, node.clone()));
         if node == self.name {
             return self.holder(holder::Event::Seek(number, seek));
         }
@@ -371,7 +411,7 @@ impl EventLoop {
 
     pub(super) fn answer_found(&mut self, number: u64, found: Found) {
         match self.questions.reads.remove(&number) {
-            Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Found(asked, found)),
+            Some((Reader::Client(asked, client, _), _)) => client.tell(ReadAnswer::Found(asked, found)),
             Some((Reader::Node(node, asked), _)) => {
                 self.transport.send(&node, Packet::Found(asked, found));
             }
@@ -381,7 +421,7 @@ impl EventLoop {
 
     pub(super) fn answer_read(&mut self, number: u64, answer: std::result::Result<OrderedRecords, NotRead>) {
         match self.questions.reads.remove(&number) {
-            Some((Reader::Client(asked, client), _)) => client.tell(ReadAnswer::Answer(asked, answer)),
+            Some((Reader::Client(asked, client, _), _)) => client.tell(ReadAnswer::Answer(asked, answer)),
             Some((Reader::Node(node, asked), _)) => {
                 self.transport.send(&node, Packet::Records(asked, answer));
             }
@@ -436,6 +476,29 @@ mod tests {
         assert!(questions.wait_for_plan(one, question(50, 1_500), 250));
         assert_eq!((questions.planned(one).len(), questions.len()), (50, 0));
         assert!(questions.wait_for_plan(one, question(51, 1_501), 250), "it was told, and let go of");
+    }
+
+    #[test]
+    fn what_a_client_has_asked_of_a_node_that_is_not_reached_is_answered() {
+        let (mut questions, [b, c]) =
+            (Questions::default(), ["b", "c"].map(|name| NodeId::new(name).unwrap()));
+        assert_eq!(questions.reach_look_at(), Millis::NEVER);
+        let ((reads, answers), (requests, leads)) = (sync_channel(4), sync_channel(4));
+        for (number, of) in [(1, &b), (2, &c)] {
+            questions.read(Millis(0), Reader::Client(number, reads.clone().into(), of.clone()));
+            questions.request(Millis(0), Asker::Client(requests.clone().into(), of.clone()));
+        }
+        // What other nodes ask is asked of this one.
+        questions.read(Millis(0), Reader::Node(c.clone(), 3));
+        questions.request(Millis(0), Asker::Node(c.clone(), 4));
+        let look = questions.reach_look_at();
+        questions.give_up_unreachable(Millis(look.0 - 1), |_| true);
+        assert!(answers.try_recv().is_err());
+        questions.give_up_unreachable(look, |node| *node == c);
+        let busy = ReadAnswer::Answer(2, Err(NotRead::Busy));
+        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [busy]);
+        assert_eq!(leads.try_iter().collect::<Vec<_>>(), [Err(Failed::NotLeading)]);
+        assert_eq!((questions.len(), questions.reach_look_at()), (4, look + limits::REACH_LOOK_MS));
     }
 
     #[test]

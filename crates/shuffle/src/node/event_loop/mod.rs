@@ -133,7 +133,7 @@ impl EventLoop {
         let leaders = self.leaders.values().map(Leader::wake_at).min().unwrap_or(Millis::NEVER);
         let machines = self.buffer.wake_at().min(self.holder.wake_at()).min(leaders);
         let plans = self.questions.asks_at(self.config.settings.machines.resend_ms);
-        let machines = machines.min(plans);
+        let machines = machines.min(plans).min(self.questions.reach_look_at());
         machines.max(self.ticked + limits::TICK_MS).min(self.now() + self.config.settings.question_ms)
     }
 
@@ -184,6 +184,7 @@ impl EventLoop {
         let due: Vec<PoolSlot> = due.map(|(slot, _)| *slot).collect();
         due.into_iter().try_for_each(|slot| self.leader(slot, leader::Event::Tick))?;
         self.questions.forget_old(now, self.config.settings.question_ms);
+        self.questions.give_up_unreachable(now, |node| self.transport.is_unreachable(node));
         self.ask_leaders_for_plans(now);
         self.hand_out_local()
     }
