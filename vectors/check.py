@@ -800,6 +800,9 @@ SHUFFLE_FRAMES = [
         *CALL, "fixed 0000000000000004", "fixed 01", "bytes 61", "fixed 00",
         "fixed 000000000000000a", "fixed 0000000000000014",
     ]),
+    frame_case("read a partition where it is", 79, [
+        *CALL, "fixed 0000000000000003", "fixed 0000000000000100", "fixed 03",
+    ]),
     frame_case("read ranks", 77, [*CALL, "fixed 000000000000000a", "fixed 0000000000000014"]),
     frame_case("ask for bounds", 73, [*CALL, "fixed 0000000000000100", "fixed 02"]),
     frame_case("ask for heavy keys", 78, [*CALL, "fixed 0000000000000100"]),
@@ -811,6 +814,7 @@ SHUFFLE_FRAMES = [
     frame_case("taken", 98, [*CALL, "fixed 0000000000000001"]),
     frame_case("sealed", 100, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),
     frame_case("read to the end", 103, [*CALL, "fixed 0000000000000002", "fixed 0000000000000006"]),
+    frame_case("read at", 110, [*CALL, "text n2"]),
     frame_case("bounds", 104, [*CALL, "count 3", "bytes 61", "bytes 6d", "bytes 7a"]),
     frame_case("heavy keys", 109, [*CALL, "fixed 000000000000012c", "count 1", *HEAVY_KEY]),
     frame_case("status", 105, [

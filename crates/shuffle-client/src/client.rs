@@ -209,7 +209,12 @@ impl Client {
     /// [`CutBy::Keys`] from where another key begins, as near to that rank as can be. Nothing is asked for before the first
     /// [`Reading::next`].
     pub fn read(&self, shuffle: ShuffleId, i: u64, n: u64, by: CutBy) -> Reading {
-        Reading::new(&self.nodes, &self.settings, shuffle, Request::ReadPartition(i, n, by))
+        // A client that knows one node has no other to go to.
+        let request = match self.nodes.count() {
+            1 => Request::ReadPartition(i, n, by),
+            _ => Request::ReadPartitionNear(i, n, by),
+        };
+        Reading::new(&self.nodes, &self.settings, shuffle, request)
     }
 
     /// Reads the keys of a sealed shuffle from `first`, included, to `end`, excluded; none: to the last one.

@@ -12,6 +12,7 @@
 use crate::ShuffleId;
 use crate::error::Error;
 use crate::settings::Settings;
+use partage_core::base::name::NodeId;
 use partage_shuffle_wire::client::{Answer, Call, Request};
 use partage_shuffle_wire::transport::{
     Address, ClientAnswers, ClientCalls, ClientConnection, Closed, Timing,
@@ -46,6 +47,8 @@ struct Idle {
 #[derive(Debug)]
 struct Node {
     address: Address,
+    /// Its name, as it has said when it was connected to last.
+    name: Mutex<Option<NodeId>>,
     failed: Mutex<Option<Instant>>,
     /// It has refused an attempt, as it stores only.
     stores_only: AtomicBool,
@@ -119,8 +122,8 @@ impl Nodes {
         // Clients that begin together begin at different nodes.
         let [turn, start_turn] = [(); 2].map(|()| AtomicUsize::new(partage_random::one_of(addresses.len())));
         let node = |address| {
-            let (failed, stores_only, idle, numbers) = Default::default();
-            Node { address, failed, stores_only, idle, numbers }
+            let (name, failed, stores_only, idle, numbers) = Default::default();
+            Node { address, name, failed, stores_only, idle, numbers }
         };
         let nodes = addresses.into_iter().map(node).collect();
         let Settings { avoided, idle_connections: most_idle, idle, timing, .. } = *settings;
@@ -190,6 +193,16 @@ impl Nodes {
         self.connect_in(self.order(false, leader)).await
     }
 
+    /// The place of a node. None: the client knows no such node, or has not spoken with it.
+    pub(crate) fn place_of(&self, name: &NodeId) -> Option<usize> {
+        self.nodes.iter().position(|node| lock(&node.name).as_ref() == Some(name))
+    }
+
+    /// Connects to this node, unless it has failed a moment ago; else to another one.
+    pub(crate) async fn connect_near(&self, at: usize) -> Result<Connection, Error> {
+        self.connect_in(self.order(false, Some(at))).await
+    }
+
     /// Connects for an attempt: nodes that only store come last.
     pub(crate) async fn connect_to_write(&self) -> Result<Connection, Error> {
         self.connect_in(self.order(true, None)).await
@@ -251,7 +264,8 @@ impl Nodes {
     /// A new connection to a node. If it accepts none, it has failed.
     async fn open(&self, at: usize) -> Result<Connection, Closed> {
         let opened = ClientConnection::open(&self.nodes[at % self.nodes.len()].address, self.timing).await;
-        let ClientConnection { calls, answers, .. } = opened.inspect_err(|_| self.failed(at))?;
+        let ClientConnection { node, calls, answers } = opened.inspect_err(|_| self.failed(at))?;
+        *lock(&self.nodes[at % self.nodes.len()].name) = Some(node.node);
         Ok(Connection { at, calls, answers, last_call: 0, is_kept: false })
     }
 

@@ -2,12 +2,16 @@
 //!
 //! The order of a sealed shuffle is the same at every node and on every read. So a read that is begun again at another node skips
 //! as many records as it has given out, and goes on.
+//!
+//! The node that is asked first for a partition names the node that has most of it, if that is another one: there the records are
+//! sent once, and not twice. The client goes there if it knows the node, and it has not failed a moment ago.
 
 use crate::ShuffleId;
 use crate::error::Error;
 use crate::nodes::{Connection, Nodes, last_words};
 use crate::retry::Retry;
 use crate::settings::Settings;
+use partage_core::base::name::NodeId;
 use partage_shuffle_wire::client::{Answer, Call, Request};
 use partage_shuffle_wire::records::PackedRecords;
 use std::sync::Arc;
@@ -146,6 +150,7 @@ impl Reading {
                     self.stream = Some(stream);
                     return Ok(Some(new));
                 }
+                Answer::ReadAt(node) if self.takes_choice() => stream = self.begin_at(stream, &node).await?,
                 Answer::ReadEnd(records, bytes) => {
                     self.nodes.give_back(stream.connection);
                     return self.end(at, records, bytes).map(|()| None);
@@ -157,6 +162,25 @@ impl Reading {
                 _ => return Err(Error::Unexpected { node: self.nodes.address(at), asked: "a read" }),
             }
         }
+    }
+
+    /// From now on the partition is read at the node that is asked. False: it was not asked for another one.
+    fn takes_choice(&mut self) -> bool {
+        let Request::ReadPartitionNear(i, n, by) = self.request else { return false };
+        self.request = Request::ReadPartition(i, n, by);
+        true
+    }
+
+    /// Reads at this node, or, if the client does not know where it is, at the one that has named it.
+    async fn begin_at(&self, asked: Stream, node: &NodeId) -> Result<Stream, Error> {
+        let connection = match self.nodes.place_of(node) {
+            Some(at) => {
+                self.nodes.give_back(asked.connection);
+                self.nodes.connect_near(at).await?
+            }
+            None => asked.connection,
+        };
+        self.begin(connection).await
     }
 
     async fn say_alive(&self, stream: &mut Stream) -> Result<(), Error> {

@@ -184,6 +184,8 @@ kinds! {
     ReadRanks = 77, Client, SHORT_BYTES;
     /// A client asks for the keys that are heavier than a partition.
     AskHeavyKeys = 78, Client, SHORT_BYTES;
+    /// A partition is to be read where most of it is, or the client is to hear which node that is.
+    ReadPartitionNear = 79, Client, SHORT_BYTES;
     /// A shuffle has begun.
     Started = 96, Server, SHORT_BYTES;
     /// An attempt is open, and its records may come.
@@ -212,6 +214,8 @@ kinds! {
     Refused = 108, Server, SHORT_BYTES;
     /// Keys that are heavier than a partition.
     HeavyKeys = 109, Server, LONG_BYTES;
+    /// Where a partition is to be read.
+    ReadAt = 110, Server, SHORT_BYTES;
 }
 
 /// What is sent as one. A copy shares the body.

@@ -347,6 +347,7 @@ pub fn requests() -> impl Strategy<Value = Call<Request>> {
     ];
     let of_reads = prop_oneof![
         (any::<(u64, u64)>(), cut_by()).prop_map(|((i, n), by)| Request::ReadPartition(i, n, by)),
+        (any::<(u64, u64)>(), cut_by()).prop_map(|((i, n), by)| Request::ReadPartitionNear(i, n, by)),
         interval.clone().prop_map(|(first, end)| Request::ReadKeys(first, end)),
         (any::<(u64, u64, u64)>(), option::of(interval))
             .prop_map(|((range, begin, end), keys)| Request::ReadSlice(range, keys, begin, end)),
@@ -390,6 +391,7 @@ pub fn answers() -> impl Strategy<Value = Call<Answer>> {
         vec(any::<u32>(), FEW).prop_map(Answer::Lacks),
         packed().prop_map(Answer::Read),
         any::<(u64, u64)>().prop_map(|(records, bytes)| Answer::ReadEnd(records, bytes)),
+        nodes().prop_map(Answer::ReadAt),
         prop_oneof![vec(bytes(), FEW).prop_map(Answer::Bounds), heavy],
         status.prop_map(Answer::Status),
         prop_oneof![Just(Answer::Whole), Just(Answer::Alive), Just(Answer::Deleted)],

@@ -221,6 +221,43 @@ async fn starts_take_numbers_that_the_nodes_have_named_in_turn() {
 }
 
 #[tokio::test]
+async fn a_partition_is_read_at_the_node_that_has_it_if_the_client_knows_that_node() {
+    let faults = Arc::new(Faults::default());
+    let first = Node::start(&faults).await;
+    let second = first.another(&faults).await;
+    let both = client(&[&first, &second]).await;
+    let shuffle = both.start(&StartOptions::default()).await.unwrap();
+    for partition in 0..2 {
+        write(&both, &shuffle, partition, 100).await.unwrap();
+    }
+    both.seal(shuffle.id, 0..2).await.unwrap();
+    // It has spoken with both by then.
+    for _ in 0..2 {
+        both.status(shuffle.id).await.unwrap();
+    }
+    faults.has_all.store(2, Ordering::Relaxed);
+    let all = |client: &Client| all_of(client.read(shuffle.id, 0, 1, CutBy::Records));
+    let (mut at_first, mut at_second) = (first.reads(), second.reads());
+    for _ in 0..6 {
+        assert_eq!(all(&both).await.unwrap(), expected(2, 100));
+    }
+    assert_eq!((first.reads() - at_first, second.reads() - at_second), (0, 6));
+    // A node that the client does not know: the one that names it is read at.
+    (at_first, at_second) = (first.reads(), second.reads());
+    let one = client(&[&first]).await;
+    let stranger = Client::connect([first.at.clone(), away().await], settings()).await.unwrap();
+    for client in [&one, &stranger] {
+        assert_eq!(all(client).await.unwrap(), expected(2, 100));
+    }
+    assert_eq!((first.reads() - at_first, second.reads() - at_second), (2, 0));
+    // A node that has failed is not gone to, however often it is named.
+    drop(second);
+    for _ in 0..4 {
+        assert_eq!(all(&both).await.unwrap(), expected(2, 100));
+    }
+}
+
+#[tokio::test]
 async fn a_kept_connection_that_ends_at_the_next_call_costs_no_try_and_says_nothing_against_its_node() {
     let faults = Arc::new(Faults::default());
     let first = Node::start(&faults).await;

@@ -33,6 +33,8 @@ pub struct Faults {
     pub is_used_up: AtomicBool,
     /// A connection ends at the first call that begins on it after another one was begun.
     pub kept: AtomicBool,
+    /// The number of the node that has all partitions, as the others say.
+    pub has_all: AtomicU64,
     /// How often something went wrong.
     pub broken: AtomicU64,
     counts: [AtomicU64; 3],
@@ -77,8 +79,10 @@ type Pool = Arc<Mutex<BTreeMap<ShuffleId, OneShuffle>>>;
 /// A node with a server at a free port of loopback; when it is dropped, the server ends.
 pub struct Node {
     pub at: Address,
+    number: u64,
     pool: Pool,
     named: Arc<Mutex<BTreeSet<ShuffleId>>>,
+    reads: Arc<AtomicU64>,
     server: Arc<Server<InMemory>>,
     ending: CancellationToken,
 }
@@ -103,30 +107,40 @@ pub async fn away() -> Address {
 
 impl Node {
     pub async fn start(faults: &Arc<Faults>) -> Node {
-        Node::of_pool(Pool::default(), faults).await
+        Node::of_pool(Pool::default(), 1, faults).await
     }
 
     /// Another node of the same pool.
     pub async fn another(&self, faults: &Arc<Faults>) -> Node {
-        Node::of_pool(Arc::clone(&self.pool), faults).await
+        Node::of_pool(Arc::clone(&self.pool), self.number + 1, faults).await
     }
 
-    async fn of_pool(pool: Pool, faults: &Arc<Faults>) -> Node {
+    async fn of_pool(pool: Pool, number: u64, faults: &Arc<Faults>) -> Node {
         let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).await.unwrap();
         let at = listener.address().unwrap();
-        let own = Peer { node: NodeId::new("n1").unwrap(), incarnation: Incarnation(1) };
-        let named = Arc::<Mutex<BTreeSet<ShuffleId>>>::default();
-        let service =
-            InMemory { pool: Arc::clone(&pool), named: Arc::clone(&named), faults: Arc::clone(faults) };
+        let own = Peer { node: name(number), incarnation: Incarnation(1) };
+        let (named, reads) = (Arc::<Mutex<BTreeSet<ShuffleId>>>::default(), Arc::<AtomicU64>::default());
+        let service = InMemory {
+            number,
+            pool: Arc::clone(&pool),
+            named: Arc::clone(&named),
+            reads: Arc::clone(&reads),
+            faults: Arc::clone(faults),
+        };
         let ending = CancellationToken::new();
         let server = Server::new(own, timing(), service);
         tokio::spawn(Arc::clone(&server).serve(listener, ending.clone()));
-        Node { at, pool, named, server, ending }
+        Node { at, number, pool, named, reads, server, ending }
     }
 
     /// Whether it has named the number for a shuffle.
     pub fn has_named(&self, shuffle: ShuffleId) -> bool {
         self.named.lock().unwrap().contains(&shuffle)
+    }
+
+    /// How often something was read at it.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// Connections that it has accepted, and those that are open.
@@ -135,8 +149,14 @@ impl Node {
     }
 }
 
+fn name(number: u64) -> NodeId {
+    NodeId::new(&format!("n{number}")).unwrap()
+}
+
 struct InMemory {
+    number: u64,
     pool: Pool,
+    reads: Arc<AtomicU64>,
     /// The numbers that were named for next shuffles.
     named: Arc<Mutex<BTreeSet<ShuffleId>>>,
     faults: Arc<Faults>,
@@ -163,7 +183,14 @@ impl Service for InMemory {
             }
             let what = match what {
                 Request::Records(..) if self.faults.is_due(&self.faults.frames, 0) => return,
-                Request::ReadPartition(..) | Request::ReadKeys(..) | Request::ReadRanks(..) => {
+                Request::ReadPartitionNear(..) if let Some(node) = self.another_has_it() => {
+                    Answer::ReadAt(node)
+                }
+                Request::ReadPartition(..)
+                | Request::ReadPartitionNear(..)
+                | Request::ReadKeys(..)
+                | Request::ReadRanks(..) => {
+                    self.reads.fetch_add(1, Ordering::Relaxed);
                     if !self.read(number, shuffle, &what, &answers).await {
                         return;
                     }
@@ -269,13 +296,19 @@ impl InMemory {
         }
     }
 
+    /// The node that has all partitions, if it is another one.
+    fn another_has_it(&self) -> Option<NodeId> {
+        let number = self.faults.has_all.load(Ordering::Relaxed);
+        (number > 0 && number != self.number).then(|| name(number))
+    }
+
     /// Sends what is read. False: the connection breaks.
     async fn read(&self, number: u64, shuffle: ShuffleId, what: &Request, answers: &Answers) -> bool {
         let found: Pairs = {
             let pool = self.pool.lock().unwrap();
             let all = pool[&shuffle].sealed.as_ref().unwrap();
             match what {
-                Request::ReadPartition(i, n, _) => {
+                Request::ReadPartition(i, n, _) | Request::ReadPartitionNear(i, n, _) => {
                     let begin = |i: u64| (i * all.len() as u64 / n) as usize;
                     all[begin(*i)..begin(i + 1)].to_vec()
                 }

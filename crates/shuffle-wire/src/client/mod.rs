@@ -8,6 +8,7 @@
 //! | abort it | | nothing: it never was |
 //! | seal | sealed, or lacks | |
 //! | read a partition, an interval, some ranks, or a slice of a range | read, any number of times, then read to the end | |
+//! | read a partition where most of it is | the same, or read at, with the name of another node | read the partition, at that node or at this one |
 //! | bounds, heavy keys, status, keep alive, delete | bounds, heavy keys, status, alive, deleted | |
 //!
 //! A client numbers its calls; an answer names the call. Each request may be refused instead ([`Refusal`]). The shuffle stands in
@@ -29,6 +30,7 @@ use crate::limits::SENTENCE_BYTES;
 use crate::malformed::{FrameError, Malformed};
 use crate::node::read;
 use crate::records::PackedRecords;
+use partage_core::base::name::NodeId;
 use partage_core::limits::SHUFFLE_FRAME_BYTES;
 use partage_service::shuffle::{AttemptId, Bytes, ShuffleId, Terms};
 use std::collections::BTreeSet;
@@ -50,6 +52,8 @@ pub enum Request {
     Seal(BTreeSet<u32>),
     /// Partition `i` of `n`, cut so.
     ReadPartition(u64, u64, CutBy),
+    /// The same, unless another node has most of it: then the answer is the name of that node.
+    ReadPartitionNear(u64, u64, CutBy),
     /// The keys from the first, included, to the second, or to the last one.
     ReadKeys(Bytes, Option<Bytes>),
     /// A part of a range: its place in the plan, an interval of keys in it, and the first record and the one behind the last.
@@ -118,6 +122,8 @@ pub enum Answer {
     Read(PackedRecords),
     /// All was read: so many records and bytes.
     ReadEnd(u64, u64),
+    /// The partition is read with less work at this node. A client that does not know where it is reads it here.
+    ReadAt(NodeId),
     /// Keys that bound partitions: the first key, that of each later partition, and the last key.
     Bounds(Vec<Bytes>),
     /// All records of the shuffle, and the keys that are heavier than a partition, in order, with the ranks at which they begin.
@@ -237,6 +243,7 @@ calls! {
         Abort => Abort,
         Seal => Seal(partitions),
         ReadPartition => ReadPartition(i, n, by),
+        ReadPartitionNear => ReadPartitionNear(i, n, by),
         ReadKeys => ReadKeys(first, end),
         ReadSlice => ReadSlice(range, keys, begin, end),
         ReadRanks => ReadRanks(begin, end),
@@ -258,6 +265,7 @@ calls! {
         Lacks => Lacks(partitions),
         Read => Read(records),
         ReadEnd => ReadEnd(records, bytes),
+        ReadAt => ReadAt(node),
         Bounds => Bounds(keys),
         HeavyKeys => HeavyKeys(total, keys),
         Status => Status(status),

@@ -1,7 +1,7 @@
 //! What is asked of leaders and holders for a client on the network, and what the client is answered.
 
 use super::attempt::refusal;
-use crate::limits::{ANSWERS, NUMBER_DRAWS, NUMBERS_TOLD, READ_BYTES, REQUEST_REST_MS};
+use crate::limits::{ANSWERS, NEAR_BYTES, NUMBER_DRAWS, NUMBERS_TOLD, READ_BYTES, REQUEST_REST_MS};
 use crate::node::client::{ClientError, PutError, ReadError, Step, Steps, Wanted};
 use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
@@ -175,6 +175,7 @@ impl Asks {
                 Answer::Deleted
             }
             Request::ReadPartition(..)
+            | Request::ReadPartitionNear(..)
             | Request::ReadRanks(..)
             | Request::ReadKeys(..)
             | Request::ReadSlice(..) => {
@@ -222,9 +223,18 @@ impl Asks {
 
     async fn read(&self, shuffle: ShuffleId, what: Request, replies: &Replies<'_>) -> Result<(), Ends> {
         let (records, bytes) = match what {
-            Request::ReadPartition(i, n, _) if i >= n => return Err(no_partition(i, n).into()),
+            Request::ReadPartition(i, n, _) | Request::ReadPartitionNear(i, n, _) if i >= n => {
+                return Err(no_partition(i, n).into());
+            }
             Request::ReadPartition(i, n, by) => {
                 self.read_all(&self.plan(shuffle).await?, Wanted::Partition(i, n, by), replies).await?
+            }
+            Request::ReadPartitionNear(i, n, by) => {
+                let plan = self.plan(shuffle).await?;
+                if let Some(node) = self.nearer(&plan, (i, n)) {
+                    return Ok(replies.send(Answer::ReadAt(node)).await?);
+                }
+                self.read_all(&plan, Wanted::Partition(i, n, by), replies).await?
             }
             Request::ReadRanks(from, to) => {
                 self.read_all(&self.plan(shuffle).await?, Wanted::Ranks(from, to), replies).await?
@@ -240,6 +250,17 @@ impl Asks {
             _ => return Ok(()),
         };
         Ok(replies.send(Answer::ReadEnd(records, bytes)).await?)
+    }
+
+    /// The node that has partition `i` of `n`, if it is another one, and the partition is worth another question: here each record
+    /// of it would be received and sent once more.
+    fn nearer(&self, plan: &Plan, (i, n): (u64, u64)) -> Option<NodeId> {
+        if bytes_of(plan) / n.max(1) < NEAR_BYTES {
+            return None;
+        }
+        let map = self.shared.map();
+        let first = plan.holders_of_partitions(&map, n)(i).into_iter().next();
+        first.filter(|node| *node != self.own)
     }
 
     async fn read_all(

@@ -59,7 +59,7 @@ pub enum LocalRead {
 pub struct LocalPartition {
     /// Its records.
     pub records: u64,
-    /// The nodes that have the range in which it begins.
+    /// The nodes that have what lies in its middle; the first one is asked for it by readers.
     pub holders: Vec<NodeId>,
 }
 
@@ -161,22 +161,10 @@ impl LocalNode {
 
     /// Each of `n` partitions that are cut at ranks of records, as the present map has their holders.
     pub fn partitions(&self, plan: &Plan, n: u64) -> Vec<LocalPartition> {
-        let map = self.shared.map();
-        let mut end = 0;
-        let ends = plan.ranges.iter().map(|range| {
-            end += range.records;
-            end
-        });
-        let (ends, total): (Vec<u64>, u64) = (ends.collect(), plan.records());
-        let partition = |i: u64| {
-            let (from, to) = (rank(i, n, total), rank(i + 1, n, total));
-            // Ranges without records end where they begin: none of them is taken.
-            let range = ends.partition_point(|end| *end <= from);
-            let range = plan.ranges.get(range).or(plan.ranges.last());
-            let holders = range.map(|range| map.live(range.slot).to_vec()).unwrap_or_default();
-            LocalPartition { records: to - from, holders }
-        };
-        (0..n).map(partition).collect()
+        let (map, total) = (self.shared.map(), plan.records());
+        let holders = plan.holders_of_partitions(&map, n);
+        let records = |i: u64| rank(i + 1, n, total) - rank(i, n, total);
+        (0..n).map(|i| LocalPartition { records: records(i), holders: holders(i) }).collect()
     }
 
     /// Reads records, in their order. What is wrong, the first piece says.
