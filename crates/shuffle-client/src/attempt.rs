@@ -21,6 +21,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+/// Bytes of the first frames of an attempt.
+const FIRST_FRAME_BYTES: usize = 256 << 10;
+
 /// What an attempt has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
@@ -92,6 +95,13 @@ pub struct Attempt {
     frames: u64,
     records: u64,
     bytes: u64,
+}
+
+/// Bytes of the next frame of an attempt that has sent so many: an eighth of that, so a short attempt takes little memory, and a
+/// long one has long frames nearly from its begin.
+fn frame_bytes(most: usize, sent: u64) -> usize {
+    let grown = usize::try_from(sent / 8).unwrap_or(usize::MAX);
+    grown.max(FIRST_FRAME_BYTES).min(most)
 }
 
 impl Attempt {
@@ -185,15 +195,17 @@ impl Attempt {
         if key.len() > SHUFFLE_KEY_BYTES || bytes > SHUFFLE_RECORD_BYTES {
             return Err(Error::TooLarge { key: key.len(), value: value.len() });
         }
-        if !self.filled.is_empty() && self.filled.len() + bytes > self.frame_bytes {
+        let frame_bytes = frame_bytes(self.frame_bytes, self.bytes);
+        if !self.filled.is_empty() && self.filled.len() + bytes > frame_bytes {
             self.flush().await?;
         }
         put_record(key, value, &mut self.filled);
         self.filled_records += 1;
-        if self.filled.len() >= self.frame_bytes { self.flush().await } else { Ok(()) }
+        if self.filled.len() >= frame_bytes { self.flush().await } else { Ok(()) }
     }
 
-    /// Writes records that are packed already, as a frame of their own, behind those before. Some 256 KiB are a good size.
+    /// Writes records that are packed already, as a frame of their own, behind those before. Some 256 KiB are a good size, and 1 MiB
+    /// for an attempt of many MiB.
     ///
     /// # Errors
     /// The attempt has failed; [`Error::again`] says whether to run it again.
@@ -211,7 +223,7 @@ impl Attempt {
             return Ok(());
         }
         // The next frame will be about as long.
-        let next = Vec::with_capacity(self.frame_bytes);
+        let next = Vec::with_capacity(frame_bytes(self.frame_bytes, self.bytes + self.filled.len() as u64));
         let filled = std::mem::replace(&mut self.filled, next);
         let count = std::mem::take(&mut self.filled_records);
         let records = PackedRecords::new(count, filled.into()).map_err(|why| Error::NoRecords(why.into()))?;
@@ -357,4 +369,31 @@ async fn listen(
     // Nobody may wait for it any more.
     let _ = outcome.send(Some(over));
     is_whole.then_some(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_grow_with_what_was_sent_and_are_never_longer_than_the_settings_say() {
+        let frames = |most: usize, sent: u64| {
+            let (mut frames, mut left) = (Vec::new(), sent);
+            while left > 0 {
+                let next = frame_bytes(most, sent - left).min(usize::try_from(left).unwrap());
+                frames.push(next);
+                left -= next as u64;
+            }
+            frames
+        };
+        let most = Settings::default().frame_bytes;
+        assert_eq!(frames(most, 1 << 20), [FIRST_FRAME_BYTES; 4]);
+        let long = frames(most, 64 << 20);
+        assert!(long.is_sorted() || long.split_last().is_some_and(|(_, rest)| rest.is_sorted()));
+        assert_eq!((long[0], long[long.len() - 2]), (FIRST_FRAME_BYTES, most));
+        // With one length for all it is 64 in the best case.
+        assert!(long.len() < 85, "{}", long.len());
+        assert!(frames(200, 10_000).iter().all(|frame| *frame <= 200));
+        assert_eq!(frame_bytes(most, u64::MAX), most);
+    }
 }

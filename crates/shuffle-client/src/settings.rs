@@ -6,7 +6,9 @@ use std::time::Duration;
 /// How a client behaves. The defaults fit a network of one data centre.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// Records are sent in frames of about so many bytes. An attempt holds one frame that is filled, and one that is sent.
+    /// Records are sent in frames of about so many bytes at most: the first ones are shorter, and they grow with what the attempt
+    /// has. A node divides each frame by ranges, and long ones cost it less for each byte. An attempt holds one frame that is
+    /// filled, and one that is sent.
     pub frame_bytes: usize,
     /// How long a node may take for an answer, but that to a seal.
     pub answer: Duration,
@@ -31,7 +33,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            frame_bytes: 256 << 10,
+            frame_bytes: 1 << 20,
             answer: Duration::from_secs(20),
             seal: Duration::from_secs(600),
             first_rest: Duration::from_millis(50),

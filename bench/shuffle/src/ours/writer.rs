@@ -23,8 +23,8 @@ use tokio::task::JoinSet;
 pub const AT_ONCE: usize = 6;
 /// Threads of a client, as the client of the floor has.
 pub const THREADS: usize = 3;
-/// Bytes of the records of a frame.
-const FRAME_BYTES: usize = 256 << 10;
+/// Bytes of the records of a frame, as the client makes them in a long attempt.
+const FRAME_BYTES: usize = 1 << 20;
 /// How often progress is said.
 const WORDS: u64 = 200;
 /// How often the whole retry budget of an input partition may be used up while nodes are lost and come back.

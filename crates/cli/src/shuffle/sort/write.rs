@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_blocking};
 
-/// Bytes of records in a frame.
-const FRAME_BYTES: usize = 256 << 10;
+/// Bytes of records in a frame: a node divides long ones with less work.
+const FRAME_BYTES: usize = 1 << 20;
 
 /// Frames of a piece that are read and not sent yet.
 const FRAMES_AHEAD: usize = 4;
