@@ -46,7 +46,7 @@ pub struct NodeSettings {
     /// What ranges take in memory that are being read and sorted, with those that are kept for the next piece of a reader, and
     /// with batches that are being divided: what a division of short records takes beyond a quarter comes on top while it is
     /// handed to the buffer. A range that alone takes more than three quarters of it, or than 256 MiB, is sorted on disk: it
-    /// takes its keys and values twice while it is sorted, and 88 bytes for each record.
+    /// takes its keys and values twice while it is sorted, and 104 bytes for each record.
     pub range_bytes: u64,
     /// What the records of one answer to a reader take in memory, or one record: the reader goes on where it ends.
     pub answer_bytes: u64,
