@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 struct Root {
@@ -363,8 +363,16 @@ async fn a_request_that_gets_no_answer_on_a_connection_that_lives_ends() {
     let store = connect(&server.target_through(&address, "mute")).await.unwrap();
     let at = key("k");
     put(&*store, &at, "before").await.unwrap();
+    let mut watch = store.watch(Scope::One(at.clone()), None).await.unwrap();
+    watch.next().await.unwrap();
     is_mute.store(true, Ordering::SeqCst);
-    let (read, written) = tokio::join!(store.read(&at), put(&*store, &at, "unknown"));
+    // The watch hears of the change, and reads until it is given up.
+    let (read, written, watched) = tokio::join!(
+        store.read(&at),
+        put(&*store, &at, "unknown"),
+        timeout(Duration::from_secs(35), watch.next())
+    );
+    assert!(watched.is_err(), "it read nothing: {watched:?}");
     let read = read.unwrap_err();
     assert!(matches!(&read, Error::Unavailable { what } if what.contains("no answer")), "{read}");
     let written = written.unwrap_err();
@@ -372,4 +380,8 @@ async fn a_request_that_gets_no_answer_on_a_connection_that_lives_ends() {
     is_mute.store(false, Ordering::SeqCst);
     put(&*store, &at, "after").await.unwrap();
     assert_eq!(store.read(&at).await.unwrap().unwrap().value, "after");
+    // It goes on, on another connection.
+    let version = store.read(&at).await.unwrap().unwrap().version;
+    let sees = async { while watch.next().await.unwrap().at() < version {} };
+    timeout(Duration::from_secs(60), sees).await.expect("the watch goes on");
 }

@@ -106,7 +106,8 @@ impl Connection {
         timeout(ZOOKEEPER_ANSWER, requests).await.unwrap_or_else(|_| Err(self.no_answer()))
     }
 
-    fn no_answer(&self) -> Error {
+    /// Why a request that got no answer has failed.
+    pub fn no_answer(&self) -> Error {
         let what = format!("{}: a request has no answer for {ZOOKEEPER_ANSWER:?}", self.target);
         Error::Unavailable { what }
     }
@@ -114,6 +115,11 @@ impl Connection {
     /// Connects the client for commits anew, as a request on it has no answer: others behind it might have none either.
     pub async fn replace_committing_client(&self) {
         self.replace(&self.commits).await;
+    }
+
+    /// The same of the client for reads.
+    pub async fn replace_reading_client(&self) {
+        self.replace(&self.reads).await;
     }
 
     async fn replace(&self, current: &Mutex<Client>) {

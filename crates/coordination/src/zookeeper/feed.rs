@@ -66,6 +66,10 @@ pub(super) struct Feed {
     subscribers: Arc<Subscribers>,
     source: watch::Receiver<Option<Source>>,
     asked: mpsc::Sender<oneshot::Sender<u64>>,
+    /// The number of the last source that does not answer.
+    mute: watch::Sender<u64>,
+    /// One replaces the client of a source.
+    replacing: tokio::sync::Mutex<()>,
     task: JoinHandle<()>,
 }
 
@@ -94,8 +98,20 @@ impl Feed {
         let subscribers = Arc::default();
         let (sender, source) = watch::channel(None);
         let (asked, asking) = mpsc::channel(ZOOKEEPER_MAX_WATCHES);
-        let task = tokio::spawn(run(Arc::clone(&connection), Arc::clone(&subscribers), sender, asking));
-        Arc::new(Self { connection, subscribers, source, asked, task })
+        let (mute, hears_of_mute) = watch::channel(0);
+        let hears = (asking, hears_of_mute);
+        let task = tokio::spawn(run(Arc::clone(&connection), Arc::clone(&subscribers), sender, hears));
+        let replacing = tokio::sync::Mutex::default();
+        Arc::new(Self { connection, subscribers, source, asked, mute, replacing, task })
+    }
+
+    /// A request to the source has no answer, though its connection lives: the feed begins anew on another one.
+    pub async fn begin_anew(&self, source: &Source) {
+        let _replacing = self.replacing.lock().await;
+        if *self.mute.borrow() < source.number {
+            self.connection.replace_reading_client().await;
+            self.mute.send_replace(source.number);
+        }
     }
 
     pub fn connection(&self) -> &Connection {
@@ -176,7 +192,7 @@ async fn run(
     connection: Arc<Connection>,
     subscribers: Arc<Subscribers>,
     source: watch::Sender<Option<Source>>,
-    mut asking: mpsc::Receiver<oneshot::Sender<u64>>,
+    (mut asking, mut mute): (mpsc::Receiver<oneshot::Sender<u64>>, watch::Receiver<u64>),
 ) {
     let mut number = 0;
     loop {
@@ -191,7 +207,7 @@ async fn run(
                 number += 1;
                 source.send_replace(Some(Source { client, number }));
                 all_dirty(&subscribers);
-                follow(&connection, &subscribers, watcher, number, &mut asking).await;
+                follow(&connection, &subscribers, (watcher, number), (&mut asking, &mut mute)).await;
                 source.send_replace(None);
             }
             Err(error) => {
@@ -202,20 +218,20 @@ async fn run(
     }
 }
 
-/// Until the connection breaks. It does not wait for a reconnect: the client library does not set persistent watches
+/// Until the connection breaks, or does not answer. It does not wait for a reconnect: the client library does not set persistent watches
 /// again by itself, and events in between are lost in any case (ZOOKEEPER-4698).
 async fn follow(
     connection: &Connection,
     subscribers: &Subscribers,
-    mut watcher: PersistentWatcher,
-    number: u64,
-    asking: &mut mpsc::Receiver<oneshot::Sender<u64>>,
+    (mut watcher, number): (PersistentWatcher, u64),
+    (asking, mute): (&mut mpsc::Receiver<oneshot::Sender<u64>>, &mut watch::Receiver<u64>),
 ) {
     loop {
         let event = tokio::select! {
             // In this order: an answer says that all that came before is known to the subscribers.
             biased;
             event = watcher.changed() => event,
+            _ = mute.wait_for(|mute| *mute >= number) => return,
             Some(answer) = asking.recv() => {
                 // The asker may have gone.
                 let _ = answer.send(number);

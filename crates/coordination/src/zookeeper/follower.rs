@@ -8,14 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::feed::{Dirty, FeedSubscription, Source};
 use super::node::{Node, ancestors};
 use super::snapshot::{Snapshot, read_nodes, read_scope};
 use crate::error::{Error, Result};
 use crate::key::{Key, Scope};
-use crate::limits::{ZOOKEEPER_NARROW_READINGS, ZOOKEEPER_RETRY_PAUSE};
+use crate::limits::{ZOOKEEPER_ANSWER, ZOOKEEPER_NARROW_READINGS, ZOOKEEPER_RETRY_PAUSE};
 use crate::transaction::Version;
 use crate::watch::{Change, Subscription, Update};
 
@@ -47,6 +47,18 @@ impl Follower {
         Self { subscription, scope, from, told: None, at: Version::ZERO, dirty: Dirty::ALL }
     }
 
+    /// What comes of requests to the source. One that does not answer is replaced.
+    async fn answered<T>(&self, source: &Source, requests: impl Future<Output = Result<T>>) -> Result<T> {
+        let feed = &self.subscription.feed;
+        match timeout(ZOOKEEPER_ANSWER, requests).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                feed.begin_anew(source).await;
+                Err(feed.connection().no_answer())
+            }
+        }
+    }
+
     /// Reads what is dirty. `None` if events came in between, and it must read again.
     async fn look(&mut self, source: &Source) -> Result<Option<Seen>> {
         let connection = self.subscription.feed.connection();
@@ -54,12 +66,12 @@ impl Follower {
             let known = self.told.iter().flat_map(BTreeMap::keys).cloned();
             let first = self.told.is_none();
             let reading = read_scope(connection, &source.client, &self.scope, known, first);
-            (connection.answered(reading).await?, None)
+            (self.answered(source, reading).await?, None)
         } else {
             let keys = self.dirty.keys.iter().flat_map(|key| ancestors(key).chain([key.clone()]));
             let keys: BTreeSet<Key> = keys.collect();
             let reading = read_nodes(connection, &source.client, &keys, false);
-            (connection.answered(reading).await?, Some(keys))
+            (self.answered(source, reading).await?, Some(keys))
         };
         if !self.subscription.feed.settled(source).await {
             self.dirty = Dirty::ALL;
