@@ -1,5 +1,5 @@
-//! A connection to one other node, for bulk or for all other frames: opened when something waits for it, and opened again when
-//! it ends.
+//! A connection to one other node, for bulk or for all other frames: opened when something waits for it, or it is asked whether
+//! a node is reached that was not, and opened again when it ends.
 //!
 //! ```text
 //!  idle ── a frame ──► opening ── welcome ──► sending, and a ping each second
@@ -45,7 +45,7 @@ impl PeerConnection {
         let (clock, mut backoff) = (Clock::start(), ReconnectBackoff::of_peer());
         let mut told = None;
         loop {
-            self.queue.filled().await;
+            self.queue.wanted().await;
             let at = address.borrow_and_update().clone();
             let mut opened = None;
             let closed = tokio::select! {

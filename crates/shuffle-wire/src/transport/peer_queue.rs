@@ -67,6 +67,8 @@ struct Waiting {
     is_away: bool,
     /// No connection has been opened since the last one ended, or since an attempt failed.
     has_failed: bool,
+    /// It was asked whether the node is reached, and it was not: that is tried again, though no frame waits.
+    is_looked_for: bool,
 }
 
 impl Waiting {
@@ -158,8 +160,21 @@ impl PeerQueue {
         (short.frames.len() + bulk.frames.len(), short.bytes + bulk.bytes)
     }
 
+    /// Returns when something waits, or the node is to be looked for.
+    pub(super) async fn wanted(&self) {
+        loop {
+            {
+                let waiting = self.lock();
+                if !waiting.is_empty() || waiting.is_looked_for {
+                    return;
+                }
+            }
+            self.filled.notified().await;
+        }
+    }
+
     /// Returns when something waits.
-    pub(super) async fn filled(&self) {
+    async fn filled(&self) {
         while self.lock().is_empty() {
             self.filled.notified().await;
         }
@@ -176,7 +191,7 @@ impl PeerQueue {
     /// The node is not reached: what waits is dropped, and what is added. Says how many that were.
     pub(super) fn set_away(&self) -> usize {
         let mut waiting = self.lock();
-        (waiting.is_away, waiting.has_failed) = (true, true);
+        (waiting.is_away, waiting.has_failed, waiting.is_looked_for) = (true, true, false);
         let dropped = waiting.short.clear() + waiting.bulk.clear();
         drop(waiting);
         self.room.notify_waiters();
@@ -190,12 +205,20 @@ impl PeerQueue {
 
     /// A connection is open.
     pub(super) fn set_opened(&self) {
-        self.lock().has_failed = false;
+        let mut waiting = self.lock();
+        (waiting.has_failed, waiting.is_looked_for) = (false, false);
     }
 
-    /// Whether the node was not reached when it was tried last.
+    /// Whether the node was not reached when it was tried last. Then it is tried again: who asks sends it nothing meanwhile.
     pub(super) fn has_failed(&self) -> bool {
-        self.lock().has_failed
+        let mut waiting = self.lock();
+        let has_failed = waiting.has_failed;
+        waiting.is_looked_for = has_failed && !waiting.is_away;
+        if waiting.is_looked_for {
+            drop(waiting);
+            self.filled.notify_one();
+        }
+        has_failed
     }
 }
 

@@ -130,6 +130,7 @@ impl Peers {
     }
 
     /// Whether short frames do not reach the node: its connection for them has ended, or none was opened when it was tried last.
+    /// It is tried again soon.
     pub fn has_failed(&self, node: &NodeId) -> bool {
         self.queue(node, false).is_ok_and(|queue| queue.has_failed())
     }

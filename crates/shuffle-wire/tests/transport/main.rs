@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helping functions too")]
 
+mod reached;
 mod slow;
 mod strangers;
 
@@ -471,31 +472,6 @@ async fn a_connection_that_the_node_cuts_is_opened_again() {
         }
     };
     assert_eq!(frame, ask(2));
-}
-
-#[tokio::test]
-async fn a_node_that_moves_is_reached_where_it_is_and_one_without_an_address_is_not() {
-    let (mut first, mut second) = (Running::start("b", &tcp()).await, Running::start("b", &tcp()).await);
-    let (peers, to) = (sender(&first.at), peer("b").node);
-    peers.send(&to, ask(1)).unwrap();
-    first.next().await;
-    peers.set_addresses(&BTreeMap::from([(to.clone(), second.at.clone())]));
-    // What was under way to the former place is lost.
-    let comes = async {
-        loop {
-            let _ = peers.send(&to, ask(2));
-            if let Ok((_, message)) = second.messages.try_recv() {
-                return message;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    assert_eq!(soon("a message at the new place", comes).await, Message::Ask(ShuffleId(2)));
-    peers.set_addresses(&BTreeMap::new());
-    assert_eq!(peers.send(&to, ask(3)), Err(Dropped::NoAddress));
-    assert_eq!(peers.send_bulk(&to, bulk(9)).await, Err(Dropped::NoAddress));
-    first.end().await;
-    second.end().await;
 }
 
 fn call(number: u64, what: Request) -> Call<Request> {

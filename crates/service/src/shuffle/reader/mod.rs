@@ -5,7 +5,8 @@
 //! |---|---|
 //! | records | hands them on, and asks for what follows |
 //! | "I am sorting the range" | rests, and asks the same holder again: another one would have to sort it too |
-//! | a refusal, or silence | asks the next holder: replicas in `Live` first, then those in `Load` and all nodes that may stand in; one that was silent comes last from then on |
+//! | a refusal, or silence | asks the next holder: replicas in `Live` first, then those in `Load` and all nodes that may stand in; of each of these two, one that was silent comes last from then on |
+//! | "the node is not reached" | the same; if all of a round have failed, it waits for at least as long as for silent ones |
 //! | all have failed | waits, twice as long each time, and takes one round from its budget; each answer gives back a tenth of a round (R3) |
 //! | where a cut falls | takes the next cut; when both ends of a partition are known, its pieces |
 //! | the budget is used up, or the shuffle has ended | the read fails, and says so |
@@ -48,6 +49,8 @@ pub enum Event {
     Answer(u64, Result<OrderedRecords, NotRead>),
     /// What was found for the question of that number.
     Found(u64, Found),
+    /// The node that was asked is not reached, so the question of that number has no answer.
+    NotReached(u64),
     /// The pool has a later map.
     Map(Arc<PoolMap>),
     /// Time has passed, or the read begins.
@@ -106,7 +109,7 @@ pub struct Reader {
     number: u64,
     /// By how many holders it begins later than others.
     turn: usize,
-    /// The holder that has given something of this range.
+    /// The holder that has given something of this range, and has not failed since: it is asked for the rest of it.
     gives: Option<(usize, NodeId)>,
     /// Nodes that have not answered in time.
     silent: BTreeSet<NodeId>,
@@ -120,6 +123,8 @@ pub struct Reader {
     refusal: Option<NotRead>,
     /// Whether a holder of this round has not said what it has.
     is_unheard: bool,
+    /// Whether one was not reached, so that the round has taken no time for it.
+    is_unreached: bool,
     is_over: bool,
 }
 
@@ -243,6 +248,7 @@ impl Reader {
             rest_until: Millis(0),
             refusal: None,
             is_unheard: false,
+            is_unreached: false,
             is_over: false,
         }
     }
@@ -271,12 +277,16 @@ impl Reader {
                     self.found((now, asked.node), found, &mut effects);
                 }
             }
+            Event::NotReached(number) => {
+                if let Some(asked) = self.asked.take_if(|asked| asked.number == number) {
+                    self.is_unreached = true;
+                    self.unheard((now, asked.node), &mut effects);
+                }
+            }
             Event::Tick => {
                 let wait = self.settings.read_wait_ms;
                 if let Some(asked) = self.asked.take_if(|asked| now.since(asked.at) >= wait) {
-                    self.is_unheard = true;
-                    self.silent.insert(asked.node.clone());
-                    self.fail((now, asked.node), &mut effects);
+                    self.unheard((now, asked.node), &mut effects);
                 }
             }
         }
@@ -309,6 +319,13 @@ impl Reader {
                 self.fail((now, by), effects);
             }
         }
+    }
+
+    /// This holder has said nothing.
+    fn unheard(&mut self, (now, by): (Millis, NodeId), effects: &mut Vec<Effect>) {
+        self.is_unheard = true;
+        self.silent.insert(by.clone());
+        self.fail((now, by), effects);
     }
 
     fn keep_refusal(&mut self, refusal: NotRead) {
@@ -377,7 +394,7 @@ impl Reader {
         self.silent.remove(&by);
         self.gives = Some((range, by));
         self.failed.clear();
-        (self.rounds, self.refusal, self.is_unheard) = (0, None, false);
+        (self.rounds, self.refusal, self.is_unheard, self.is_unreached) = (0, None, false, false);
         self.budget = (self.budget + 1).min(10 * self.settings.retry_budget);
     }
 
@@ -407,7 +424,10 @@ impl Reader {
         (self.refusal, self.is_unheard) = (None, false);
         self.budget -= 10;
         let rest = self.settings.back_off_ms.saturating_mul(1 << self.rounds.min(20));
-        self.rest_until = now + rest.min(self.settings.longest_back_off_ms);
+        let rest = rest.min(self.settings.longest_back_off_ms);
+        // Nodes that start again take as long as silent ones.
+        let least = if std::mem::take(&mut self.is_unreached) { self.settings.read_wait_ms } else { 0 };
+        self.rest_until = now + rest.max(least);
         self.rounds += 1;
     }
 
@@ -438,12 +458,17 @@ impl Reader {
     fn next_holder(&self, range: usize) -> Option<NodeId> {
         let slot = self.plan.ranges.get(range)?.slot;
         let place = self.map.place(slot)?;
-        let gives = |node: &NodeId| self.gives.as_ref().is_some_and(|(of, by)| *of == range && by == node);
-        let rank = |node: &&NodeId| (!gives(node), self.silent.contains(*node));
+        if let Some((of, by)) = &self.gives
+            && *of == range
+            && self.map.nodes.contains(by)
+        {
+            return Some(by.clone());
+        }
         let is_left = |node: &&NodeId| !self.failed.contains(*node);
+        let is_silent = |node: &&NodeId| self.silent.contains(*node);
         let live = self.plan.live_of(&self.map, range, self.turn);
-        let holder = live.chain(&place.loading).filter(is_left).min_by_key(rank).cloned();
-        holder.or_else(|| self.map.others(slot).iter().filter(is_left).min_by_key(rank).cloned())
+        let holder = live.chain(&place.loading).filter(is_left).min_by_key(is_silent).cloned();
+        holder.or_else(|| self.map.others(slot).iter().filter(is_left).min_by_key(is_silent).cloned())
     }
 }
 

@@ -144,6 +144,52 @@ fn x9_a_holder_that_was_silent_is_not_waited_for_again() {
 }
 
 #[test]
+fn x9_a_holder_that_is_not_reached_is_passed_over_at_once_and_a_round_of_these_takes_its_time() {
+    let settings = Settings { retry_budget: 1, back_off_ms: 10, ..Settings::default() };
+    let mut reader = reader(settings.clone());
+    let mut effects = reader.handle(Millis(0), Event::Tick);
+    for (number, node) in (1..).zip(["a", "b", "c"]) {
+        assert_eq!(asked(&effects), Some((node.to_owned(), number, 0)));
+        assert_eq!(
+            reader.handle(Millis(0), Event::NotReached(number + 1)),
+            [],
+            "it is about another question"
+        );
+        effects = reader.handle(Millis(0), Event::NotReached(number));
+    }
+    assert_eq!((effects.len(), reader.wake_at()), (0, Millis(settings.read_wait_ms)));
+    let next = reader.handle(reader.wake_at(), Event::Tick);
+    assert_eq!(asked(&next), Some(("a".to_owned(), 4, 0)), "all were silent");
+    // A round without such a holder rests as before.
+    let mut now = settings.read_wait_ms;
+    for number in 4..7 {
+        now += 1;
+        effects = reader.handle(Millis(now), Event::Answer(number, Err(NotRead::Lacks)));
+    }
+    assert_eq!(effects, [Effect::Failed(Failed::NoHolder(RangeId(1), Some(NotRead::Lacks)))]);
+}
+
+#[test]
+fn x9_a_stand_in_that_gives_goes_on_to_give_as_long_as_it_is_in_the_pool() {
+    let (plan, map) = plan_and_map();
+    let mut reader = Reader::of_partition(
+        (plan, Arc::clone(&map)),
+        Settings { read_records: 2, ..Settings::default() },
+        (0, 1, CutBy::Records),
+    );
+    reader.handle(Millis(0), Event::Tick);
+    reader.handle(Millis(0), Event::Answer(1, Err(NotRead::Lacks)));
+    let third = reader.handle(Millis(0), Event::Answer(2, Err(NotRead::Lacks)));
+    assert_eq!(asked(&third), Some(("c".to_owned(), 3, 0)));
+    let more = reader.handle(Millis(0), Event::Answer(3, Ok(records(2))));
+    assert_eq!(asked(&more), Some(("c".to_owned(), 4, 2)));
+    let without = PoolMap { generation: 2, nodes: map.nodes[..2].to_vec(), ..PoolMap::clone(&map) };
+    reader.handle(Millis(0), Event::Map(Arc::new(without)));
+    let more = reader.handle(Millis(0), Event::Answer(4, Ok(records(2))));
+    assert_eq!(asked(&more), Some(("a".to_owned(), 5, 4)));
+}
+
+#[test]
 fn r1_a_holder_that_sorts_is_asked_again_and_takes_nothing_from_the_budget() {
     let mut reader = reader(Settings { retry_budget: 1, back_off_ms: 10, ..Settings::default() });
     let mut effects = reader.handle(Millis(0), Event::Tick);

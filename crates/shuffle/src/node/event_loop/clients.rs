@@ -104,7 +104,7 @@ impl Questions {
         };
         for (_, (reader, _)) in self.reads.extract_if(.., of_reads) {
             if let Reader::Client(asked, client, _) = reader {
-                client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
+                client.tell(ReadAnswer::NotReached(asked));
             }
         }
         let of_requests = |_: &u64, (asker, _): &mut (Asker, Millis)| match asker {
@@ -306,8 +306,12 @@ impl EventLoop {
         slice: Slice,
         (asked, client): (u64, Hears<ReadAnswer>),
     ) -> Result {
-        if !self.has_room_for_question() || self.transport.is_unreachable(&node) {
+        if !self.has_room_for_question() {
             client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
+            return Ok(());
+        }
+        if self.transport.is_unreachable(&node) {
+            client.tell(ReadAnswer::NotReached(asked));
             return Ok(());
         }
         let now = self.now();
@@ -327,8 +331,12 @@ impl EventLoop {
         seek: Seek,
         (asked, client): (u64, Hears<ReadAnswer>),
     ) -> Result {
-        if !self.has_room_for_question() || self.transport.is_unreachable(&node) {
+        if !self.has_room_for_question() {
             client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
+            return Ok(());
+        }
+        if self.transport.is_unreachable(&node) {
+            client.tell(ReadAnswer::NotReached(asked));
             return Ok(());
         }
         let now = self.now();
@@ -495,8 +503,7 @@ mod tests {
         questions.give_up_unreachable(Millis(look.0 - 1), |_| true);
         assert!(answers.try_recv().is_err());
         questions.give_up_unreachable(look, |node| *node == c);
-        let busy = ReadAnswer::Answer(2, Err(NotRead::Busy));
-        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [busy]);
+        assert_eq!(answers.try_iter().collect::<Vec<_>>(), [ReadAnswer::NotReached(2)]);
         assert_eq!(leads.try_iter().collect::<Vec<_>>(), [Err(Failed::NotLeading)]);
         assert_eq!((questions.len(), questions.reach_look_at()), (4, look + limits::REACH_LOOK_MS));
     }
