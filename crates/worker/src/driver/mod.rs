@@ -504,6 +504,10 @@ impl Driver {
     fn carry_out(&mut self, Action { replica, task }: Action) {
         match task {
             Task::Call(callback) => {
+                // One that was taken back while its data went: the service has not got the order yet.
+                if callback == Callback::Load {
+                    self.pass_on(std::slice::from_ref(&replica));
+                }
                 if let Some(shard) = self.assignment(&replica) {
                     self.calls.begin(shard, callback);
                 }
