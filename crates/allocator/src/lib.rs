@@ -1,9 +1,9 @@
 //! The allocator of Partage's programs.
 //!
-//! Small blocks by the hundred thousand a second, on several threads: the allocator of the C library took a third of the time of a
-//! node of tables. mimalloc gives memory back to the system, which zeroes each page when it is used again. By its default it does so
-//! after a second: a node of shuffles, whose buffers live about as long, then spent an eighth of its time on pages that it had had
-//! before. So programs keep what is freed for longer ([`keep_freed_memory`]).
+//! Small blocks by the hundred thousand a second, on several threads: the allocator of the C library took a third of the time of
+//! a node of tables. mimalloc gives memory back to the system, which zeroes each page when it is used again. By its default it
+//! does so after a second: a node of shuffles, whose buffers live about as long, then spent an eighth of its time on pages that
+//! it had had before. So programs keep what is freed for longer ([`keep_freed_memory`]).
 
 use std::ffi::{c_int, c_long};
 
@@ -41,7 +41,8 @@ pub fn keep_freed_memory() -> bool {
 /// How long freed memory is kept, in milliseconds.
 pub fn kept_ms() -> i64 {
     #[expect(unsafe_code, reason = "the options of mimalloc are functions of C")]
-    // SAFETY: the function reads a number from a table of options. Only `keep_freed_memory` changes one, before there are threads.
+    // SAFETY: the function reads a number from a table of options. Only `keep_freed_memory` changes one, before there are
+    // threads.
     unsafe {
         mi_option_get(PURGE_DELAY)
     }

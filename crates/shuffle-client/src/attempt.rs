@@ -204,8 +204,8 @@ impl Attempt {
         if self.filled.len() >= frame_bytes { self.flush().await } else { Ok(()) }
     }
 
-    /// Writes records that are packed already, as a frame of their own, behind those before. Some 256 KiB are a good size, and 1 MiB
-    /// for an attempt of many MiB.
+    /// Writes records that are packed already, as a frame of their own, behind those before. Some 256 KiB are a good size, and
+    /// 1 MiB for an attempt of many MiB.
     ///
     /// # Errors
     /// The attempt has failed; [`Error::again`] says whether to run it again.

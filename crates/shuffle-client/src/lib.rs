@@ -68,8 +68,8 @@
 //! 1. Of each input partition one whole attempt is read, however many were run and however often anything was sent.
 //! 2. Records come by key (bytes), then by input partition, then by place in it: the same on every read, so a sort is stable.
 //! 3. [`Attempt::end`] returns when the records lie on as many nodes as the pool says.
-//! 4. Memory is bounded: an [`Attempt`] has two frames of [`Settings::frame_bytes`] at most, a [`Reading`] one piece. A node without
-//!    room holds [`Attempt::write`] back, and a reader that is slow holds its node back.
+//! 4. Memory is bounded: an [`Attempt`] has two frames of [`Settings::frame_bytes`] at most, a [`Reading`] one piece. A node
+//!    without room holds [`Attempt::write`] back, and a reader that is slow holds its node back.
 //! 5. Each [`Error`] says whether to run the attempt again ([`Error::again`]). [`Client::write`] has done so within its retry
 //!    budget when it returns one.
 //!

@@ -56,7 +56,8 @@ pub(super) fn each<A: Send, T: Send>(
     })
 }
 
-/// What the process of the client does, which is told how many records there are and how many ranges: says what it has, sends a third to each node, and ends when all of it is stored.
+/// What the process of the client does, which is told how many records there are and how many ranges: says what it has, sends a
+/// third to each node, and ends when all of it is stored.
 pub fn client(words: &[String]) -> Done {
     let told = Told::new(words)?;
     let [count, _] = told.numbers;
@@ -79,7 +80,8 @@ pub fn client(words: &[String]) -> Done {
     Ok(())
 }
 
-/// What the process of the reader does, which is told the same: reads each range from one of the nodes that have it, and says what it has seen.
+/// What the process of the reader does, which is told the same: reads each range from one of the nodes that have it, and says what
+/// it has seen.
 pub fn reader(words: &[String]) -> Done {
     let told = Told::new(words)?;
     let ranges = usize::try_from(told.numbers[1])?;

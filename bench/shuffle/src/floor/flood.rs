@@ -87,7 +87,8 @@ fn rest_until(at: Instant) {
     rest(at.saturating_duration_since(now()).as_millis() as u64);
 }
 
-/// What the process of the flood does, which is told its bytes a second: sends a third to each node, at its pace, until it is ended.
+/// What the process of the flood does, which is told its bytes a second: sends a third to each node, at its pace, until it is
+/// ended.
 pub fn flood(words: &[String]) -> Done {
     let told = Told::new(words)?;
     let generator = Generator::new(Input::Uniform, Shape::USUAL, READY_BYTES / RECORD_BYTES as u64, SEED);

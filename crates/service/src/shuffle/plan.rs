@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn records_take_as_much_memory_as_the_book_says() {
-        assert_eq!((SORTING, OrderedRecords::AROUND), (88, 32));
+        assert_eq!((SORTING, OrderedRecords::AROUND), (104, 32));
     }
 
     proptest! {

@@ -252,8 +252,8 @@ impl Asks {
         Ok(replies.send(Answer::ReadEnd(records, bytes)).await?)
     }
 
-    /// The node that has partition `i` of `n`, if it is another one, and the partition is worth another question: here each record
-    /// of it would be received and sent once more.
+    /// The node that has partition `i` of `n`, if it is another one, and the partition is worth another question: here each
+    /// record of it would be received and sent once more.
     fn nearer(&self, plan: &Plan, (i, n): (u64, u64)) -> Option<NodeId> {
         if bytes_of(plan) / n.max(1) < NEAR_BYTES {
             return None;
