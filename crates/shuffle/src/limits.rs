@@ -149,6 +149,8 @@ pub(crate) const READ_BYTES: usize = 1 << 20;
 /// Bytes of a partition for which a client goes to the node that has it: below, another question costs more than the way of its
 /// records by way of the node that was asked.
 pub(crate) const NEAR_BYTES: u64 = 128 << 10;
+/// And with no more ranges than so many in the mean: else no node has most of it.
+pub(crate) const NEAR_RANGES: u64 = 2;
 /// Numbers that a start draws at most, while leaders say that the owner has as much as it may have: each has a share of the
 /// quota.
 pub(crate) const START_DRAWS: u32 = 16;

@@ -1,7 +1,9 @@
 //! What is asked of leaders and holders for a client on the network, and what the client is answered.
 
 use super::attempt::refusal;
-use crate::limits::{ANSWERS, NEAR_BYTES, NUMBER_DRAWS, NUMBERS_TOLD, READ_BYTES, REQUEST_REST_MS};
+use crate::limits::{
+    ANSWERS, NEAR_BYTES, NEAR_RANGES, NUMBER_DRAWS, NUMBERS_TOLD, READ_BYTES, REQUEST_REST_MS,
+};
 use crate::node::client::{ClientError, PutError, ReadError, Step, Steps, Wanted};
 use crate::node::inbox::{Closed, Event, ReadAnswer};
 use crate::node::shared::Shared;
@@ -255,7 +257,9 @@ impl Asks {
     /// The node that has partition `i` of `n`, if it is another one, and the partition is worth another question: here each
     /// record of it would be received and sent once more.
     fn nearer(&self, plan: &Plan, (i, n): (u64, u64)) -> Option<NodeId> {
-        if bytes_of(plan) / n.max(1) < NEAR_BYTES {
+        // Of a partition of several ranges each node has some.
+        let is_large = n.saturating_mul(NEAR_RANGES) < plan.ranges.len() as u64;
+        if is_large || bytes_of(plan) / n.max(1) < NEAR_BYTES {
             return None;
         }
         let map = self.shared.map();
