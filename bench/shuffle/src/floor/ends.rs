@@ -80,8 +80,8 @@ pub fn client(words: &[String]) -> Done {
     Ok(())
 }
 
-/// What the process of the reader does, which is told the same: reads each range from one of the nodes that have it, and says what
-/// it has seen.
+/// What the process of the reader does, which is told the same: reads each range from one of the nodes that have it, and says
+/// what it has seen.
 pub fn reader(words: &[String]) -> Done {
     let told = Told::new(words)?;
     let ranges = usize::try_from(told.numbers[1])?;

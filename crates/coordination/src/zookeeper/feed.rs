@@ -218,8 +218,8 @@ async fn run(
     }
 }
 
-/// Until the connection breaks, or does not answer. It does not wait for a reconnect: the client library does not set persistent watches
-/// again by itself, and events in between are lost in any case (ZOOKEEPER-4698).
+/// Until the connection breaks, or does not answer. It does not wait for a reconnect: the client library does not set persistent
+/// watches again by itself, and events in between are lost in any case (ZOOKEEPER-4698).
 async fn follow(
     connection: &Connection,
     subscribers: &Subscribers,
