@@ -1,5 +1,5 @@
-//! A connection to one other node, for bulk or for all other frames: opened when something waits for it, or it is asked whether
-//! a node is reached that was not, and opened again when it ends.
+//! A connection to one other node, for bulk or for all other frames: opened when something waits for it, or the owner looks for
+//! a node that was not reached, and opened again when it ends.
 //!
 //! ```text
 //!  idle ── a frame ──► opening ── welcome ──► sending, and a ping each second

@@ -67,7 +67,7 @@ struct Waiting {
     is_away: bool,
     /// No connection has been opened since the last one ended, or since an attempt failed.
     has_failed: bool,
-    /// It was asked whether the node is reached, and it was not: that is tried again, though no frame waits.
+    /// The node is to be tried again, though no frame waits.
     is_looked_for: bool,
 }
 
@@ -209,16 +209,19 @@ impl PeerQueue {
         (waiting.has_failed, waiting.is_looked_for) = (false, false);
     }
 
-    /// Whether the node was not reached when it was tried last. Then it is tried again: who asks sends it nothing meanwhile.
+    /// Whether the node was not reached when it was tried last.
     pub(super) fn has_failed(&self) -> bool {
+        self.lock().has_failed
+    }
+
+    /// Tries again to reach a node that was not reached, though no frame waits for it.
+    pub(super) fn look_for(&self) {
         let mut waiting = self.lock();
-        let has_failed = waiting.has_failed;
-        waiting.is_looked_for = has_failed && !waiting.is_away;
-        if waiting.is_looked_for {
+        if waiting.has_failed && !waiting.is_away {
+            waiting.is_looked_for = true;
             drop(waiting);
             self.filled.notify_one();
         }
-        has_failed
     }
 }
 

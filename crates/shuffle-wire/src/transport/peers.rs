@@ -130,9 +130,14 @@ impl Peers {
     }
 
     /// Whether short frames do not reach the node: its connection for them has ended, or none was opened when it was tried last.
-    /// It is tried again soon.
     pub fn has_failed(&self, node: &NodeId) -> bool {
         self.queue(node, false).is_ok_and(|queue| queue.has_failed())
+    }
+
+    /// Tries again to reach a node that has failed, though nothing is sent to it.
+    pub fn look_for(&self, node: &NodeId) {
+        // A node without an address is not looked for.
+        let _ = self.queue(node, false).map(|queue| queue.look_for());
     }
 
     /// Whether bulk does not reach the node, whatever else does.

@@ -28,7 +28,7 @@ async fn a_node_that_moves_is_reached_where_it_is_and_one_without_an_address_is_
 }
 
 #[tokio::test]
-async fn l1_a_node_that_was_not_reached_is_looked_for_as_long_as_somebody_asks_though_nothing_is_sent() {
+async fn l1_a_node_that_was_not_reached_is_looked_for_again_though_nothing_is_sent() {
     let first = Running::start("b", &tcp()).await;
     let (at, to) = (first.at.clone(), peer("b").node);
     let peers = sender(&at);
@@ -40,9 +40,13 @@ async fn l1_a_node_that_was_not_reached_is_looked_for_as_long_as_somebody_asks_t
     until("its end", || peers.has_failed(&to)).await;
     // While it is away it is tried again and again.
     let failed = peers.counts().failed;
-    until("another try", || peers.has_failed(&to) && peers.counts().failed > failed + 1).await;
+    let is_reached = || {
+        peers.look_for(&to);
+        !peers.has_failed(&to)
+    };
+    until("another try", || !is_reached() && peers.counts().failed > failed + 1).await;
     let mut second = Running::start("b", &at).await;
-    until("the node", || !peers.has_failed(&to)).await;
+    until("the node", is_reached).await;
     peers.send(&to, ask(2)).unwrap();
     assert_eq!(second.next().await.1, Message::Ask(ShuffleId(2)));
     second.end().await;

@@ -93,7 +93,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Sends to another node, or drops the packet.
     fn send(&self, to: &NodeId, packet: Packet);
 
-    /// Whether it is known that questions do not reach the node now. What was asked before has no answer then.
+    /// Whether it is known that questions do not reach the node now. What was asked before has no answer then. The transport
+    /// tries again to reach it, as the caller sends it nothing.
     fn is_unreachable(&self, _node: &NodeId) -> bool {
         false
     }

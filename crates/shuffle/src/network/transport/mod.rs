@@ -399,7 +399,11 @@ impl Transport for WireTransport {
     }
 
     fn is_unreachable(&self, node: &NodeId) -> bool {
-        self.peers.has_failed(node)
+        let has_failed = self.peers.has_failed(node);
+        if has_failed {
+            self.peers.look_for(node);
+        }
+        has_failed
     }
 
     fn ready(&self, slot: PoolSlot, _: Epoch) {
