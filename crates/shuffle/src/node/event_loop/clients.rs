@@ -16,13 +16,13 @@ use partage_service::shuffle::ordered_records::OrderedRecords;
 use partage_service::shuffle::seek::{Found, Seek};
 use std::collections::BTreeMap;
 
-/// Who waits for an answer of a leader: a client here, of that node, or another node.
+/// Who waits for an answer of a leader: a client of this node, which asked that node, or another node.
 enum Asker {
     Client(Hears<std::result::Result<Answer, Failed>>, NodeId),
     Node(NodeId, u64),
 }
 
-/// Who waits for records, or for what is sought: a client here, of that node, or another node.
+/// Who waits for records, or for what is sought: a client of this node, which asked that node, or another node.
 enum Reader {
     Client(u64, Hears<ReadAnswer>, NodeId),
     Node(NodeId, u64),
@@ -34,7 +34,7 @@ pub(in crate::node) struct Questions {
     last: u64,
     /// When old ones are looked for next.
     look_at: Millis,
-    /// When it was looked last which nodes are not reached.
+    /// When the node looked last which others it does not reach.
     reached_at: Millis,
     requests: BTreeMap<u64, (Asker, Millis)>,
     reads: BTreeMap<u64, (Reader, Millis)>,
@@ -81,7 +81,7 @@ impl Questions {
         self.last
     }
 
-    /// When it is to be looked next which nodes are not reached.
+    /// When the node looks next which others it does not reach.
     pub(super) fn reach_look_at(&self) -> Millis {
         let is_idle = self.requests.is_empty() && self.reads.is_empty();
         if is_idle { Millis::NEVER } else { self.reached_at + limits::REACH_LOOK_MS }
@@ -94,10 +94,7 @@ impl Questions {
         }
         self.reached_at = now;
         let mut known = BTreeMap::new();
-        let mut is_away = |node: &NodeId| match known.get(node) {
-            Some(is_away) => *is_away,
-            None => *known.entry(node.clone()).or_insert_with(|| is_unreachable(node)),
-        };
+        let mut is_away = |node: &NodeId| *known.entry(node.clone()).or_insert_with(|| is_unreachable(node));
         let of_reads = |_: &u64, (reader, _): &mut (Reader, Millis)| match reader {
             Reader::Client(_, _, of) => is_away(of),
             Reader::Node(..) => false,
@@ -300,22 +297,26 @@ impl EventLoop {
         }
     }
 
+    /// The number of a question of a client to a node. None: it is answered, as there is no room for it, or no way to the node.
+    fn read_question(&mut self, node: &NodeId, (asked, client): (u64, Hears<ReadAnswer>)) -> Option<u64> {
+        if !self.has_room_for_question() {
+            client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
+            return None;
+        }
+        if self.transport.is_unreachable(node) {
+            client.tell(ReadAnswer::NotReached(asked));
+            return None;
+        }
+        Some(self.questions.read(self.now(), Reader::Client(asked, client, node.clone())))
+    }
+
     pub(super) fn client_reads(
         &mut self,
         node: NodeId,
         slice: Slice,
-        (asked, client): (u64, Hears<ReadAnswer>),
+        asked: (u64, Hears<ReadAnswer>),
     ) -> Result {
-        if !self.has_room_for_question() {
-            client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
-            return Ok(());
-        }
-        if self.transport.is_unreachable(&node) {
-            client.tell(ReadAnswer::NotReached(asked));
-            return Ok(());
-        }
-        let now = self.now();
-        let number = self.questions.read(now, Reader::Client(asked, client, node.clone()));
+        let Some(number) = self.read_question(&node, asked) else { return Ok(()) };
         if node == self.name {
             return self.holder(holder::Event::Read(number, slice));
         }
@@ -329,18 +330,9 @@ impl EventLoop {
         &mut self,
         node: NodeId,
         seek: Seek,
-        (asked, client): (u64, Hears<ReadAnswer>),
+        asked: (u64, Hears<ReadAnswer>),
     ) -> Result {
-        if !self.has_room_for_question() {
-            client.tell(ReadAnswer::Answer(asked, Err(NotRead::Busy)));
-            return Ok(());
-        }
-        if self.transport.is_unreachable(&node) {
-            client.tell(ReadAnswer::NotReached(asked));
-            return Ok(());
-        }
-        let now = self.now();
-        let number = self.questions.read(now, Reader::Client(asked, client, node.clone()));
+        let Some(number) = self.read_question(&node, asked) else { return Ok(()) };
         if node == self.name {
             return self.holder(holder::Event::Seek(number, seek));
         }
