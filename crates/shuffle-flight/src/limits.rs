@@ -9,7 +9,7 @@ pub(crate) const MESSAGE_BYTES: usize = 66 << 20;
 pub(crate) const UNPACKED_BYTES: u64 = 256 << 20;
 /// Rows of one batch: columns of nothing have no bytes that would limit them.
 pub(crate) const BATCH_ROWS: usize = 16 << 20;
-/// What the records of one frame take in memory, about: as large as what a client of records sends at once, twice.
+/// What the records of one frame take in memory, about: twice as much as the first frames of a client of records.
 pub(crate) const FRAME_BYTES: u64 = 512 << 10;
 /// Raw records that are made at once, at most: other tasks of the thread wait meanwhile.
 pub(crate) const RAW_RECORDS: usize = 4_096;
