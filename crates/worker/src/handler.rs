@@ -209,7 +209,8 @@ pub trait Handler: Send + Sync + 'static {
     /// The worker, in that incarnation, has taken in an order for a replica of a `replicated` keyspace, whatever callback runs
     /// for the replica. Its replication goes by every order at once, and not only by those that a callback follows from: the
     /// in-sync set, the leader, and the nodes of the others. Called before the callbacks that the order leads to, also again
-    /// with the same order; from the call of [`Handler::drop`] on not until the next load. Must not block; the default does nothing.
+    /// with the same order; from the call of [`Handler::drop`] on not until the next load. Must not block; the default does
+    /// nothing.
     fn ordered(&self, order: &Order, brief: &KeyspaceBrief, incarnation: Incarnation) {
         let _ = (order, brief, incarnation);
     }
